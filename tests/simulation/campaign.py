@@ -31,6 +31,7 @@ class Outcome:
     seed: int
     problems: list[str]
     faults: dict[str, int]
+    situations: dict[str, int]
     requests: int
     seconds: float  # simulated
     story: str = ""
@@ -44,6 +45,7 @@ class Total:
     requests: int = 0
     seconds: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
+    situations: Counter[str] = field(default_factory=Counter)
     failed: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
@@ -51,6 +53,7 @@ class Total:
         self.requests += outcome.requests
         self.seconds += outcome.seconds
         self.faults.update(outcome.faults)
+        self.situations.update(outcome.situations)
         if outcome.problems:
             self.failed.append(outcome)
 
@@ -92,7 +95,7 @@ def _outcomes(numbers: range, processes: int) -> Iterator[Outcome]:
     for seed, answer in answers:
         if isinstance(answer, Died):
             text = f"the simulation failed: {answer}"
-            yield Outcome(seed, [text], {}, 0, 0.0, f"SEED {seed} FAILED\n{text}")
+            yield Outcome(seed, [text], {}, {}, 0, 0.0, f"SEED {seed} FAILED\n{text}")
         else:
             yield answer
 
@@ -113,10 +116,13 @@ def _run_one(seed: int) -> Outcome:
     except (Exception, Hangs):
         # The simulator itself: the others are run all the same.
         text = traceback.format_exc()
-        return Outcome(seed, [f"the simulation failed: {text.splitlines()[-1]}"], {}, 0, 0.0, text)
+        problem = f"the simulation failed: {text.splitlines()[-1]}"
+        return Outcome(seed, [problem], {}, {}, 0, 0.0, text)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
-    return Outcome(seed, result.problems, result.faults, result.requests, result.seconds)
+    return Outcome(
+        seed, result.problems, result.faults, result.situations, result.requests, result.seconds
+    )
 
 
 def _failure(outcome: Outcome, shrink_seconds: float) -> str:
@@ -134,13 +140,14 @@ def run_alone(seed: int, variant: Variant = scenario.WHOLE) -> Result:
     try:
         return run_one(lambda one: scenario.run(one, variant), seed, _DEAF_SEED)
     except Died as error:
-        return Result(seed, variant, [f"the simulation failed: {error}"], 0, {}, 0, [], [])
+        return Result(seed, variant, [f"the simulation failed: {error}"], 0, {}, {}, 0, [], [])
 
 
 def _summary(total: Total, elapsed: float) -> str:
     kinds = sorted(KINDS, key=lambda name: (-total.faults[name], name))
     errors = sorted(set(total.faults) - set(KINDS))
-    width = max(map(len, [*kinds, *errors]), default=0)
+    situations = sorted(total.situations)
+    width = max(map(len, [*kinds, *errors, *situations]), default=0)
     lines = [
         f"{total.seeds} seeds in {elapsed:.1f} s, {60 * total.seeds / elapsed:.0f} a minute: "
         f"{total.seconds / 3600:.1f} hours of {total.requests} requests; "
@@ -149,6 +156,8 @@ def _summary(total: Total, elapsed: float) -> str:
         *(f"  {name:<{width}} {total.faults[name]:>7}" for name in kinds),
         "and on the way:",
         *(f"  {name:<{width}} {total.faults[name]:>7}" for name in errors),
+        "of pairs of brokers:",
+        *(f"  {name:<{width}} {total.situations[name]:>7}" for name in situations),
     ]
     if total.failed:
         lines.append("failed: " + " ".join(str(one.seed) for one in total.failed))

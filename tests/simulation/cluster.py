@@ -54,8 +54,11 @@ class Daemon:
     #: When it was asked to stop, and served again (or not yet).
     stops: list[tuple[float, float]] = field(default_factory=list)
     crashes: list[float] = field(default_factory=list)  # when it ended otherwise
-    #: Called with `app` when it has stopped as it was asked to.
-    on_stopped: Callable[[Any], None] = lambda _: None
+    #: Called with it and `app` when it has stopped as it was asked to.
+    on_stopped: Callable[["Daemon", Any], None] = lambda daemon, app: None
+    settings: dict[str, str] = field(default_factory=dict)  # its own, read by each start
+    is_lost: bool = False  # its machine is destroyed
+    inherits: "Daemon | None" = None  # the master whose place it has taken
     _stop: asyncio.Event | None = None
     _again: bool = False  # start it when it has ended
     _restart: Any = None  # when systemd will
@@ -69,11 +72,17 @@ class Daemon:
     def address(self) -> str:
         return self.machine.address
 
+    @property
+    def is_clock_right(self) -> bool:
+        """Whether nobody has ever set the clocks of those that have put messages into its log."""
+        before = self.inherits
+        return self.machine.is_clock_right and (before is None or before.is_clock_right)
+
     def start(self) -> None:
         """Start it unless it runs."""
         if self.is_up:
             self._again = self.stops_since is not None
-        if self.is_up or not self.machine.has_power:
+        if self.is_up or not self.machine.has_power or self.is_lost:
             return
         if self._restart is not None:
             self.machine.world.cancel(self._restart)
@@ -86,7 +95,7 @@ class Daemon:
         if self.process is not process:
             return
         if self.stops_since is not None and process.has_returned:
-            self.on_stopped(self._made)
+            self.on_stopped(self, self._made)
         else:
             self.crashes.append(self.machine.world.now)
         self.app, self.stops_since = None, None
@@ -202,7 +211,8 @@ class Cluster:
     world: World
     settings: dict[str, str] = field(default_factory=dict)
     name_servers: list[Daemon] = field(default_factory=list)
-    brokers: list[Daemon] = field(default_factory=list)
+    brokers: list[Daemon] = field(default_factory=list)  # masters
+    slaves: list[Daemon] = field(default_factory=list)
     clients: list["Client"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -216,7 +226,7 @@ class Cluster:
 
     @property
     def daemons(self) -> list[Daemon]:
-        return self.name_servers + self.brokers
+        return self.name_servers + self.brokers + self.slaves
 
     @property
     def name_server_list(self) -> str:
@@ -248,12 +258,30 @@ class Cluster:
 
     def add_broker(self, **settings: str) -> Daemon:
         name = f"broker-{'abcdefgh'[len(self.brokers)]}"
+        daemon = self._broker(name, {"brokerName": name, **settings})
+        self.brokers.append(daemon)
+        return daemon
+
+    def add_slave(self, master: Daemon, number: int, **settings: str) -> Daemon:
+        given = {"brokerName": master.name, "brokerRole": "SLAVE", "brokerId": str(number)}
+        daemon = self._broker(f"{master.name}-slave-{number}", {**settings, **given})
+        self.slaves.append(daemon)
+        return daemon
+
+    def replace(self, lost: Daemon, slave: Daemon) -> None:
+        """A slave has the place of its master from now on, and its name."""
+        self.slaves.remove(slave)
+        self.brokers[self.brokers.index(lost)] = slave
+        slave.name, slave.inherits = lost.name, lost
+        slave.starts = max(slave.starts, lost.starts)
+        slave.on_stopped = lost.on_stopped
+
+    def _broker(self, name: str, settings: dict[str, str]) -> Daemon:
         machine = self._machine(name)
 
         def make() -> Broker:
             given = {
                 **BROKER_SETTINGS,
-                "brokerName": name,
                 "brokerIP1": machine.address,
                 "namesrvAddr": self.name_server_list,
                 "storePathRootDir": f"/sim/{name}/store",
@@ -262,9 +290,7 @@ class Cluster:
             }
             return Broker(BrokerSettings.load(None, given))
 
-        daemon = Daemon(machine, name, make)
-        self.brokers.append(daemon)
-        return daemon
+        return Daemon(machine, name, make, settings=settings)
 
     def add_client(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Client:
         """A program on a machine of its own, not started yet."""

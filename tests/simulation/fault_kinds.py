@@ -144,6 +144,12 @@ def power_cut_at_a_file(strike: Strike) -> End:
     return _back(strike)
 
 
+@kind("brokers", is_drawn=False)
+def loss_of_a_master(strike: Strike) -> End:
+    """{it} is destroyed with its disk; afterwards a slave of it is made the master by hand."""
+    return strike.injector.destroys(strike.target)
+
+
 # the network ------------------------------------------------------------------------------------
 
 
@@ -151,7 +157,7 @@ def _peers(strike: Strike) -> tuple[str, list[Machine]]:
     """From whom something is cut off."""
     cluster = strike.injector.cluster
     name_servers = [one.machine for one in cluster.name_servers]
-    brokers = [one.machine for one in cluster.brokers]
+    brokers = [one.machine for one in cluster.brokers + cluster.slaves]
     clients = [one.machine for one in cluster.clients]
     groups = [
         ("everybody", [*name_servers, *brokers, *clients]),

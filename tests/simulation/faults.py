@@ -186,7 +186,8 @@ class Injector:
     """Lets faults happen.
 
     ``loses`` is called with a target, and the number of the fault, when what it had not synced may
-    be lost; ``rots`` when a record of its log has changed, with the bodies from there on.
+    be lost; ``rots`` when a record of its log has changed, with the bodies from there on;
+    ``destroys`` destroys a master, and returns what puts another in its place.
     """
 
     def __init__(
@@ -194,11 +195,13 @@ class Injector:
         cluster: Cluster,
         loses: Callable[[Target, int], None],
         rots: Callable[[Target, list[bytes]], None] = lambda *_: None,
+        destroys: Callable[[Target], End] = lambda _: lambda: None,
     ) -> None:
         self.cluster = cluster
         self.world: World = cluster.world
         self.loses = loses
         self.rots = rots
+        self.destroys = destroys
         self.overlays = Overlays(self.world)
         self._ends: dict[int, End] = {}
         self._active: dict[int, Fault] = {}

@@ -105,7 +105,7 @@ def what_is_needed_stays() -> dict[str, Any]:
         fails = {3, 7} <= set(stay) and "b" in clients and variant.work_seconds >= 10.0
         left = [fault for fault in plan if fault.number in stay]
         problems = [f"message {len(stay)} is lost"] if fails else ["another problem"]
-        return Result(seed, variant, problems, 0, {}, 0, left, clients)
+        return Result(seed, variant, problems, 0, {}, {}, 0, left, clients)
 
     small = shrinking.shrink(run(1, Variant()), 10.0, run)
     return {

@@ -21,7 +21,6 @@ from tests.simulation.world import START, World
 _SEEDS = range(1, 6)
 _WORK_SECONDS = 30.0
 _PAUSE_SECONDS = 0.01  # between two messages
-_NAME = "broker-a"
 _KINDS = ("kill slave", "kill master", "cut", "cut one way", "slave stands still", "stop slave")
 _POWER = ("slave's power", "master's power")
 
@@ -33,10 +32,10 @@ class _Pair:
         self.world = World(seed)
         seams.use(self.world)
         self.random = self.world.stream("replicas", is_noisy=False)
-        self.cluster = Cluster(self.world, {"flushDiskType": flush, "brokerName": _NAME})
+        self.cluster = Cluster(self.world, {"flushDiskType": flush})
         self.cluster.add_name_server()
         self.master = self.cluster.add_broker(brokerRole="SYNC_MASTER")
-        self.slave = self.cluster.add_broker(brokerRole="SLAVE", brokerId="1")
+        self.slave = self.cluster.add_slave(self.master, 1)
         self.kinds = _KINDS + (_POWER if flush == "SYNC_FLUSH" else ())
         self.acknowledged: dict[int, bytes] = {}  # bodies by physical offsets
         self.codes: dict[int, int] = {}

@@ -50,8 +50,9 @@ class RouteWatch:
         self._cluster = cluster
         self._overlays = overlays
         self.problems: list[str] = []
+        self._watched = list(cluster.brokers)
         self._pairs = [_Pair(n, b) for n in cluster.name_servers for b in cluster.brokers]
-        #: By broker: since when this start of it has had each topic.
+        #: By its machine: since when this start of it has had each topic.
         self._topics: dict[str, dict[str, float]] = {}
         self._starts: dict[str, int] = {}
         self._stopped = False
@@ -67,20 +68,25 @@ class RouteWatch:
             return
         world = self._cluster.world
         for broker in self._cluster.brokers:
+            if broker not in self._watched:  # a slave that was made the master
+                self._watched.append(broker)
+                self._pairs += [_Pair(one, broker) for one in self._cluster.name_servers]
             self._note_topics(broker)
         for pair in self._pairs:
-            self._look_at(pair)
+            if pair.broker not in self._cluster.slaves:  # one that came back as a slave
+                self._look_at(pair)
         world.at(world.now + LOOK, self._look)
 
     def _note_topics(self, broker: Daemon) -> None:
-        if broker.app is None or self._starts.get(broker.name) != broker.starts:
-            self._topics[broker.name] = {}
-            self._starts[broker.name] = broker.starts
+        name = broker.machine.name
+        if broker.app is None or self._starts.get(name) != broker.starts:
+            self._topics[name] = {}
+            self._starts[name] = broker.starts
         if broker.app is not None:
-            before = self._topics[broker.name]
+            before = self._topics[name]
             now = self._cluster.world.now
             table = broker.app.stores.topics.table
-            self._topics[broker.name] = {name: before.get(name, now) for name in table}
+            self._topics[name] = {topic: before.get(topic, now) for topic in table}
 
     def _is_well(self, pair: _Pair) -> bool:
         network, now = self._cluster.world.network, self._cluster.world.now
@@ -125,7 +131,7 @@ class RouteWatch:
         if f"{broker.address}:{BROKER_PORT}" not in routes.live:
             self._tell(pair, "a live broker", "lives, and is not in its routes")
             return
-        for topic, since in self._topics[broker.name].items():
+        for topic, since in self._topics[broker.machine.name].items():
             if now - since > REACHED and broker.name not in routes.topics.get(topic, {}):
                 seconds = now - since
                 self._tell(

@@ -12,6 +12,7 @@ from tests.simulation.cluster import ORDERLY, Cluster
 from tests.simulation.faults import Fault, Injector, Target
 from tests.simulation.model import Model
 from tests.simulation.model.content import number_in
+from tests.simulation.pairs import BY_HAND, COPIES_SECONDS, Pairs, has_pairs
 from tests.simulation.route_watch import RouteWatch
 from tests.simulation.world import START, Stuck, World
 
@@ -36,6 +37,16 @@ _LOOK_SECONDS, _LOOK_AGAIN = 30.0, 3.0
 # stopped, or killed before the power of its machine went.
 _UNFLUSHED_SECONDS, _WITH_TROUBLE = 1.5, 15.0
 _WELL_AGAIN = 12.0
+# When the first masters of pairs are lost amid the work: in which share of them, and when.
+_LOST_AMID_WORK, _LOST = 0.6, (START + 12.0, START + 40.0)
+_PROMOTED = 2.0  # seconds from the loss of one that is lost later
+
+# What is counted that daemons say.
+_TOLD = {
+    "the master does not have it": "a slave cuts its end off",
+    "no slave has had what was sent": "senders were told that no slave was in time",
+    "is no slave of this broker": "a master turns a slave away that has more",
+}
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,7 @@ class Result:
     problems: list[str]
     checksum: int
     faults: dict[str, int]
+    situations: dict[str, int]
     requests: int
     plan: list[Fault]
     clients: list[str]
@@ -93,6 +105,9 @@ class LogToTrace(logging.Handler):
         process = self._world.current
         if process is not None:
             text = record.getMessage()
+            for words, situation in _TOLD.items():
+                if words in text:
+                    self._world.met(situation)
             self._world.tell(process.name, f"{record.levelname.lower()}: {text}")
 
 
@@ -143,10 +158,20 @@ class _Scenario:
         self.cluster = Cluster(world, {"flushDiskType": self.flush})
         for _ in range(self.random.randint(1, 2)):
             self.cluster.add_name_server()
-        for _ in range(self.random.randint(1, 2)):
-            self.cluster.add_broker()
+        count = self.random.randint(1, 2)
+        chance = world.stream("pairs", is_noisy=False)
+        self.pairs = Pairs(self.cluster, self.model, chance)
+        if has_pairs(seed):
+            self.pairs.add()
+        else:
+            for _ in range(count):
+                self.cluster.add_broker()
         self.work_ends = START + variant.work_seconds
-        self.context = workloads.Context(self.cluster, self.model, self.random, self.work_ends)
+        self.context = workloads.Context(
+            self.cluster, self.model, self.random, self.work_ends,
+            on_acknowledged=lambda place, at: self.pairs.acknowledged(*place, at),
+            may_lag=lambda: self.pairs.may_lag,
+        )  # fmt: skip
 
     def draw(self) -> tuple[dict[str, workloads.Workload], list[Fault]]:
         """The clients by their names, and the faults."""
@@ -155,13 +180,26 @@ class _Scenario:
         share = self.random.random()
         count = 0 if share < CALM else self.random.randint(*FAULTS)
         kinds = ORDERLY if share < CALM + STOPS else ROTS if share < CALM + STOPS + ROT else ()
+        if self.pairs.all and kinds is ROTS:
+            kinds = ()
         names = list(chosen)
         plan = faults.plan(self.world, self.cluster, FAULTS_BEGIN, FAULTS_END, count, names, kinds)
+        if self.pairs.all and count and not kinds:
+            plan += self._losses(count + 1)
         return chosen, plan
+
+    def _losses(self, number: int) -> list[Fault]:
+        """Of a master, amid the work."""
+        chance = self.world.stream("loss of a master", is_noisy=False)
+        if chance.random() >= _LOST_AMID_WORK:
+            return []
+        at, seconds = chance.uniform(*_LOST), chance.uniform(*BY_HAND)
+        name = self.pairs.all[0].master.name
+        return [Fault(at, seconds, "loss of a master", name, number)]
 
     def run(self) -> Result:
         world, cluster = self.world, self.cluster
-        injector = self._injector = Injector(cluster, self._loses, self._rots)
+        injector = self._injector = Injector(cluster, self._loses, self._rots, self.pairs.destroy)
         watch = RouteWatch(cluster, injector.overlays)
         chosen, plan = self.draw()
         if self.variant.faults is not None:
@@ -173,7 +211,8 @@ class _Scenario:
             self.model.wrong(str(error))
         return Result(
             self.seed, self.variant, watch.problems + self.model.problems, world.trace.checksum,
-            world.faults, self.model.requests, plan, [one.name for one in cluster.clients],
+            world.faults, world.situations, self.model.requests, plan,
+            [one.name for one in cluster.clients],
             world.trace.lines, world.trace.details, world.now - START, world.steps,
         )  # fmt: skip
 
@@ -196,6 +235,7 @@ class _Scenario:
                 cluster.add_client(name, self._main(workload)).start()
         workloads.watch_offsets(self.context)
         workloads.watch_stops(self.context)
+        self.pairs.watch()
         injector.schedule(plan)
         world.run(min(FAULTS_END, self.work_ends) + 0.001)
         injector.end_all()
@@ -203,7 +243,26 @@ class _Scenario:
         world.run(self.work_ends)
         world.tell("scenario", "the clients have nothing new to do")
         self._settle()
+        self._end_pairs()
         watch.stop()
+
+    def _end_pairs(self) -> None:
+        """Slaves have what their masters have; who has lost none yet does now."""
+        world, problems = self.world, self.model.problems
+        left = [pair for pair in self.pairs.all if not pair.is_lost]
+        if not problems:
+            self.pairs.check()
+        if problems or not left or self.world.now < self.work_ends:
+            return
+        world.run(world.now + COPIES_SECONDS)
+        for pair in left:
+            world.met("loss of a master behind the work")
+            world.injected("loss of a master")
+            world.tell("scenario", f"{pair.master.name} is destroyed, with its disk")
+            promote = self.pairs.destroy(pair.master)
+            world.run(world.now + _PROMOTED)
+            promote()
+        self._settle()
 
     def _main(self, workload: workloads.Workload) -> Callable[[], Coroutine[Any, Any, None]]:
         async def main() -> None:
@@ -213,10 +272,14 @@ class _Scenario:
 
     def _loses(self, target: Target, number: int) -> None:
         """Tell the model what a broker may have lost, by the fault of this number."""
-        if target in self.cluster.brokers and self.flush == "ASYNC_FLUSH":
-            now, is_well = self.world.now, self._injector.is_well(target, number, _WELL_AGAIN)
-            unflushed = _UNFLUSHED_SECONDS if is_well and _is_up(target) else _WITH_TROUBLE
+        if self.flush != "ASYNC_FLUSH":
+            self.pairs.lost_unshown(target)
+            return
+        now, is_well = self.world.now, self._injector.is_well(target, number, _WELL_AGAIN)
+        unflushed = _UNFLUSHED_SECONDS if is_well and _is_up(target) else _WITH_TROUBLE
+        if target in self.cluster.brokers:
             self.model.may_be_lost(target.name, now - unflushed, now)
+        self.pairs.lost_power(target, unflushed)
 
     def _rots(self, target: Target, bodies: list[bytes]) -> None:
         """Tell the model that the next start behind a crash may put a log aside from here on."""

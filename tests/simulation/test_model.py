@@ -239,3 +239,45 @@ def test_what_was_being_set_by_one_that_was_killed_may_be_there_and_nothing_else
     registers.begin(key, "5")
     registers.acknowledged(key, "5")  # settled: one that nobody waits for holds nothing up
     assert [is_wrong(value) for value in ("5", "8", "4")] == [False, False, True]
+
+
+def test_what_a_sync_master_has_acknowledged_is_there_when_a_slave_has_its_place() -> None:
+    place = Place(*_QUEUE, 0)
+    # Whether what was acknowledged is kept, and whether no slave had it; is it wrong?
+    for is_kept, is_unreplicated, is_wrong in (
+        (True, False, True), (True, True, False), (False, False, False)
+    ):  # fmt: skip
+        model = Model()
+        sent = model.begin(Sent(1, "Steps", 5.0))
+        model.acknowledged(sent, place, 5.1)
+        if is_unreplicated:
+            sent.unreplicated.append(place)
+        model.may_be_lost("broker-a", 4.0, 9.0, keeps_acknowledged=is_kept)
+        model.fails_over("broker-a", 0.0, 9.0)
+        model.check_stored(Found())
+        assert bool(model.problems) is is_wrong, (is_kept, is_unreplicated)
+
+
+def test_what_a_group_was_given_is_there_unless_its_broker_has_lost_its_end() -> None:
+    for loses, is_wrong in ((False, True), (True, False)):
+        model = Model()
+        group = model.groups["walkers"] = _group(model.problems, is_orderly=False, broker_since=0.0)
+        model.begin(Sent(1, "Steps", 5.0))
+        group.begins("walkers-0", 1, _QUEUE, 0, 5.1)
+        if loses:
+            model.may_be_lost("broker-a", 6.0, 6.0, keeps_acknowledged=True)
+        check_due(model, Found(), {}, set(), {}, is_calm=False)
+        assert bool(model.problems) is is_wrong
+
+
+def test_what_was_set_before_the_last_copies_is_known_when_a_slave_has_its_masters_place() -> None:
+    key = ("topic", "broker-a", "A")
+    for since, is_wrong in ((10.0, True), (4.0, False)):
+        problems: list[str] = []
+        registers = Registers(problems.append)
+        registers.begin(key, 3)
+        registers.acknowledged(key, 3, 5.0)
+        registers.forget("broker-a", since)
+        for known in registers.keys():
+            registers.check(known, None)
+        assert bool(problems) is is_wrong

@@ -21,7 +21,8 @@ _DRAWN = (
     "bad datagrams", "clock drift", "clock jump", "failing reads", "failing syncs",
     "failing writes", "full disk", "half open connections", "kill", "kill amid the start",
     "kill amid the stop", "kill at a file", "one way partition", "partition", "power cut",
-    "power cut amid the start", "power cut amid the stop", "power cut at a file", "resets",
+    "loss of a master", "power cut amid the start", "power cut amid the stop",
+    "power cut at a file", "resets",
     "restart", "short writes", "slow disk", "slow network", "stop", "terminate",
 )  # fmt: skip
 

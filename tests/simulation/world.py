@@ -261,6 +261,7 @@ class World:
         self.network = Network(self)
         self.steps = 0
         self.faults: dict[str, int] = {}
+        self.situations: dict[str, int] = {}
         #: Greenlets that may never run again; collected amid a run they would run their `finally`.
         self.keep: list[greenlet] = []
         self.graveyard: list[object] = []
@@ -287,6 +288,10 @@ class World:
     def injected(self, fault: str) -> None:
         """Count a fault for the report."""
         self.faults[fault] = self.faults.get(fault, 0) + 1
+
+    def met(self, situation: str) -> None:
+        """Count something that is no fault, and worth to be known to have been."""
+        self.situations[situation] = self.situations.get(situation, 0) + 1
 
     def at(self, when: float, work: Work) -> Event:
         """Do something at a time. What is due at one time is done in the order of asking."""

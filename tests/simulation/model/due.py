@@ -38,11 +38,12 @@ def check_due(
             _check_transaction(model, sent, here, sent.number in given_up)
     for name, group in model.groups.items():
         _check_group(model, group, found, dead.get(name, set()))
+        _check_given(model, group, found)
     for pops in model.pops.values():
         stored = found.of_topic(pops.topic)
 
         def is_lost(number: int) -> bool:
-            return any(model.losses[place.broker] for place in stored[number])  # noqa: B023
+            return any(model.lost_acknowledged(one.broker, 0.0) for one in stored[number])  # noqa: B023
 
         pops.check_all_done(list(stored), is_lost)
 
@@ -67,7 +68,7 @@ def _check_waiting(
             model.wrong(f"{what} came {at - sent.due_latest:.0f} ms late")
     if here or clocks[sent.waits_at] < sent.due_latest + LATE:
         return
-    if model.keeps and not model.lost_any(sent.waits_at, sent.at):
+    if model.keeps and not model.lost_acknowledged(sent.waits_at, sent.at):
         late = clocks[sent.waits_at] - sent.due_latest
         model.wrong(f"{what} was due {late:.0f} ms ago and is not there")
 
@@ -77,7 +78,7 @@ def _check_transaction(model: Model, sent: Sent, here: list[Place], is_given_up:
         model.wrong(f"transaction {sent.number} ({sent.decided or 'open'}) is visible at {here}")
     if here or sent.decided != "commit" or not sent.acknowledged_at or is_given_up:
         return
-    if any(model.losses.values()):
+    if any(model.lost_acknowledged(broker, 0.0) for broker in list(model.losses)):
         return  # the half, or its end
     model.wrong(f"transaction {sent.number} was decided to be committed, and is not visible")
 
@@ -103,6 +104,21 @@ def _check_group(model: Model, group: Group, found: Found, dead: set[int]) -> No
     for number in sorted(group.delivered):
         if group.delivered[number] and not group.wants(tag_of(number)):
             model.wrong(f"{group.name} was given message {number}, whose tag it does not want")
+
+
+def _check_given(model: Model, group: Group, found: Found) -> None:
+    """What a group was given is there, in its place: nothing was read that was lost later."""
+    for queue, progress in group.queues.items():
+        if queue[0] != group.topic:
+            continue  # its retries
+        for offset, number in sorted(progress.numbers):
+            place, sent = Place(*queue, offset), model.sent.get(number)
+            if found.numbers.get(place) == number or sent is None:
+                continue
+            if model.is_past(offset, found.minimums.get(queue, 0)):
+                continue
+            if not model.gave_again(place.broker, sent.at):
+                model.wrong(f"{group.name} was given message {number} at {place}: not there now")
 
 
 def _is_excused(model: Model, group: Group, number: int, places: list[Place], found: Found) -> bool:

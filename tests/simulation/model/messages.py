@@ -42,6 +42,8 @@ class Sent:
     due: float = 0.0
     due_latest: float = 0.0
     delay: float = 0.0  # ms, of its level
+    #: Of `places` those of which it was said that no slave has it.
+    unreplicated: list[Place] = field(default_factory=list)
     #: Of a transaction: what its producer has decided ("commit" or "rollback"), "" before.
     decided: str = ""
 
@@ -89,6 +91,9 @@ class Model:
         #: When brokers were asked to stop, and served again.
         self.stops: list[tuple[float, float]] = []
         self._lost_spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        #: When a slave took the place of a master, and since when what groups had done by then may
+        #: be forgotten.
+        self._failovers: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self._taken: dict[Place, tuple[int, float]] = {}
 
     def leave_out_but(self, clients: Collection[str]) -> None:
@@ -101,13 +106,32 @@ class Model:
         """Something that must never be."""
         self.problems.append(text)
 
-    def may_be_lost(self, broker: str, since: float, until: float) -> None:
+    def may_be_lost(
+        self, broker: str, since: float, until: float, *, keeps_acknowledged: bool = False
+    ) -> None:
         """A broker that promises no more lost what it had not flushed; what it got in that time may
-        be gone."""
-        self._lost_spans[broker].append((since, until))
+        be gone, or only what it had not acknowledged."""
+        if not keeps_acknowledged:
+            self._lost_spans[broker].append((since, until))
         self.losses[broker].append(until)
         for group in self.groups.values():
             group.gave_up_order.add(broker)
+
+    def fails_over(self, broker: str, since: float, now: float) -> None:
+        """A slave is about to take the place of a broker. What groups had done since a moment, and
+        what was made and deleted, it may not know."""
+        self._failovers[broker].append((since, now))
+        self.registers.forget(broker, since)
+
+    def has_failed_over(self, broker: str, since: float) -> bool:
+        """Whether a slave has taken the place of a broker since a moment."""
+        return any(at >= since for _, at in self._failovers[broker])
+
+    def may_have_forgotten(self, broker: str, asked: float, answered: float) -> bool:
+        """Whether a broker may not know what a group was answered that it had done."""
+        return self.may_have_lost(broker, asked, answered) or any(
+            since <= answered and asked <= until for since, until in self._failovers[broker]
+        )
 
     def rots(self, broker: str, since: float) -> None:
         """A record of its log has changed where it lies. What it got since then it may put aside
@@ -132,6 +156,10 @@ class Model:
         rotten = self._rotten_since.get(broker, inf)
         times = [*self.losses[broker], *(at for at in crashes if at >= rotten)]
         return max((at for at in times if at <= before), default=0.0)
+
+    def lost_acknowledged(self, broker: str, since: float) -> bool:
+        """Whether a broker may have lost anything that it acknowledged since a moment."""
+        return any(until >= since for _, until in self._lost_spans[broker])
 
     def lost_any(self, broker: str, since: float) -> bool:
         """Whether a broker may have lost anything of what followed from what it acknowledged."""
@@ -182,6 +210,8 @@ class Model:
         if other == sent.number or self.may_have_lost(place.broker, sent.at, sent.acknowledged_at):
             return
         if self.is_past(place.offset, found.minimums.get(place[:3], 0)):
+            return
+        if place in sent.unreplicated and self.has_failed_over(place.broker, sent.at):
             return
         what = "nothing" if other is None else f"message {other}"
         self.wrong(

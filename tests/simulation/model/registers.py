@@ -21,13 +21,15 @@ class Registers:
         self._under_way: dict[Key, list[_Value]] = defaultdict(list)
         self._at_once: dict[Key, list[_Value]] = defaultdict(list)
         self._ghosts: dict[Key, list[_Value]] = defaultdict(list)
+        self._changed_at: dict[Key, float] = {}
 
     def begin(self, key: Key, value: _Value) -> None:
         """Somebody is about to set a key; None: to delete it."""
         self._under_way[key].append(value)
 
-    def acknowledged(self, key: Key, value: _Value) -> None:
+    def acknowledged(self, key: Key, value: _Value, now: float = 0.0) -> None:
         """That was done. Of several at once any may have been the last."""
+        self._changed_at[key] = now
         self._at_once[key].append(value)
         self._ended(key, value)
 
@@ -42,13 +44,20 @@ class Registers:
             for value in list(values):
                 self.unanswered(key, value)
 
+    def forget(self, broker: str, since: float) -> None:
+        """What was set at a broker since a moment may be as it was before, or not."""
+        for key in [*self._settled, *self._at_once]:
+            if key[1] == broker and self._changed_at.get(key, 0.0) >= since:
+                self._settled.pop(key, None)
+                self._at_once.pop(key, None)
+
     def refused(self, key: Key, value: _Value) -> None:
         """That was not done."""
         self._ended(key, value)
 
     def _ended(self, key: Key, value: _Value) -> None:
         self._under_way[key].remove(value)
-        if not self._under_way[key] and self._at_once[key]:
+        if not self._under_way[key] and self._at_once.get(key):
             self._settled[key] = self._at_once.pop(key)
 
     def keys(self) -> list[Key]:
@@ -56,7 +65,7 @@ class Registers:
 
     def check(self, key: Key, value: _Value) -> None:
         """``value`` is what a reader finds under a key at the end."""
-        allowed = [*self._settled.get(key, [None]), *self._at_once[key], *self._ghosts[key],
+        allowed = [*self._settled.get(key, [None]), *self._at_once.get(key, []), *self._ghosts[key],
                    *self._under_way[key]]  # fmt: skip
         if value not in allowed:
             self._wrong(f"{key} is {value}, and may be {allowed}")

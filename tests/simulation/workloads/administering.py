@@ -81,7 +81,7 @@ class _Changer:
         except MQError:
             registers.unanswered(key, value)
         else:
-            registers.acknowledged(key, value)
+            registers.acknowledged(key, value, self._context.now)
 
 
 def reset(group: Group, pause: float) -> Workload:

@@ -9,8 +9,8 @@ from typing import Any
 from mq.client import ClientOptions, Intervals
 from mq.protocol import fastjson
 from mq.protocol.names import retry_topic
-from tests.simulation.cluster import Cluster, Daemon
-from tests.simulation.model import Model
+from tests.simulation.cluster import BROKER_PORT, Cluster, Daemon
+from tests.simulation.model import Model, Place
 from tests.simulation.world import EPOCH, START
 
 # Clients that look often: what an hour would show happens in a minute.
@@ -29,6 +29,10 @@ class Context:
     model: Model
     random: random.Random
     until: float  # when workloads stop to begin anything new
+    #: Told of each place that a broker has acknowledged, and when what lies there was sent.
+    on_acknowledged: Callable[[Place, float], None] = lambda place, at: None
+    #: Whether what was acknowledged may not be found yet by who reads from a slave.
+    may_lag: Callable[[], bool] = lambda: False
     numbers: "count[int]" = field(default_factory=count)
 
     @property
@@ -51,6 +55,11 @@ class Context:
             broker.name: self.wall + broker.machine.wall_offset * 1000
             for broker in self.cluster.brokers
         }
+
+    def address(self, broker: str) -> str:
+        """Where the master of a name is now."""
+        found = next(one for one in self.cluster.brokers if one.name == broker)
+        return f"{found.address}:{BROKER_PORT}"
 
     def client(self, name: str) -> ClientOptions:
         """Options of a client of its own name: clients are sorted by it."""
@@ -86,9 +95,7 @@ def watch_offsets(context: Context) -> None:
 def watch_stops(context: Context) -> None:
     """Hold what brokers that stop leave on their disks against the offsets that they had."""
     for broker in context.cluster.brokers:
-        broker.on_stopped = lambda app, broker=broker: _check_offsets(  # type: ignore[misc]
-            context, broker, app
-        )
+        broker.on_stopped = lambda daemon, app: _check_offsets(context, daemon, app)
 
 
 def _check_offsets(context: Context, broker: Daemon, app: Any) -> None:

@@ -9,7 +9,6 @@ from mq.client import Producer, ProducerOptions, PullConsumer, Session
 from mq.client.admin import Admin
 from mq.client.errors import MQError
 from mq.protocol.bodies import MessageQueue, TopicConfig
-from tests.simulation.cluster import BROKER_PORT, Daemon
 from tests.simulation.model import Sent
 from tests.simulation.model.content import make, number_of
 from tests.simulation.workloads.context import Context, Workload
@@ -57,10 +56,13 @@ class _Passer:
     ) -> None:
         self._context, self._admin = context, admin
         self._producer, self._reader = producer, reader
-        self._broker: Daemon = context.random.choice(context.cluster.brokers)
-        self._address = f"{self._broker.address}:{BROKER_PORT}"
-        self._gone: set[int] = set()  # acknowledged, and deleted since
+        self._broker: str = context.random.choice(context.cluster.brokers).name
+        self._gone: dict[int, float] = {}  # acknowledged, and when they were deleted
         self._life = _Life()
+
+    @property
+    def _address(self) -> str:
+        return self._context.address(self._broker)
 
     async def run(self) -> None:
         context = self._context
@@ -82,7 +84,7 @@ class _Passer:
                 lambda: self._admin.delete_topic_in_broker(self._address, TOPIC)
             ):
                 is_sure = False
-            self._gone.update(self._life.taken)
+            self._gone.update(dict.fromkeys(self._life.taken, context.now))
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> bool:
         """Whether it was done the first time that it was asked for."""
@@ -100,7 +102,7 @@ class _Passer:
     async def _send(self) -> None:
         context = self._context
         sent = context.model.begin(Sent(next(context.numbers), TOPIC, context.now, kind="passing"))
-        queue = MessageQueue(TOPIC, self._broker.name, context.random.randrange(_QUEUES))
+        queue = MessageQueue(TOPIC, self._broker, context.random.randrange(_QUEUES))
         try:
             result = await self._producer.send(make(sent.number, TOPIC), queue, timeout=2.0)
         except MQError as error:
@@ -118,11 +120,13 @@ class _Passer:
         minimums = dict.fromkeys(range(_QUEUES), 0)
         try:
             for queue_id in range(_QUEUES):
-                queue = MessageQueue(TOPIC, self._broker.name, queue_id)
+                queue = MessageQueue(TOPIC, self._broker, queue_id)
                 offset, end = 0, await self._reader.max_offset(queue)
                 while offset < end:
                     result = await self._reader.pull(queue, offset)
-                    minimums[queue_id] = result.min_offset
+                    # The log goes before the queue, whose beginning follows it.
+                    first = min((one.queue_offset for one in result.messages), default=0)
+                    minimums[queue_id] = max(result.min_offset, first if offset == 0 else 0)
                     found.update(number_of(message) for message in result.messages)
                     if result.next_offset <= offset:
                         break
@@ -130,12 +134,17 @@ class _Passer:
         except MQError as error:
             self._context.tell(f"{TOPIC} cannot be read: {error!r}")
             return
-        model, name = self._context.model, self._broker.name
-        for number in sorted(found & self._gone):
-            model.wrong(f"message {number} of {TOPIC} at {name} is back after it was deleted")
+        model, name = self._context.model, self._broker
+        for number in sorted(found & self._gone.keys()):
+            # A slave keeps the queues of a topic that its master deletes until they have messages
+            # again (docs/decisions/0052).
+            has_slaves = self._context.cluster.slaves
+            if not has_slaves and not model.has_failed_over(name, self._gone[number]):
+                model.wrong(f"message {number} of {TOPIC} at {name} is back after its deletion")
         for number, taken in self._life.taken.items():
             may_be_gone = (
                 not self._life.is_sure
+                or self._context.may_lag()
                 or model.may_have_lost(name, taken.sent, taken.at)
                 or model.is_past(taken.offset, minimums[taken.queue_id])
             )

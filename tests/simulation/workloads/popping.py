@@ -16,7 +16,6 @@ from mq.protocol.headers.pop import (
 )
 from mq.protocol.headers.schema import Header
 from mq.protocol.message import StoredMessage, decode_undamaged
-from tests.simulation.cluster import BROKER_PORT
 from tests.simulation.model import Pop, Pops
 from tests.simulation.model.content import damage, number_of
 from tests.simulation.workloads.context import Context, Workload
@@ -32,7 +31,7 @@ def pop(pops: Pops) -> Workload:
         async with Session(context.name_servers, context.client("popper")) as session:
             await asyncio.gather(
                 *(
-                    _Popper(context, session, pops, broker.name, broker.address).run()
+                    _Popper(context, session, pops, broker.name).run()
                     for broker in context.cluster.brokers
                 )
             )
@@ -43,11 +42,13 @@ def pop(pops: Pops) -> Workload:
 class _Popper:
     """Pops from one broker."""
 
-    def __init__(
-        self, context: Context, session: Session, pops: Pops, broker: str, address: str
-    ) -> None:
+    def __init__(self, context: Context, session: Session, pops: Pops, broker: str) -> None:
         self._context, self._session, self._pops = context, session, pops
-        self._broker, self._address = broker, f"{address}:{BROKER_PORT}"
+        self._broker = broker
+
+    @property
+    def _address(self) -> str:
+        return self._context.address(self._broker)
 
     async def run(self) -> None:
         while True:
@@ -89,7 +90,7 @@ class _Popper:
             context.model.wrong(f"{self._pops.group} was given what nobody sent: {text or number}")
             return
         popped = Pop(number, self._broker, asked, int(receipt[1]) + int(receipt[2]))
-        self._pops.popped(popped, context.model.may_have_lost)
+        self._pops.popped(popped, context.model.may_have_forgotten)
         chance = context.random.random()
         if chance < 0.15:
             return  # it is forgotten, and comes again

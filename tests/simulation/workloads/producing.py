@@ -11,6 +11,8 @@ from tests.simulation.model.content import make
 from tests.simulation.workloads.context import Context, Workload
 
 _TRIES = 3
+# What a SYNC_MASTER says of what it has stored and no slave has.
+_MASTER_ONLY = ("SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT")
 _Way = Callable[["_Sender", str], Awaitable[None]]
 
 
@@ -54,12 +56,19 @@ class _Sender:
     def took(self, sent: Sent, result: SendResult, index: int = 0) -> None:
         """A broker has answered that it has a message."""
         queue, offset = result.queue, result.queue_offset + index
-        if result.status.name != "SEND_OK":
+        status = result.status.name
+        if status not in ("SEND_OK", *_MASTER_ONLY):
             return
         model, now = self.context.model, self.context.now
         key = (sent.topic, queue.broker_name, queue.queue_id)
-        self.context.tell(f"message {sent.number} is acknowledged at {key} {offset}")
-        model.acknowledged(sent, Place(*key, offset), now)
+        self.context.tell(f"message {sent.number} is acknowledged at {key} {offset}: {status}")
+        place = Place(*key, offset)
+        model.acknowledged(sent, place, now)
+        if status == "SEND_OK":
+            self.context.on_acknowledged(place, sent.at)
+        else:
+            sent.unreplicated.append(place)
+            self.context.cluster.world.met(status)
         before, at = self._last.get(key, (-1, 0.0))
         if offset <= before and not model.gave_again(queue.broker_name, at):
             model.wrong(f"{key}: {offset} was given after {before}")
