@@ -28,6 +28,7 @@ from mq.protocol.record import (
     MAGIC_V2,
     RECORD_START,
     SMALLEST_RECORD,
+    host_sizes,
     shift,
 )
 
@@ -216,6 +217,13 @@ def _ends_in_record(path: Path, size: int) -> bool:
     with files.opened(path, os.O_RDONLY) as descriptor:
         end = files.pread(descriptor, BLANK.size, max(0, size - BLANK.size))
     return any(end) and end != BLANK.pack(BLANK.size, MAGIC_BLANK)
+
+
+def record_store_host(record: bytes | memoryview) -> bytes:
+    """The address and port of the broker that took a whole record."""
+    (sys_flag,) = layout.INT.unpack_from(record, AT["sys_flag"])
+    at = AT["store_host"] + shift("store_host", sys_flag)
+    return bytes(record[at : at + host_sizes(sys_flag)[1]])
 
 
 def record_store_timestamp(record: bytes | memoryview) -> int:

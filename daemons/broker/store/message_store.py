@@ -19,7 +19,7 @@ from mq.daemons.broker.store.append import Appender, Batch, Extend
 from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
-from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.commit_log import CommitLog, record_store_host
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
@@ -92,7 +92,7 @@ class MessageStore:
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
         self.report = Report()
-        # Where queues ended when the store was opened after a crash.
+        # Where queues ended when the store was opened after a crash, or was another broker's.
         self._found_ends: dict[ConsumeQueue, int] | None = None
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
@@ -216,6 +216,8 @@ class MessageStore:
         )
         if settings.broker_role is BrokerRole.SLAVE:
             self._become_replica()
+        elif self._found_ends is None and self._was_anothers():
+            self._found_ends = {queue: queue.appended for queue in self.queues}
         self._mark_running()
         # From here on a start that finds this file knows that the store was not closed.
         self._parts.callback(self.stop_taking)
@@ -378,8 +380,8 @@ class MessageStore:
         return 0 if queue is None else queue.appended
 
     def end_after_crash(self, queue: ConsumeQueue) -> int:
-        """Where a queue ended when the store was opened, if that was after a crash; else where it
-        ends now."""
+        """Where a queue ended when the store was opened, if that was after a crash, or it was that
+        of a slave until then; else where it ends now."""
         if self._found_ends is None:
             return queue.readable
         return self._found_ends.get(queue, 0)
@@ -546,13 +548,23 @@ class MessageStore:
             for callback in self.on_begun_anew:
                 callback()
 
+    def _was_anothers(self) -> bool:
+        """Whether another broker took what came last: this one was its slave, and groups may be
+        ahead of what has come here."""
+        record = self.log.record_at(self._newest())
+        return record is not None and record_store_host(record) != self._store_host
+
     def _last_store_timestamp(self) -> int:
+        return self.log.store_timestamp(self._newest())
+
+    def _newest(self) -> int:
+        """Where the last record lies that is in a queue."""
         newest = 0
         for queue in self.queues:
             entry = queue.entry(queue.readable - 1) if queue.readable > queue.minimum else None
             if entry is not None and entry[0] > newest:
                 newest = entry[0]
-        return self.log.store_timestamp(newest)
+        return newest
 
 
 def delay_levels(text: str) -> dict[int, int]:

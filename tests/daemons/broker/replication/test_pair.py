@@ -315,3 +315,31 @@ def test_a_master_of_a_name_that_no_host_has_is_told_of_and_tried_again(tmp_path
             await caught_up(slave, first)
 
     asyncio.run(main())
+
+
+def test_who_is_ahead_of_a_slave_that_was_made_master_gets_what_comes_next(tmp_path: Path) -> None:
+    """What a group is ahead by the slave never had."""
+
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await fill(first, 20)
+            await caught_up(slave, first)
+        async with Broker(settings_of(tmp_path / "slave")) as promoted:
+            await fill(promoted, 12)
+            assert await moved(promoted.port) == 5
+            port = str(promoted.port)
+        async with Broker(settings_of(tmp_path / "slave", listenPort=port)) as again:
+            assert await moved(again.port) == 8
+
+    asyncio.run(main())
+
+
+async def moved(port: int) -> int:
+    """Where a group is sent that asks far beyond the end of a queue."""
+    fields = {"consumerGroup": "g", "topic": "Orders", "queueId": "0", "queueOffset": "99"}
+    fields |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0"}
+    fields |= {"suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0"}
+    async with Peer(port) as peer:
+        reply = await peer.ask(RequestCode.PULL_MESSAGE, fields)
+    assert reply.code == ResponseCode.PULL_OFFSET_MOVED
+    return int(reply.fields["nextBeginOffset"])
