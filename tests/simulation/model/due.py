@@ -165,6 +165,10 @@ def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> 
         lost.append(place.offset)
     if not lost or not model.losses[place.broker]:
         return False
+    # Behind another crash the broker knows no more where the queue ended behind the one before.
+    crashed_since = any(at > stored for at in model.crashes.get(place.broker, ()))
+    if crashed_since and model.last_loss(place.broker, stored):
+        return True
     again = Place(*place[:3], max(lost))
     if again not in found.numbers:
         return False
