@@ -101,6 +101,8 @@ class Pairs:
         slaves = [cluster.add_slave(master, number, **settings) for number in range(1, count + 1)]
         pair = Pair(master, slaves, role, bool(reads), copies={slave: _Copy() for slave in slaves})
         self.all.append(pair)
+        is_flushed = cluster.settings["flushDiskType"] == "SYNC_FLUSH"
+        self._model.shows_early = pair.is_sync and is_flushed and not pair.is_read
         self._world.met(f"a seed with a {role}")
         if count > 1:
             self._world.met("two slaves")

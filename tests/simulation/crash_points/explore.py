@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
+from tests.simulation.children import Died, run_each
 from tests.simulation.crash_points import java
 from tests.simulation.crash_points.machine import Point, Run, behind_power_cut, digest, run
 from tests.simulation.crash_points.model import Expectation
@@ -23,6 +24,8 @@ _AS_LONG = 6  # a start of a whole broker takes as long as so many of a store
 # All subsets of so many units of one file, the others all kept or all lost.
 _OF_A_FILE = 5
 KILL = 0  # the number of what a kill leaves; power cuts come behind it
+# Of real time, in which a process has to be through with a point: some have a thousand starts.
+_POINT_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,23 @@ class Summary:
     is_whole: bool = True  # and not over before its end
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
+
+    def add(self, other: "Summary") -> None:
+        """Count what was covered elsewhere, too."""
+        for name in ("points", "subsets", "starts", "again_points", "again_starts"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.is_whole = self.is_whole and other.is_whole
+        self.failures += other.failures
+
+
+@dataclass
+class _Part:
+    """What a process has found out at a point."""
+
+    summary: Summary = field(default_factory=Summary)
+    seen: set[tuple[object, ...]] = field(default_factory=set)
+    images: set[bytes] = field(default_factory=set)
+    kinds: Counter[frozenset[tuple[str, str]]] = field(default_factory=Counter)
 
 
 def crashes(
@@ -124,17 +144,17 @@ def units_of(image: Image) -> list[Found]:
 
 
 class Explorer:
-    """Goes through one workload."""
+    """Goes through one workload, each point in a process of its own: what starts leave in memory,
+    of which nothing is collected, goes with it."""
 
     def __init__(self, workload: Workload, limits: Limits) -> None:
         self.workload = workload
         self.config = workload.config
         self.limits = limits
         self.summary = Summary()
-        self._seen: set[tuple[object, ...]] = set()
-        self._images: set[bytes] = set()
         self._began = 0.0
-        self._kinds: Counter[frozenset[tuple[str, str]]] = Counter()
+        self._known = _Part()  # of all points so far
+        self._part = _Part()  # of this one
         self._ledger = Ledger()
 
     def record(self) -> Run:
@@ -161,35 +181,61 @@ class Explorer:
         if self.limits.seconds:
             random.Random(self.workload.name).shuffle(points)
         every = self.limits.every * (_AS_LONG if self.workload.judge else 1)
-        for position, point in points:
-            if self._is_over():
+        if self.limits.every == 1:
+            every = 1
+        wanted = [
+            point for position, point in points
+            if (only[0] == point.number if only else not position % every)
+        ]  # fmt: skip
+        numbers = range(len(wanted))
+
+        def work(number: int) -> _Part:
+            self._part = _Part()
+            if not self._is_over():
+                self._from_point(wanted[number], only[1:])
+            return self._part
+
+        found = run_each(work, numbers, processes=1, at_a_time=1, seconds=_POINT_SECONDS)
+        for number, part in found:
+            if isinstance(part, Died):
+                command = self._command([(wanted[number], KILL, None)])
+                self.summary.failures.append(Failure(command, [str(part)], []))
+            else:
+                self._take(part)
+            if not self.summary.is_whole or self._has_failed_enough():
+                found.close()
                 break
-            if self.limits.every > 1 and not only and position % every:
-                continue
-            if len(self.summary.failures) >= self.limits.most_failures:
-                break
-            if not only or only[0] == point.number:
-                self._from_point(point, only[1:])
-        self.summary.images = len(self._images)
+        self.summary.images = len(self._known.images)
         self.summary.seconds = time.monotonic() - began
         return self.summary
+
+    def _take(self, part: _Part) -> None:
+        """What a process found; those forked from now on know of it."""
+        self.summary.add(part.summary)
+        self._known.seen |= part.seen
+        self._known.images |= part.images
+        self._known.kinds.update(part.kinds)
+
+    def _has_failed_enough(self) -> bool:
+        return len(self.summary.failures) >= self.limits.most_failures
 
     def _is_over(self) -> bool:
         """Whether the time is over."""
         if self.limits.seconds and time.monotonic() - self._began > self.limits.seconds:
-            self.summary.is_whole = False
+            self._part.summary.is_whole = False
             return True
         return False
 
     def _from_point(self, point: Point, only: tuple[int, ...]) -> None:
-        self.summary.points += 1
+        summary = self._part.summary
+        summary.points += 1
         seed = f"{self.workload.name}/{point.number}"
         for number, kept in crashes(point.image, self.limits, seed):
             if only and only[0] != number:
                 continue
             if self._is_over():
                 return
-            self.summary.subsets += 1
+            summary.subsets += 1
             ledger = Ledger(self._ledger.events[: point.events])
             ledger.next_number = self._ledger.next_number
             trail = [(point, number, kept)]
@@ -197,9 +243,11 @@ class Explorer:
             started = self._start(trail, ledger, has_lost_power=lost)
             if started is None:
                 continue
-            self.summary.starts += 1
-            self._kinds[started.kinds] += 1
-            if only[1:] or self._kinds[started.kinds] <= self.limits.again:
+            summary.starts += 1
+            kinds = self._part.kinds
+            kinds[started.kinds] += 1
+            alike = kinds[started.kinds] + self._known.kinds[started.kinds]
+            if only[1:] or alike <= self.limits.again:
                 self._again(trail, only[1:])
 
     def _again(
@@ -220,7 +268,7 @@ class Explorer:
                 continue
             if self._is_over():
                 return
-            self.summary.again_points += 1
+            self._part.summary.again_points += 1
             seed = f"{self.workload.name}/{first.number}/{subset}/{point.number}"
             for number, kept_again in crashes(point.image, limits, seed):
                 if only[1:] and only[1] != number:
@@ -230,7 +278,7 @@ class Explorer:
                 lost = kept is not None or kept_again is not None
                 again = [*trail, (point, number, kept_again)]
                 if self._start(again, then, has_lost_power=lost):
-                    self.summary.again_starts += 1
+                    self._part.summary.again_starts += 1
 
     def _start(
         self,
@@ -250,16 +298,17 @@ class Explorer:
         key, main = self._check(ledger, problems, Crash(has_lost_power, point.now))
         disk = digest(image)
         known = (disk, boots, key)
-        if known in self._seen and not is_for_points:
+        is_known = known in self._known.seen or known in self._part.seen
+        if is_known and not is_for_points:
             return None
-        self._seen.add(known)
-        self._images.add(disk)
+        self._part.seen.add(known)
+        self._part.images.add(disk)
         now = point.now + 5.0
         started = run(image, main, ledger.count, boot=boots, now=now, keeps_points=is_for_points)
         if started.failure is not None:
             problems.append(f"the start fails: {started.failure!r}")
         if problems and not is_for_points:
-            self.summary.failures.append(self._failure(trail, problems, started))
+            self._part.summary.failures.append(self._failure(trail, problems, started))
         return started
 
     def _check(
@@ -287,13 +336,16 @@ class Explorer:
         problems: list[str],
         started: Run,
     ) -> Failure:
+        story = [line for part in trail for line in _tell(*part)]
+        lines = [*story, "the start after that:", *started.lines]
+        return Failure(self._command(trail), problems, lines)
+
+    def _command(self, trail: list[tuple[Point, int, frozenset[Unit] | None]]) -> str:
         flags = " ".join(
             f"--{again}point {point.number} --{again}subset {number}"
             for again, (point, number, _) in zip(("", "then-"), trail, strict=False)
         )
-        command = f"python -m tests.simulation points --workload {self.workload.name} {flags}"
-        story = [line for part in trail for line in _tell(*part)]
-        return Failure(command, problems, [*story, "the start after that:", *started.lines])
+        return f"python -m tests.simulation points --workload {self.workload.name} {flags}"
 
 
 def _tell(point: Point, _: int, kept: frozenset[Unit] | None) -> list[str]:

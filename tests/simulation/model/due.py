@@ -93,7 +93,8 @@ def _check_group(model: Model, group: Group, found: Found, dead: set[int]) -> No
             if not _is_excused(model, group, number, places, found):
                 had = f"had it {group.delivered[number]} times, failed {group.failed[number]}"
                 model.wrong(f"message {number} at {places} was not finished by {group.name}: {had}")
-        if model.is_orderly and group.is_alone and not group.resets:
+        is_once = model.is_orderly and group.is_alone and not model.shows_early
+        if is_once and not group.resets:
             extra = group.repeated(number, len(places), spans)
             if extra > 0:
                 times = [round(at, 3) for at in group.times[number]]

@@ -87,6 +87,8 @@ class Model:
         self.is_orderly = False
         #: Whether logs have changed where they lie: checksums cover the bodies alone.
         self.is_rotten = False
+        #: Whether slaves may show what their master does not show yet.
+        self.shows_early = False
         self._rotten_since: dict[str, float] = {}
         #: When brokers were asked to stop, and served again.
         self.stops: list[tuple[float, float]] = []
