@@ -10,7 +10,7 @@ import multiprocessing
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Generic, TypeVar
@@ -40,7 +40,7 @@ def run_each(
     processes: int,
     at_a_time: int,
     seconds: float,
-) -> Iterator[tuple[Item, Out | Died]]:
+) -> Generator[tuple[Item, Out | Died], None, None]:
     """Each item with what ``work`` returns for it, as they come.
 
     A process is given ``at_a_time`` of them, and is killed if one takes so many seconds. Items and

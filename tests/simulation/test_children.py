@@ -56,6 +56,6 @@ def test_processes_end_with_who_asks_for_no_more_answers() -> None:
     answers = run_each(lambda _: os.getpid(), range(9), processes=2, at_a_time=3, seconds=SECONDS)
     _, first = next(answers)
     assert isinstance(first, int)
-    answers.close()  # type: ignore[attr-defined]
+    answers.close()
     with pytest.raises(ProcessLookupError):
         os.kill(first, 0)
