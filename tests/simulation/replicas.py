@@ -49,9 +49,11 @@ class _Pair:
         world.run(START + 4.0)
         end = world.now + _WORK_SECONDS
         cluster.add_client("sender", lambda: self._send(end)).start()
+        left: list[str] = []
         while world.now < end:
             world.run(world.now + self.random.uniform(0.3, 3.0))
-            self._fault(self.random.choice(self.kinds))
+            left = left or self.random.sample(self.kinds, len(self.kinds))  # each in its turn
+            self._fault(left.pop())
         self.master.lose_power()
         self._start(self.slave)
         world.run(world.now + 5.0)
