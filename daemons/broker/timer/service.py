@@ -70,6 +70,11 @@ class Timer:
         # Without a wheel what it says was done was done by the master before this one.
         self._inherited = Inheritance(mark.read_time, mark.queue_offset if is_new else 0, longest)
         if is_new:
+            # A power cut may have taken the name of the wheel alone: what is in the log would count
+            # as in the wheel. All of it is read again from the queue.
+            if files.exists(store.root / TIMER_LOG):
+                files.remove_tree(store.root / TIMER_LOG)
+                files.sync_folder(store.root)
             mark.save(self._step(_now()), 0, 0)
         self._wheel = TimerWheel(store.root / TIMER_WHEEL, self._precision)
         if not is_new:
