@@ -149,9 +149,8 @@ async def run_until_saved(broker: Broker) -> None:
     await broker.delivery.timer.timer.save()
 
 
-@pytest.mark.parametrize("gone", ["all", "timerwheel"])
 def test_what_was_acknowledged_comes_though_a_power_cut_took_all_files_of_the_timer(
-    tmp_path: Path, gone: str
+    tmp_path: Path,
 ) -> None:
     """They were made by the first message, and not saved yet; the message is in the log."""
     due = now() + 1000
@@ -166,10 +165,31 @@ def test_what_was_acknowledged_comes_though_a_power_cut_took_all_files_of_the_ti
             assert message.body == b"body"
 
     asyncio.run(before())
-    if gone == "all":
-        remove_the_files_of_the_timer(tmp_path)
-    else:
-        (tmp_path / gone).unlink()
+    remove_the_files_of_the_timer(tmp_path)
+    asyncio.run(after())
+
+
+def test_what_was_acknowledged_comes_though_a_power_cut_took_the_name_of_the_wheel(
+    tmp_path: Path,
+) -> None:
+    """The timer's log has it still, as if it were in the wheel."""
+    root, left, due = tmp_path / "store", tmp_path / "left", now() + 1500
+
+    async def before() -> None:
+        async with broker_on(root) as broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"body", {"TIMER_DELIVER_MS": str(due)})
+            log = next((root / "timerlog").iterdir())
+            while not log.read_bytes().strip(b"\0"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            shutil.copytree(root, left)
+
+    async def after() -> None:
+        async with broker_on(left) as broker, Session("127.0.0.1:1") as session:
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert message.body == b"body"
+
+    asyncio.run(before())
+    (left / "timerwheel").unlink()
     asyncio.run(after())
 
 
