@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from mq.client.operations.doctor.examination import Examination
 from mq.client.operations.doctor.finding import Severity
+from mq.protocol.bodies.controller import EpochEntryCache
 from mq.protocol.names import MASTER_ID
 
 _SYNC_MASTER = "SYNC_MASTER"
@@ -20,6 +21,11 @@ async def check_sets(examination: Examination, answers: Mapping[str, Mapping[str
     configs, _ = await examination.each(answers, examination.admin.broker_config)
     _check_roles(examination, {a: config.get("brokerRole", "") for a, config in configs.items()})
     _check_lag(examination, answers)
+    controlled = [
+        a for a, config in configs.items() if config.get("enableControllerMode") == "true"
+    ]
+    epochs, _ = await examination.each(controlled, examination.admin.epochs)
+    _check_epochs(examination, epochs)
 
 
 def _check_masters(examination: Examination) -> None:
@@ -72,6 +78,35 @@ def _check_roles(examination: Examination, roles: Mapping[str, str]) -> None:
                 address,
                 f"is registered as {name} ({broker_id}), and says that it is {role}",
                 "a master has brokerId 0, a slave another: stop it, and look at its settings",
+            )
+
+
+def _check_epochs(examination: Examination, epochs: Mapping[str, EpochEntryCache]) -> None:
+    """Of a set that controllers keep: whether each replica has the epochs of its master's log."""
+    masters = {
+        name: epochs[address]
+        for address, (name, broker_id) in examination.brokers.items()
+        if broker_id == MASTER_ID and address in epochs
+    }
+    for address, found in epochs.items():
+        name, broker_id = examination.brokers[address]
+        if broker_id == MASTER_ID or name not in masters:
+            continue
+        known = {(entry.epoch, entry.start_offset) for entry in masters[name].epoch_list}
+        first = min((epoch for epoch, _ in known), default=0)  # those before lay in deleted files
+        others = [
+            entry
+            for entry in found.epoch_list
+            if entry.epoch >= first and (entry.epoch, entry.start_offset) not in known
+        ]
+        if others:
+            entry = others[0]
+            examination.say(
+                "epochs",
+                Severity.CRITICAL,
+                f"{name} ({broker_id})",
+                f"has epoch {entry.epoch} from {entry.start_offset} on, which its master has not",
+                "it does not follow: look at its log for what it is to cut",
             )
 
 

@@ -5,10 +5,14 @@ from typing import Any
 import pytest
 
 from mq.client import Consumer, Session
+from mq.client.operations.doctor.examination import Examination, Limits
 from mq.client.operations.doctor.finding import Finding, Severity, worst
+from mq.client.operations.doctor.sets import _check_epochs
 from mq.client.pull_consumer import PullConsumer
 from mq.client.send_back import send_back
-from mq.protocol.bodies import MessageQueue
+from mq.protocol.bodies import ClusterInfo, MessageQueue
+from mq.protocol.bodies.controller import EpochEntry, EpochEntryCache
+from mq.protocol.bodies.route import BrokerData
 from mq.protocol.message import StoredMessage
 from mq.testing import RunningBroker
 from tests.cli.pairs import another_broker, running_pair
@@ -247,3 +251,23 @@ def test_two_masters_of_one_name_are_critical(mq: Mq, mq_broker: RunningBroker) 
         [rivals] = found(done, "two-masters")
         assert (done.status, rivals["severity"], rivals["subject"]) == (1, "critical", "twice")
         assert one.broker.address in rivals["detail"] and other.broker.address in rivals["detail"]
+
+
+def test_a_slave_with_an_epoch_that_its_master_has_not_is_critical() -> None:
+    def log(*epochs: tuple[int, int]) -> EpochEntryCache:
+        entries = [EpochEntry(epoch=epoch, start_offset=start) for epoch, start in epochs]
+        return EpochEntryCache(epoch_list=entries)
+
+    members = {0: "a:1", 1: "b:1", 2: "c:1", 3: "d:1"}
+    data = BrokerData(cluster="C", broker_name="set", broker_addrs=members)
+    info = ClusterInfo(broker_addr_table={"set": data})
+    examination = Examination(Session("127.0.0.1:1"), Limits(), 0.0, {"127.0.0.1:1": info})
+    epochs = {
+        "a:1": log((2, 100), (3, 200), (5, 300)),
+        "b:1": log((1, 0), (2, 100), (3, 200)),  # the master has deleted the first files
+        "c:1": log((2, 100), (3, 200), (4, 250)),
+    }
+    _check_epochs(examination, epochs)
+    [apart] = examination.findings
+    assert (apart.check, apart.subject) == ("epochs", "set (2)")
+    assert "has epoch 4 from 250 on" in apart.detail
