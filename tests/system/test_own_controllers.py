@@ -16,7 +16,7 @@ from mq.protocol.bodies import ReplicasInfo
 from tests.daemons.controller.etcd_server import EtcdServer
 from tests.interop.ports import free_port
 from tests.system.daemon import BrokerProcess, DaemonProcess
-from tests.system.ledger import SenderProcess, audit
+from tests.system.ledger import QUEUES, TOPIC, SenderProcess, audit
 
 NAME = "broker-a"
 PATIENCE = 60.0
@@ -103,6 +103,7 @@ def test_the_leading_controller_and_the_master_die_and_nothing_is_lost(
         until(where, lambda found: len(found.in_sync_replicas) == 3)
         until_more(sender, 200)
         sender.stop()
+        until_all_show_the_same(brokers)
         for broker in brokers:
             audit(tmp_path, broker.address).check()
         assert [broker.stop() for broker in brokers] == [0, 0, 0]
@@ -136,6 +137,7 @@ def test_a_master_that_stood_still_acknowledges_nothing_that_is_lost(
         until_more(sender, 200)
         sender.stop()
         until(where, lambda found: len(found.in_sync_replicas) == 2)
+        until_all_show_the_same(brokers)
         for broker in brokers:
             audit(tmp_path, broker.address).check()
 
@@ -149,6 +151,21 @@ def until(controllers: str, holds: Callable[[ReplicasInfo], bool]) -> ReplicasIn
             return found
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
+
+
+def until_all_show_the_same(brokers: list[BrokerProcess]) -> None:
+    """Wait until slaves have been told that the last messages are with all members: the master
+    tells them so a moment after it has answered the sender."""
+    deadline = time.monotonic() + PATIENCE
+    while len(ends := {asyncio.run(ends_of(broker.address)) for broker in brokers}) > 1:
+        assert time.monotonic() < deadline, ends
+        time.sleep(0.05)
+
+
+async def ends_of(address: str) -> tuple[int, ...]:
+    async with Session("127.0.0.1:1", timeout=5) as session:
+        admin = Admin(session)
+        return tuple([await admin.max_offset(address, TOPIC, q) for q in range(QUEUES)])
 
 
 async def state_of(controllers: str) -> ReplicasInfo | None:
