@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 MOST_BATCH_BYTES = 2 * 1024 * 1024
 MOST_ACKS = 4096  # messages of one batch: a pop gives 32 at most
-# Bytes that are kept for an acknowledgement until it is stored.
+# Bytes that are kept for an acknowledgement until it is stored, besides its body.
 _WAITING_COST = 4096
 
 
@@ -77,15 +77,17 @@ class AckHandlers:
         if receipt.is_ordered:
             return self._acknowledge_in_order(command, header.topic, header.consumer_group, receipt)
 
+        cost = _WAITING_COST + len(command.body)  # nobody reads that, but the command has it
+
         def stored(refusal: StoreRefused | None) -> None:
-            channel.owe(-_WAITING_COST)
+            channel.owe(-cost)
             if refusal is None:
                 channel.reply(command)
             else:
                 channel.reply(command, refusal.code, remark=refusal.remark)
 
         self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], stored)
-        channel.owe(_WAITING_COST)
+        channel.owe(cost)
         return None
 
     async def _acknowledge_in_order(

@@ -505,3 +505,27 @@ def test_a_pop_of_a_peer_that_did_not_read_for_a_while_is_answered_when_it_does(
             assert len(channel.attributes["held pops"]) == 0
 
     run(tmp_path, script)
+
+
+def test_an_acknowledgement_that_waits_for_the_disk_counts_with_its_body_as_memory_of_its_peer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody reads such a body, and it is in memory until the acknowledgement is stored."""
+    body = bytes(1_000_000)
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        (popped,) = await consumer.pop()
+        flusher = broker.stores.messages.flusher
+        with monkeypatch.context() as slow_disk:
+            slow_disk.setattr(flusher, "start", lambda: None)
+            ack = Command(RequestCode.ACK_MESSAGE, consumer._names(popped), body, opaque=7)
+            peer.writer.write(encode(ack))
+            await until(lambda: bool(flusher._waiting))
+            (channel,) = broker.listener.channels
+            assert channel.memory >= len(body)
+        flusher.start()
+        assert (await peer.receive()).code == ResponseCode.SUCCESS
+        assert channel.memory == 0
+
+    run(tmp_path, script, flushDiskType="SYNC_FLUSH")
