@@ -201,6 +201,8 @@ class AckHandlers:
             # Unknown and not due: acknowledged already, or with a Java broker's timer.
             if point is not None or receipt.visible_at <= self._clock():
                 raise _too_late(topic, receipt)
+            if point is None and not self._points.may_be_early(key):
+                raise RemoteProtocolError("the names of group and broker are too long for a pop")
         if not self._points.has_queue(receipt.revive_queue_id):
             raise RemoteProtocolError(f"there is no revive queue {receipt.revive_queue_id}")
         try:

@@ -54,6 +54,8 @@ SERVICE = "popped messages"
 _AT_ONCE = 256  # entries read in one turn of the loop
 # Messages acknowledged of check points that have not come (a Java broker left them in the timer).
 _MOST_ORPHANS = 100_000
+# Characters of each name in one of them. So many that a client has made up are kept for days.
+_LONGEST_NAME = names.MAX_GROUP_LENGTH
 # So long they may wait at most, ms: no pop may ask for a longer invisible time.
 _LONGEST_ORPHANED = 7 * 24 * 3600 * 1000
 _EXPIRY = 1000  # ms between two looks for those that have waited too long
@@ -167,6 +169,12 @@ class PopCheckPoints:
         """Whether another check point of that name would be taken for one that there is, or that
         was acknowledged more than once."""
         return key in self._table or key in self._orphans
+
+    @staticmethod
+    def may_be_early(key: Key) -> bool:
+        """Whether an acknowledgement of a check point that is not known may wait for it."""
+        topic, group, _, _, _, broker_name = key
+        return max(map(len, (topic, group, broker_name))) <= _LONGEST_NAME
 
     # writing --------------------------------------------------------------------------------
 
@@ -324,7 +332,7 @@ class PopCheckPoints:
         """Keep an acknowledgement whose check point may be on its way: one that a Java broker has
         left in the timer comes when it is nearly due."""
         now = clock.milliseconds()
-        if due < now:
+        if due < now or not self.may_be_early(key):
             return
         if self._orphaned + len(offsets) > _MOST_ORPHANS and now >= self._expire_from:
             self._expire_from = now + _EXPIRY

@@ -529,3 +529,27 @@ def test_an_acknowledgement_that_waits_for_the_disk_counts_with_its_body_as_memo
         assert channel.memory == 0
 
     run(tmp_path, script, flushDiskType="SYNC_FLUSH")
+
+
+@pytest.mark.parametrize("name", ["group", "broker"])
+def test_an_early_acknowledgement_with_a_name_that_no_pop_has_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    """A hundred thousand of them were kept for days, each with a name of megabytes."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        points = broker.services.pop.points
+        for length, kept in ((255, 1), (256, 0)):
+            group, broker_name = ("g" * length, "b") if name == "group" else ("g", "b" * length)
+            receipt = f"{length} {int(time.time() * 1000)} 60000 0 0 {broker_name}"
+            fields = {"consumerGroup": group, "topic": TOPIC, "queueId": "0", "offset": "0"}
+            reply = await peer.ask(RequestCode.ACK_MESSAGE, fields | {"extraInfo": receipt})
+            assert (reply.code == ResponseCode.SUCCESS) == bool(kept)
+            key = (TOPIC, group, 0, length, int(receipt.split()[1]), broker_name)
+            assert points.has_known(key) == bool(kept)
+        # One of a store of before is not kept, either.
+        points._keep_orphan(key, [0], int(time.time() * 1000) + 60000)
+        assert not points.has_known(key)
+
+    run(tmp_path, script)
