@@ -17,6 +17,8 @@ from mq.protocol.headers.pop import PopMessageRequestHeader
 
 MOST_MESSAGES = 32  # of one pop
 LONGEST_INVISIBLE = 7 * 24 * 3600 * 1000  # ms
+# Characters. Clients make a UUID; that of an ordered pop is kept, and saved, for each queue.
+LONGEST_ATTEMPT_ID = 255
 
 
 def check_maximum(maximum: int) -> None:
@@ -52,6 +54,13 @@ class PopRequests:
                 ResponseCode.INVALID_PARAMETER,
                 f"invisibleTime={header.invisible_time}: expected 1 to {LONGEST_INVISIBLE} ms",
             )
+        attempt_id = header.attempt_id or ""
+        if len(attempt_id) > LONGEST_ATTEMPT_ID:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"an attemptId of {len(attempt_id)} characters: expected at most "
+                f"{LONGEST_ATTEMPT_ID}",
+            )
         self.check(header.topic, header.consumer_group, header.queue_id, channel)
         return PopRequest(
             header.consumer_group,
@@ -62,7 +71,7 @@ class PopRequests:
             header.init_mode,
             self._expression(header),
             header.order,
-            header.attempt_id or "",
+            attempt_id,
         )
 
     def of_everything(

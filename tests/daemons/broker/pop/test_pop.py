@@ -351,6 +351,7 @@ def test_after_a_restart_only_what_was_not_acknowledged_comes(tmp_path: Path, fl
         ({"consumerGroup": "no!"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no!"),
         ({"consumerGroup": "g" * 120}, ResponseCode.INVALID_PARAMETER, "too long to pop"),
         ({"topic": ""}, ResponseCode.TOPIC_NOT_EXIST, "not exist"),
+        ({"attemptId": "a" * 256}, ResponseCode.INVALID_PARAMETER, "attemptId of 256 characters"),
     ],
 )
 def test_a_pop_that_cannot_be_is_refused_with_its_cause(
