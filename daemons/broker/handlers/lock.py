@@ -8,6 +8,7 @@ from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import LARGE_BODY, Refused, Reply
 from mq.daemons.serving import serves
+from mq.protocol import names
 from mq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -16,6 +17,8 @@ from mq.protocol.errors import RemoteProtocolError
 # Of one request: a consumer names the queues that it has of one broker and group.
 MOST_QUEUES = 10_000
 MOST_BYTES = 2 * 1024 * 1024
+# Characters of a client id or a broker's name: each lock keeps its names, and is logged with them.
+LONGEST_NAME = 1024
 
 Asked = TypeVar("Asked", LockBatchRequestBody, UnlockBatchRequestBody)
 
@@ -39,6 +42,7 @@ class LockHandlers:
         return _read(command, UnlockBatchRequestBody, self._unlock, self._large_unlock)
 
     def _lock(self, command: Command, asked: LockBatchRequestBody) -> Command:
+        _check_names(asked)
         held = self._locks.lock(*_who(asked), asked.mq_set)
         return command.reply(body=LockBatchResponseBody(lock_ok_mq_set=held).encode())
 
@@ -76,6 +80,19 @@ async def _read_late(
 
 def _too_many(what: str) -> Refused:
     return Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]one request for locks names {what}")
+
+
+def _check_names(asked: LockBatchRequestBody) -> None:
+    """Raises RemoteProtocolError for names that no group, client or queue has."""
+    if (
+        len(asked.consumer_group) > names.MAX_GROUP_LENGTH
+        or len(asked.client_id) > LONGEST_NAME
+        or any(
+            len(queue.topic) > names.MAX_RETRY_TOPIC_LENGTH or len(queue.broker_name) > LONGEST_NAME
+            for queue in asked.mq_set
+        )
+    ):
+        raise RemoteProtocolError("a request for locks with a name that is too long")
 
 
 def _who(asked: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:

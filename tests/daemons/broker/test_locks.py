@@ -102,6 +102,31 @@ def test_a_request_for_too_many_locks_is_refused(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
+@pytest.mark.parametrize(
+    ("name", "longest"),
+    [("consumerGroup", 255), ("clientId", 1024), ("topic", 255), ("brokerName", 1024)],
+)
+def test_a_lock_with_a_name_that_nothing_has_is_refused(
+    tmp_path: Path, name: str, longest: int
+) -> None:
+    """Each of 200,000 locks could keep megabytes, and have them logged."""
+
+    async def script(harness: Harness, peer: Peer) -> None:
+        for length, held in ((longest, 1), (longest + 1, 0)):
+            given = {name: "n" * length}
+            queue = {"topic": "t", "brokerName": "b", "queueId": 0}
+            queue |= given if name in queue else {}
+            body = {"consumerGroup": f"g{held}", "clientId": "c", "mqSet": [queue]}
+            body |= given if name in body else {}
+            reply = await peer.ask(RequestCode.LOCK_BATCH_MQ, None, json.dumps(body).encode())
+            assert (reply.code == ResponseCode.SUCCESS) == bool(held)
+            if not held:
+                assert "too long" in (reply.remark or "")
+        assert len(harness.clients.locks._groups) == 1
+
+    serve(tmp_path, script)
+
+
 def test_a_setting_says_how_long_a_lock_lasts(tmp_path: Path) -> None:
     """The property that Java's broker reads (RebalanceLockManager)."""
     name = "rocketmq.broker.rebalance.lockMaxLiveTime"
