@@ -8,6 +8,7 @@ A slave sees of a deletion at its master only that a queue begins anew, at queue
 such queues by themselves.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
@@ -40,15 +41,15 @@ class Deletions:
 
         Raises OSError; the topic then does not count as deleted, and must not be.
         """
-        self._add(topic, physical, minimum)
+        self._add({topic: physical}, minimum)
 
-    def add_queue(self, topic: str, queue_id: int, physical: int, minimum: int) -> None:
-        """Note that a queue begins anew at an offset, likewise."""
-        self._add(_key(topic, queue_id), physical, minimum)
+    def add_queues(self, queues: Mapping[tuple[str, int], int], minimum: int) -> None:
+        """Note that queues, by topic and id, begin anew at offsets, likewise: in one write."""
+        self._add({_key(*queue): physical for queue, physical in queues.items()}, minimum)
 
-    def _add(self, key: str, physical: int, minimum: int) -> None:
+    def _add(self, added: dict[str, int], minimum: int) -> None:
         kept = {name: offset for name, offset in self._offsets.items() if offset > minimum}
-        self._save({**kept, key: physical})
+        self._save(kept | added)
 
     def cut(self, end: int) -> None:
         """The log ends here now: what is put behind is no message of before.

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -537,14 +537,17 @@ class MessageStore:
             self.checkpointer.dirty.pop(queue, None)
         self.queues.delete_topic(topic)
 
-    def _begin_anew(self, topic: str, queue_id: int, physical: int) -> None:
-        """Have a queue of a slave begin anew with the message at an offset of the log, as at its
-        master, where the topic was deleted and made again. Raises OSError."""
-        self._deletions.add_queue(topic, queue_id, physical, self.log.minimum)
-        queue = self.queues.get(topic, queue_id)
-        if queue is not None:
-            self.checkpointer.dirty.pop(queue, None)
-            self.queues.delete_queue(queue)
+    def _begin_anew(self, began: Mapping[tuple[str, int], int]) -> None:
+        """Have queues of a slave, by topic and id, begin anew with the messages at offsets of the
+        log, as at its master, where their topic was deleted and made again. Raises OSError."""
+        self._deletions.add_queues(began, self.log.minimum)
+        try:
+            for topic, queue_id in began:
+                queue = self.queues.get(topic, queue_id)
+                if queue is not None:
+                    self.checkpointer.dirty.pop(queue, None)
+                    self.queues.delete_queue(queue)
+        finally:
             for callback in self.on_begun_anew:
                 callback()
 

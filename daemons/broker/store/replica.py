@@ -16,7 +16,7 @@ again, it is the master's log that is damaged, and it is taken as it is.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mq.daemons.broker.store import layout
@@ -60,8 +60,8 @@ class NotReplicated(StoreError):
 class Replica:
     """Grows a log.
 
-    ``delays`` are milliseconds by delay level. ``begin_anew`` lets a queue, by topic and id, begin
-    anew with the record at a physical offset; it raises OSError.
+    ``delays`` are milliseconds by delay level. ``begin_anew`` lets queues, by topic and id,
+    begin anew with the records at physical offsets; it raises OSError.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Replica:
         appender: Appender,
         flusher: Flusher,
         delays: dict[int, int],
-        begin_anew: Callable[[str, int, int], None],
+        begin_anew: Callable[[Mapping[tuple[str, int], int]], None],
         *,
         makes_index: bool,
     ) -> None:
@@ -293,9 +293,10 @@ class Replica:
                 queue = self._queues.get(*key)
                 if key in seen or (queue is not None and queue.appended):
                     log.info("queue %d of %s begins anew, as at the master", key[1], key[0])
-                    self._begin_anew(*key, record.physical)
                     began[key] = record.physical
             seen[key] = None
+        if began:
+            self._begin_anew(began)
         return began
 
     def _begin_log(self) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mq.daemons import state_file
+from mq.daemons.broker.store import deletions
 from mq.daemons.broker.store import replica as replica_module
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.replica import NotReplicated, Replica
@@ -208,6 +210,37 @@ def test_a_topic_that_the_master_has_deleted_and_made_again_has_its_new_messages
         assert bodies(store, "orders", 1) == [b"new 1", b"newer"]
 
     with_store(killed, made_master)
+
+
+def test_queues_that_begin_anew_together_are_noted_in_one_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody waits for the disk meanwhile, and a topic may have a thousand queues."""
+
+    async def fill(store: MessageStore) -> bytes:
+        for body in (b"old", b"new"):
+            for queue_id in range(12):
+                await put(store, "orders", queue_id, body)
+            if body == b"old":
+                store.delete_topic("orders")
+        return log_of(store)
+
+    data = with_store(tmp_path / "master", fill)
+    writes: list[Path] = []
+    write = state_file.write_atomically
+
+    def counted(path: Path, content: bytes) -> None:
+        writes.append(path)
+        write(path, content)
+
+    monkeypatch.setattr(deletions, "write_atomically", counted)
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        replica.receive(0, data)
+        assert [bodies(store, "orders", queue_id) for queue_id in range(12)] == [[b"new"]] * 12
+        assert len(writes) <= 2  # the native path is asked again behind a few records
+
+    on_slave(tmp_path / "slave", check)
 
 
 def test_what_answers_with_no_record_has_an_empty_store_begin_nowhere(tmp_path: Path) -> None:
