@@ -1,7 +1,6 @@
 """Brokers of ours under two controllers of ours: any of them may die."""
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from mq.client.session import Session
 from mq.protocol.bodies import ReplicasInfo
 from tests.daemons.controller.etcd_server import EtcdServer
 from tests.interop.ports import free_port
-from tests.system.daemon import BrokerProcess, DaemonProcess
+from tests.system.daemon import BrokerProcess, ControllerProcess
 from tests.system.ledger import QUEUES, TOPIC, SenderProcess, audit
 
 NAME = "broker-a"
@@ -25,26 +24,12 @@ PATIENCE = 60.0
 MOST_SECONDS = 30.0
 
 
-class ControllerProcess(DaemonProcess):
-    """`mq controller` on an etcd, on loopback."""
-
-    word = "controller"
-    ready = re.compile(
-        r"The Controller Server boot success\. serializeType=JSON, address ([0-9.:]+)"
-    )
-
-    def __init__(self, tmp: Path, number: int, etcd: str) -> None:
-        port = free_port()
-        super().__init__(
-            tmp / f"controller-{number}.log",
-            {
-                "bindAddress": "127.0.0.1",
-                "listenPort": str(port),
-                "controllerAddress": f"127.0.0.1:{port}",
-                "etcdEndpoints": etcd,
-                "leaderLeaseSeconds": "2",
-            },
-        )
+def controller(tmp: Path, number: int, etcd: str) -> ControllerProcess:
+    """One that is found again at its address when it is started again."""
+    port = free_port()
+    own = {"listenPort": str(port), "controllerAddress": f"127.0.0.1:{port}"}
+    settings = {**own, "leaderLeaseSeconds": "2"}
+    return ControllerProcess(tmp / f"controller-{number}.log", etcd, settings)
 
 
 def member(tmp: Path, number: int, controllers: str, **settings: str) -> BrokerProcess:
@@ -74,9 +59,7 @@ def test_the_leading_controller_and_the_master_die_and_nothing_is_lost(
 ) -> None:
     address_file = tmp_path / "address"
     with ExitStack() as parts:
-        controllers = [
-            parts.enter_context(ControllerProcess(tmp_path, number, etcd)) for number in (1, 2)
-        ]
+        controllers = [parts.enter_context(controller(tmp_path, number, etcd)) for number in (1, 2)]
         where = ";".join(one.address for one in controllers)
         brokers = [parts.enter_context(member(tmp_path, number, where)) for number in (1, 2, 3)]
         state = until(where, lambda found: len(found.in_sync_replicas) == 3)
@@ -116,7 +99,7 @@ def test_a_master_that_stood_still_acknowledges_nothing_that_is_lost(
     address_file = tmp_path / "address"
     brief = {"controllerHeartBeatTimeoutMills": "1500", "brokerHeartbeatInterval": "300"}
     with ExitStack() as parts:
-        where = parts.enter_context(ControllerProcess(tmp_path, 1, etcd)).address
+        where = parts.enter_context(controller(tmp_path, 1, etcd)).address
         brokers = [
             parts.enter_context(member(tmp_path, number, where, **brief)) for number in (1, 2)
         ]
