@@ -52,7 +52,11 @@ class Member:
     async def ask(self, code: RequestCode, body: bytes = b"", /, **fields: object) -> Command:
         names = {"clusterName": "DefaultCluster", "brokerName": self._name, "invokeTime": 0}
         given = {name: str(value) for name, value in {**names, **fields}.items()}
-        return await self._session.invoke(self._controller, Command(code, given, body))
+        while True:
+            reply = await self._session.invoke(self._controller, Command(code, given, body))
+            if reply.code != ResponseCode.CONTROLLER_NOT_LEADER:
+                return reply
+            await asyncio.sleep(0.1)  # one that has just started elects itself first
 
     async def join(self) -> None:
         """Get an id, register with it, and live."""

@@ -48,8 +48,6 @@ def test_a_replica_shows_its_master(mq: Mq) -> None:
 
 
 COMMANDS = [
-    ("getBrokerEpoch", "-b", "broker-a"),
-    ("getBrokerEpoch", "-c", "DefaultCluster"),
     ("resetMasterFlushOffset", "-b", "BROKER", "-o", "5"),
     ("getColdDataFlowCtrInfo", "-b", "BROKER"),
     ("updateColdDataFlowCtrGroupConfig", "-b", "BROKER", "-g", "G", "-v", "10"),
@@ -68,6 +66,18 @@ def test_a_broker_that_is_older_is_told_in_one_line(
     assert finished.err.splitlines()[0] == (
         f"mq {arguments[0]}: {address}: the broker is older than RocketMQ 5, "
         f"which {arguments[0]} needs"
+    )
+
+
+@pytest.mark.parametrize("broker", [("-b", "broker-a"), ("-c", "DefaultCluster")], ids=" ".join)
+def test_a_broker_without_controllers_has_no_epochs(
+    broker: tuple[str, str], cluster: Mq, standalone: Standalone
+) -> None:
+    finished = cluster("getBrokerEpoch", *broker)
+    assert (finished.status, finished.out) == (69, "")
+    assert finished.err.splitlines()[0].rstrip() == (
+        f"mq getBrokerEpoch: {standalone.broker.address}: SYSTEM_ERROR: this request only for "
+        "controllerMode"
     )
 
 
