@@ -46,6 +46,7 @@ class Pair(NamedTuple):
     value: bytes
     created: int  # the revision that made the key
     changed: int  # that of its last change
+    lease: int  # under which it was put, 0 for none
 
 
 class Txn(NamedTuple):
@@ -110,7 +111,11 @@ class Etcd:
         lease: int = 0,
     ) -> Txn:
         """Set a key, or with None delete it, if all that is given is still so: by key "created" or
-        "changed" and the revision, 0 for a key that is not there."""
+        "changed" and the revision, 0 for a key that is not there.
+
+        Raises EtcdError also where an endpoint has not answered, and the next one says that it is
+        not so any more: the first may have seen to that itself.
+        """
         compare = [
             {
                 "key": _coded(name),
@@ -126,7 +131,10 @@ class Etcd:
         else:
             put = {"key": _coded(key), "value": base64.b64encode(value).decode()}
             change = {"requestPut": {**put, "lease": str(lease)} if lease else put}
-        answer = await self._ask("kv/txn", {"compare": compare, "success": [change]})
+        failures: list[str] = []
+        answer = await self._ask("kv/txn", {"compare": compare, "success": [change]}, failures)
+        if failures and not answer.get("succeeded"):
+            raise EtcdError(f"{key} may be set already, without an answer: {'; '.join(failures)}")
         return Txn(bool(answer.get("succeeded")), int(answer["header"]["revision"]))
 
     async def grant(self, seconds: int) -> int:
@@ -144,13 +152,17 @@ class Etcd:
         """Give a lease back, and delete what was put under it."""
         await self._ask("lease/revoke", {"ID": str(lease)})
 
-    async def _ask(self, path: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def _ask(
+        self, path: str, request: Mapping[str, Any], failures: list[str] | None = None
+    ) -> dict[str, Any]:
+        """The answer; `failures` is told of the endpoints that were asked and gave none."""
+        failures = [] if failures is None else failures
         if self._user and not self._token:
             await self._log_in()
-        status, answer = await self._from_any(path, request)
+        status, answer = await self._from_any(path, request, failures)
         if self._user and answer.get("code") == _UNAUTHENTICATED:  # tokens live for some minutes
             await self._log_in()
-            status, answer = await self._from_any(path, request)
+            status, answer = await self._from_any(path, request, failures)
         if status != 200:
             text = str(answer.get("message") or answer.get("error") or answer)[:300]
             if answer.get("code") == _NOT_FOUND and path.startswith("lease/"):
@@ -161,14 +173,15 @@ class Etcd:
     async def _log_in(self) -> None:
         self._token = ""
         request = {"name": self._user, "password": self._password}
-        status, answer = await self._from_any("auth/authenticate", request)
+        status, answer = await self._from_any("auth/authenticate", request, [])
         if status != 200 or not answer.get("token"):
             raise EtcdError(f"etcd refuses etcdUser={self._user}: {answer.get('message', status)}")
         self._token = answer["token"]
 
-    async def _from_any(self, path: str, request: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    async def _from_any(
+        self, path: str, request: Mapping[str, Any], failures: list[str]
+    ) -> tuple[int, dict[str, Any]]:
         """Ask endpoints, the last that answered first, until one answers."""
-        failures = []
         for endpoint in list(self._endpoints):
             try:
                 found = await self._from(endpoint, path, request)
@@ -247,4 +260,5 @@ def _pair(entry: Mapping[str, str]) -> Pair:
         base64.b64decode(entry.get("value", "")),
         int(entry["create_revision"]),
         int(entry["mod_revision"]),
+        int(entry.get("lease", 0)),
     )

@@ -108,16 +108,21 @@ class Leadership:
         asked = clock.monotonic()
         await self._be_there()
         found = await self._etcd.get(self._key)
-        if found is not None:
+        if found is not None and found.lease != self._lease:
             self.leader = _address_in(found.value)
             await self._look_around()
             return
         self.leader = ""
-        free = {self._key: {"created": 0}}
-        done = await self._etcd.put_if(self._key, self._value, free, self._lease)
-        if not done.succeeded:
-            return
-        self._created = done.revision
+        if found is not None:
+            # Ours: its making was not confirmed, or etcd was away. We keep its lease alive, so
+            # nobody else could ever lead.
+            self._created = found.created
+        else:
+            free = {self._key: {"created": 0}}
+            done = await self._etcd.put_if(self._key, self._value, free, self._lease)
+            if not done.succeeded:
+                return
+            self._created = done.revision
         self._until = asked + self._seconds - _MARGIN
         await self._begin()
 

@@ -3,11 +3,12 @@
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mq.daemons.controller.app import Controller
-from mq.daemons.controller.etcd import Etcd
+from mq.daemons.controller.etcd import Etcd, EtcdError, Txn
 from mq.daemons.controller.replica_set import ReplicaSet, apply_id
 from mq.daemons.dispatch import Refused
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -134,5 +135,69 @@ def test_controllers_that_start_after_their_brokers_elect_nobody_anew(etcd: Etcd
                 await second.beat(1, 100)
                 assert (await second.register()).fields["masterBrokerId"] == "1"
                 assert (await second.elect()).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+
+    asyncio.run(main())
+
+
+def test_leads_again_when_etcd_was_away_for_longer_than_the_lease(tmp_path: Path) -> None:
+    """etcd counts leases anew when it starts: the key of before is still there, and ours."""
+
+    async def main() -> None:
+        with EtcdServer(tmp_path) as etcd:
+            async with controller(etcd.url, controllerDLegerGroup="away") as one:
+                await until(lambda: one.leadership.leads)
+                etcd.kill()
+                await until(lambda: not one.leadership._created)
+                await asyncio.to_thread(etcd.start)
+                await until(lambda: one.leadership.leads)
+
+    asyncio.run(main())
+
+
+def test_one_that_has_made_the_key_without_an_answer_leads(
+    etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_if, lost = Etcd.put_if, []
+
+    async def lose_first_answer(self: Etcd, key: str, *more: Any) -> Txn:
+        done = await put_if(self, key, *more)
+        if key.endswith("/leader") and not lost:
+            lost.append(key)
+            raise EtcdError("etcd does not answer")
+        return done
+
+    async def main() -> None:
+        monkeypatch.setattr(Etcd, "put_if", lose_first_answer)
+        async with controller(etcd.url, controllerDLegerGroup="unconfirmed") as one:
+            await until(lambda: one.leadership.leads)
+            assert lost
+
+    asyncio.run(main())
+
+
+def test_a_change_that_one_endpoint_made_without_an_answer_is_not_said_to_be_undone(
+    etcd: EtcdServer,
+) -> None:
+    async def lose_answers(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
+    ) -> None:
+        """Pass one request on, and drop what comes back."""
+        theirs, ours = await asyncio.open_connection("127.0.0.1", port)
+        ours.write(await reader.readuntil(b"\r\n\r\n") + await reader.read(65536))
+        await theirs.readuntil(b"\r\n\r\n")
+        for one in (ours, writer):
+            one.close()
+
+    async def main() -> None:
+        port = int(etcd.url.rpartition(":")[2])
+        async with await asyncio.start_server(
+            lambda reader, writer: lose_answers(reader, writer, port), "127.0.0.1", 0
+        ) as lossy:
+            url = f"http://127.0.0.1:{lossy.sockets[0].getsockname()[1]}"
+            async with Etcd([url, etcd.url]) as client:
+                with pytest.raises(EtcdError, match="may be set already"):
+                    await client.put_if("/lossy", b"1", {"/lossy": {"changed": 0}})
+                found = await client.get("/lossy")
+                assert found is not None and found.value == b"1"
 
     asyncio.run(main())
