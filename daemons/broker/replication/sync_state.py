@@ -24,6 +24,7 @@ What the settings promise:
 import asyncio
 import contextlib
 import logging
+import math
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
@@ -270,6 +271,7 @@ class SyncState:
         """Ask for another set; whether there is one."""
         is_first = self._asked is None
         self._asked = (self._asked or frozenset()) | wanted
+        self._asked_until = math.inf
         before = self.members_epoch
         try:
             members, epoch = await self._controllers.alter(wanted, before)

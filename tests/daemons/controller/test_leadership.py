@@ -157,7 +157,8 @@ def test_leads_again_when_etcd_was_away_for_longer_than_the_lease(tmp_path: Path
 def test_one_that_has_made_the_key_without_an_answer_leads(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_if, lost = Etcd.put_if, []
+    put_if = Etcd.put_if
+    lost: list[str] = []
 
     async def lose_first_answer(self: Etcd, key: str, *more: Any) -> Txn:
         done = await put_if(self, key, *more)

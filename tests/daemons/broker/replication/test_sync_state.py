@@ -601,3 +601,35 @@ async def _follow(slave: ScriptedSlave) -> None:
     while True:
         offset, data = await slave.frame()
         slave.say(offset + len(data))
+
+
+def test_news_of_the_old_set_amid_a_question_do_not_answer_it(tmp_path: Path) -> None:
+    """A look at the set may be answered before the question is, or that answer be lost."""
+
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        settings = {"slaveTimeout": "300"}
+        async with (
+            set_master(tmp_path, controllers, **settings) as first,
+            Peer(first.port) as peer,
+        ):
+            assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
+            controllers.gate.clear()
+            async with ScriptedMember(first.ha_master.port) as slave:
+                await slave.greet()
+                slave.say(0)
+                *_, data = await slave.frame()
+                slave.say(len(data))
+                await until(lambda: len(controllers.asked) == 1)
+                controllers.tell(frozenset({1}), 1)
+            await until(lambda: not state_of(first).slaves)
+            # The controllers may have taken the slave in: it may be elected now.
+            assert (await send(peer, b"a table")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            assert shown(first) == 1
+            controllers.failure = TimeoutError("nobody answers")
+            controllers.gate.set()
+            await until(lambda: state_of(first).refused_changes == 1)
+            controllers.tell(frozenset({1}), 1)
+            assert state_of(first).waited_for == {1, 2}
+
+    asyncio.run(main())
