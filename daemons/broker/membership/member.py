@@ -123,6 +123,10 @@ class Member:
             if error.code in _DEPOSED:
                 self.look()
             raise
+        except (TimeoutError, ConnectionError):
+            if self.role is role:  # who was asked for may be in sync by now, and be elected
+                self._members = self._members[0] | members, self._members[1]
+            raise
         if self.role is role and found[1] > self._members[1]:
             self._members = found
         return found

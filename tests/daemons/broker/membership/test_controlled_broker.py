@@ -441,3 +441,31 @@ def test_a_notice_has_a_broker_ask_and_is_not_believed(tmp_path: Path) -> None:
             assert broker.role is not None and broker.role.is_master
 
     asyncio.run(play())
+
+
+def test_a_master_that_was_not_told_whether_a_slave_has_joined_may_not_be_alone(
+    tmp_path: Path,
+) -> None:
+    """The controllers elect the slave if they have agreed, and hear of the master no more."""
+
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, **BRIEF) as member,
+        ):
+            await is_master(member, 1)
+            role, there = member.member.role, controller.sets[NAME]
+            assert role is not None
+            there.ids[2] = ("127.0.0.1:1", "c")
+            await controller.until(lambda: 1 in there.alive)
+            there.alive[2] = there.alive[1]
+            controller.mute.add(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
+            controller.mute.add(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+            asking = asyncio.create_task(member.member.alter(role, frozenset({1, 2}), 1))
+            await controller.until(lambda: there.members == {1, 2})
+            await controller.close()
+            with pytest.raises(ConnectionError):
+                await asking
+            await is_slave(member, "")
+
+    asyncio.run(play())
