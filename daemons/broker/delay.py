@@ -105,12 +105,13 @@ class DelayedMessages:
         }
 
     def _correct(self, level: int) -> None:
-        """Keep an offset within its queue (ScheduleMessageService.correctDelayOffset)."""
+        """Keep an offset within its queue (ScheduleMessageService.correctDelayOffset), of which the
+        end may not be confirmed any more behind a start."""
         offset = self.offsets.get(level)
         queue = self._queue(level)
-        if offset is None or queue.minimum <= offset <= queue.readable:
+        if offset is None or queue.minimum <= offset <= queue.appended:
             return
-        self.offsets[level] = min(max(offset, queue.minimum), queue.readable)
+        self.offsets[level] = min(max(offset, queue.minimum), queue.appended)
         log.error("delay level %d: offset %d is outside of %r, corrected", level, offset, queue)
 
     def _queue(self, level: int) -> ConsumeQueue:

@@ -133,9 +133,11 @@ class PopCheckPoints:
         self._orphans: dict[Key, tuple[int, set[int]]] = {}
         self._orphaned = 0  # messages in it
         self._expire_from = 0  # ms: when those of it that have waited too long are looked for
-        self._is_starting = True
         self.changed = asyncio.Event()
+        # By revive queue, at the start: what had been taken in, and what was there. The end of that
+        # may be taken in later: when it is confirmed.
         self._seen: dict[int, int] = {}
+        self._found: dict[int, int] = {}
         numbers: set[int] = {*range(settings.broker.revive_queue_num), *store.queues_of(self.topic)}
         self._queues = {n: _ReviveQueue(self, store, self.topic, n) for n in sorted(numbers)}
         self._next_queue = 0
@@ -149,11 +151,11 @@ class PopCheckPoints:
             queue = revive.queue
             committed = self._offsets.query(REVIVE_GROUP, self.topic, number)
             seen = self._offsets.query(SEEN_GROUP, self.topic, number)
-            self._seen[number] = min(max(seen, 0), queue.readable)
-            revive.position = min(max(committed + 1, queue.minimum), queue.readable)
+            self._found[number] = queue.appended
+            self._seen[number] = min(max(seen, 0), queue.appended)
+            revive.position = min(max(committed + 1, queue.minimum), queue.appended)
             queue.waiting[revive] = None
             self.read(revive)
-        self._is_starting = False
         if self._table:
             log.info("%d check points of popped messages", len(self._table))
 
@@ -290,7 +292,8 @@ class PopCheckPoints:
             self._take_ack(*content)
 
     def _take_check_point(self, revive: _ReviveQueue, point: PopCheckPoint) -> None:
-        if self._is_starting and point.revive_offset >= self._seen[revive.queue.queue_id]:
+        number = revive.queue.queue_id
+        if self._seen[number] <= point.revive_offset < self._found[number]:
             self._move_on(point)
         known = self._table.get(point.key)
         if known is not None:  # written again, further on

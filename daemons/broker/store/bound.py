@@ -11,7 +11,8 @@ one, when the whole of that is confirmed.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from mq.daemons.broker.store.append import Batch, wake
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -64,6 +65,19 @@ class ConfirmBound:
             wake([queue for queue in hidden if queue.waiting])
         while self._held and self._held[0].end <= offset:
             self._release(self._held.popleft())
+
+    @contextmanager
+    def all_in_sight(self) -> Iterator[None]:
+        """Have what was there at the start be readable, for who makes a picture of all of it then.
+        Nothing may be awaited or appended meanwhile."""
+        shown = {queue: queue.readable for queue in self._hidden}
+        for queue, end in self._hidden.items():
+            queue.readable = end
+        try:
+            yield
+        finally:
+            for queue, readable in shown.items():
+                queue.readable = readable
 
     def lift(self, queues: Iterable[ConsumeQueue]) -> None:
         """Let queues be cut, which go by what can be read; `hide` follows in the same turn."""

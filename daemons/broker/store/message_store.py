@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 
 from mq.client.machine import clock, files
@@ -378,6 +378,10 @@ class MessageStore:
         """One past the last message, also where that cannot be read yet."""
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.appended
+
+    def all_in_sight(self) -> AbstractContextManager[None]:
+        """As `ConfirmBound.all_in_sight`; without a bound all is in sight."""
+        return contextlib.nullcontext() if self.bound is None else self.bound.all_in_sight()
 
     def end_after_crash(self, queue: ConsumeQueue) -> int:
         """Where a queue ended when the store was opened, if that was after a crash, or it was that

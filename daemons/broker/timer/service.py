@@ -183,7 +183,7 @@ class Timer:
             if message is not None:
                 offset = max(offset, message.queue_offset + 1)
         self._cut_wheel()
-        offset = min(max(offset, self._queue.minimum), self._queue.readable)
+        offset = min(max(offset, self._queue.minimum), self._queue.appended)
         oldest = self._step(_now()) - (SLOTS // 2 - 1) * self._precision
         return offset, max(self._checkpoint.read_time, oldest)
 

@@ -102,7 +102,7 @@ class TransactionChecks:
         clock = asyncio.get_running_loop().time
         latest = clock() + _MOST_SECONDS
         started = _now()
-        offsets = deque(self._ledger.offsets())
+        offsets = deque(self._transactions.open_halves())
         while offsets and clock() < latest:
             results = StoreResults()
             go_on = self._check(offsets, started, results)

@@ -83,7 +83,12 @@ class Transactions:
         self.committed = 0
         self.rolled_back = 0
         if has_them:
-            self._load()
+            # Also what is not confirmed: this master will show it, and nothing tells when.
+            with store.all_in_sight():
+                self._load()
+                unfinished = self._find_unfinished_commit() if self.ledger.offsets() else None
+            if unfinished is not None:
+                self._finish_commit(*unfinished)
 
     # a transaction begins -----------------------------------------------------------------------
 
@@ -291,7 +296,6 @@ class Transactions:
             else:
                 self.ledger.add(half, offset)
         if self.ledger.offsets():
-            self._finish_commit()
             log.info("%d transactions are open", len(self.ledger))
 
     def _load_operations(self, start: int) -> set[int]:
@@ -307,8 +311,9 @@ class Transactions:
             ended.update(half for half in halves if half >= start)
         return ended
 
-    def _finish_commit(self) -> None:
-        """Add the operation of a commit whose write was cut in two: the log ends with it."""
+    def _find_unfinished_commit(self) -> tuple[int, int] | None:
+        """Where a commit is whose write was cut in two, for the log ends with it, and the offset of
+        its half; None if there is no such."""
         last = max(
             (queue.entry(queue.readable - 1) or (0,))[0]
             for queue in self._store.queues
@@ -318,20 +323,28 @@ class Transactions:
             final = self._writer.read(last)
         except RemoteProtocolError as error:
             log.error("the last message, at %d, cannot be read: %s", last, error)
-            return
+            return None
         if final is None or final.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_COMMIT:
-            return
+            return None
         half = self.find_half(final.prepared_transaction_offset)
         if half is None or not is_final_of(final, half):
-            return
+            return None
         offset = self.ledger.find(half)
-        if offset is None:
-            return
+        return None if offset is None else (last, offset)
+
+    def _finish_commit(self, last: int, offset: int) -> None:
+        """Add the operation of a commit whose write was cut in two."""
         log.warning("the commit at %d was cut in two by the end of the broker: finished", last)
         try:
             self._put_operation(offset)
         except StoreRefused as refusal:
             log.error("the commit at %d cannot be finished: %s", last, refusal)
+
+    def open_halves(self) -> list[int]:
+        """The halves that are open, the oldest first, but for those that nobody may see yet."""
+        queue = self._queue(names.TRANSACTION_HALF_TOPIC)
+        end = 0 if queue is None else queue.readable
+        return [offset for offset in self.ledger.offsets() if offset < end]
 
     def read_half(self, offset: int) -> StoredMessage | None:
         """The half with a queue offset, None if it cannot be read."""

@@ -1,0 +1,88 @@
+"""A master that is killed shows at its next start what its checkpoint says is confirmed, which may
+be ten seconds old. What it has done with what lies behind that it does not do again, or forget."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from mq.client.session import Session
+from mq.daemons.broker.app import Broker
+from mq.protocol.codes import ResponseCode
+from tests.daemons.broker.replication.pair import end_of, until
+from tests.daemons.broker.replication.sets import ScriptedControllers, ScriptedMember, set_master
+from tests.daemons.broker.transactions.producers import COMMIT, HALF, OPERATION, TransactionPeer
+
+
+def both() -> ScriptedControllers:
+    """Controllers that have two in sync, and let nobody leave."""
+    controllers = ScriptedControllers((1, 2))
+    controllers.gate.clear()
+    return controllers
+
+
+@asynccontextmanager
+async def producer(broker: Broker) -> AsyncIterator[TransactionPeer]:
+    async with Session(broker.address) as session:
+        yield TransactionPeer(session, broker.address)
+
+
+@asynccontextmanager
+async def follower(broker: Broker) -> AsyncIterator[None]:
+    """A member that acknowledges all there is."""
+
+    async def follow(slave: ScriptedMember) -> None:
+        while True:
+            offset, *_, data = await slave.frame()
+            slave.say(offset + len(data))
+
+    async with ScriptedMember(broker.ha_master.port) as slave:
+        await slave.greet()
+        slave.say(end_of(broker))
+        following = asyncio.create_task(follow(slave))
+        try:
+            yield
+        finally:
+            following.cancel()
+
+
+def in_sight(broker: Broker, topic: str) -> int:
+    return broker.stores.messages.max_offset(topic, 0)
+
+
+def test_a_half_that_is_not_in_sight_at_the_start_can_be_committed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with set_master(tmp_path, both()) as first, follower(first):
+            async with producer(first) as peer:
+                half = await peer.prepare(b"paid")
+            shutil.copytree(tmp_path / "1", tmp_path / "killed" / "1")
+        async with set_master(tmp_path / "killed", both()) as first:
+            assert in_sight(first, HALF) == 0
+            await first.delivery.checks.round()
+            async with follower(first), producer(first) as peer:
+                await until(lambda: in_sight(first, HALF) == 1)
+                assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+                assert await peer.consumed() == [b"paid"]
+
+    asyncio.run(main())
+
+
+def test_a_commit_that_is_not_in_sight_at_the_start_is_not_made_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with set_master(tmp_path, both()) as first, follower(first):
+            async with producer(first) as peer:
+                half = await peer.prepare(b"paid")
+                assert (await peer.prepare(b"open")).offset == 1
+                await first.stores.messages.checkpointer.checkpoint()
+                assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+            shutil.copytree(tmp_path / "1", tmp_path / "killed" / "1")
+        async with set_master(tmp_path / "killed", both()) as first:
+            assert (in_sight(first, HALF), in_sight(first, OPERATION)) == (2, 0)
+            async with producer(first) as peer:
+                assert (await peer.end(half, COMMIT)).code == ResponseCode.SYSTEM_ERROR
+                async with follower(first):
+                    await until(lambda: in_sight(first, OPERATION) == 1)
+                    assert await peer.consumed() == [b"paid"]
+
+    asyncio.run(main())
