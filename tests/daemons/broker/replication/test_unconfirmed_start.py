@@ -10,9 +10,11 @@ from pathlib import Path
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import ResponseCode
-from tests.daemons.broker.replication.pair import end_of, until
+from mq.protocol.names import SCHEDULE_TOPIC
+from tests.daemons.broker.replication.pair import end_of, send, until
 from tests.daemons.broker.replication.sets import ScriptedControllers, ScriptedMember, set_master
 from tests.daemons.broker.transactions.producers import COMMIT, HALF, OPERATION, TransactionPeer
+from tests.daemons.peer import Peer
 
 
 def both() -> ScriptedControllers:
@@ -84,5 +86,22 @@ def test_a_commit_that_is_not_in_sight_at_the_start_is_not_made_again(tmp_path: 
                 async with follower(first):
                     await until(lambda: in_sight(first, OPERATION) == 1)
                     assert await peer.consumed() == [b"paid"]
+
+    asyncio.run(main())
+
+
+def test_what_was_delayed_and_delivered_does_not_come_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        level = {"messageDelayLevel": "0s", "flushDelayOffsetInterval": "3600000"}
+        async with set_master(tmp_path, both(), **level) as first, follower(first):
+            async with Peer(first.port) as peer:
+                reply = await send(peer, b"later", properties="DELAY\x011")
+                assert reply.code == ResponseCode.SUCCESS
+            await until(lambda: in_sight(first, "Orders") == 1)
+            await first.delivery.delayed.save()
+            shutil.copytree(tmp_path / "1", tmp_path / "killed" / "1")
+        async with set_master(tmp_path / "killed", both(), **level) as first:
+            assert in_sight(first, SCHEDULE_TOPIC) == 0
+            assert first.delivery.delayed.offsets == {1: 1}
 
     asyncio.run(main())
