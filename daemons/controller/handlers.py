@@ -105,9 +105,12 @@ class MembershipHandlers:
         header = RegisterBrokerToControllerRequestHeader.decode(command.fields)
         name, broker_id = _name(header.broker_name), header.broker_id or 0
         address = header.broker_address or ""
-        kept = await self._registry.change(
-            name, lambda kept: register(kept, name, broker_id, address)
-        )
+
+        def step(kept: ReplicaSet | None) -> ReplicaSet:
+            self._check_is_one(name, broker_id, address)
+            return register(kept, name, broker_id, address)
+
+        kept = await self._registry.change(name, step)
         assert kept is not None
         answer = RegisterBrokerToControllerResponseHeader(
             cluster_name=header.cluster_name, broker_name=name
@@ -122,6 +125,19 @@ class MembershipHandlers:
                 sync_state_set_epoch=kept.members_epoch,
             )
         return command.reply(fields=answer.encode(), body=members_body(kept))
+
+    def _check_is_one(self, name: str, broker_id: int, address: str) -> None:
+        """Whether no other broker shows signs of life with this id. Raises Refused.
+
+        Not in Java: there a copy of a master's store is master beside it, in the same epoch.
+        """
+        live = self._liveness.get(name, broker_id)
+        if live is not None and live.address != address:
+            raise Refused(
+                ResponseCode.CONTROLLER_INVALID_REQUEST,
+                f"brokerId {broker_id} of {name} lives at {live.address}, and is not at "
+                f"{address[:MOST_TEXT]}, too: stop one of the two",
+            )
 
     @serves(RequestCode.CONTROLLER_GET_REPLICA_INFO)
     def replica_info(self, command: Command, channel: Channel) -> Command:

@@ -261,3 +261,28 @@ def test_without_etcd_nobody_leads_and_brokers_are_told_so() -> None:
                 assert reply.fields["isLeader"] == "false"
 
     asyncio.run(main())
+
+
+def test_the_id_of_a_broker_that_lives_is_not_taken_from_another_address(etcd: EtcdServer) -> None:
+    """Of a store and its copy both would be master, in one epoch, until the first has asked."""
+
+    async def main() -> None:
+        async with controller(etcd.url, controllerDLegerGroup="copied") as one:
+            await until(lambda: one.leadership.leads)
+            async with ScriptedBroker(one.port, 1) as copy:
+                copy.address = "127.0.0.1:30001"
+                async with ScriptedBroker(one.port, 1) as first:
+                    await first.join()
+                    await first.elect()
+                    reply = await copy.register()
+                    assert reply.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+                    assert reply.remark == (
+                        "brokerId 1 of broker-a lives at 127.0.0.1:20001, and is not at "
+                        "127.0.0.1:30001, too: stop one of the two"
+                    )
+                    info = await copy.info()
+                    assert info.fields["masterAddress"] == first.address
+                await until(lambda: not one.liveness.is_alive("broker-a", 1))
+                assert (await copy.register()).code == ResponseCode.SUCCESS  # it has moved
+
+    asyncio.run(main())
