@@ -194,7 +194,8 @@ class SyncState:
         if self.slaves.get(slave.id) is not slave:
             return
         del self.slaves[slave.id]
-        self._gone.add(slave.id)
+        if slave.id in self.members or slave.id in (self._asked or ()):  # not each id ever said
+            self._gone.add(slave.id)
         if self._joining.pop(slave.id, None) is not None:
             # It is not waited for any more. Not here: a batch may just be being written.
             asyncio.get_running_loop().call_soon(self.advance)

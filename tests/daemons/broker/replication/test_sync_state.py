@@ -633,3 +633,15 @@ def test_news_of_the_old_set_amid_a_question_do_not_answer_it(tmp_path: Path) ->
             assert state_of(first).waited_for == {1, 2}
 
     asyncio.run(main())
+
+
+def test_of_strangers_that_leave_nothing_is_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with set_master(tmp_path, ScriptedControllers()) as first:
+            for number in (7, 8, 9):
+                async with ScriptedMember(first.ha_master.port, number) as stranger:
+                    await stranger.greet()
+                await until(lambda: not state_of(first).slaves)
+            assert not state_of(first)._gone
+
+    asyncio.run(main())
