@@ -65,6 +65,7 @@ def test_a_half_that_is_not_in_sight_at_the_start_can_be_committed(tmp_path: Pat
             async with follower(first), producer(first) as peer:
                 await until(lambda: in_sight(first, HALF) == 1)
                 assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+                await until(lambda: first.stores.messages.max_offset("Orders", 2) == 1)
                 assert await peer.consumed() == [b"paid"]
 
     asyncio.run(main())
