@@ -27,6 +27,7 @@ from tests.daemons.broker.replication.pair import (
     until,
 )
 from tests.daemons.peer import Peer
+from tests.interop.ports import free_port
 
 
 async def fill(broker: Broker, count: int, seed: int = 1) -> None:
@@ -324,11 +325,11 @@ def test_who_is_ahead_of_a_slave_that_was_made_master_gets_what_comes_next(tmp_p
         async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
             await fill(first, 20)
             await caught_up(slave, first)
-        async with Broker(settings_of(tmp_path / "slave")) as promoted:
+        same = settings_of(tmp_path / "slave", listenPort=str(free_port()))
+        async with Broker(same) as promoted:
             await fill(promoted, 12)
             assert await moved(promoted.port) == 5
-            port = str(promoted.port)
-        async with Broker(settings_of(tmp_path / "slave", listenPort=port)) as again:
+        async with Broker(same) as again:
             assert await moved(again.port) == 8
 
     asyncio.run(main())
