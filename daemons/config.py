@@ -166,6 +166,9 @@ class Section:
                     values[declared.attribute] = declared.parse(properties[name])
         return values
 
+    def check(self) -> None:
+        """Refuse values that cannot work. Raises ConfigError naming the setting."""
+
     def replace(self, **changes: Any) -> Self:
         """A copy with some attributes changed."""
         return dataclasses.replace(self, **changes)

@@ -3,10 +3,14 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 from mq.daemons.acl.networks import is_loopback, parse_networks
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
+from mq.daemons.operation_config import OperationConfig
 from mq.daemons.remoting_config import NettyServerConfig
+from mq.daemons.tls_config import TlsConfig
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +48,51 @@ class WritersConfig(Section):
 
 
 class GuardedSettings(Settings):
-    """The settings of a daemon that has these, and one listener. ``daemon`` is its name for people,
-    ``risk`` what a stranger may do where nobody is asked."""
+    """The settings of a daemon that has these, and one listener. ``own`` is the section that says
+    where changed settings are saved; ``daemon`` is the daemon's name for people, ``risk`` what a
+    stranger may do where nobody is asked."""
 
+    own = ""
     daemon = ""
     risk = ""
 
-    writers: WritersConfig
     server: NettyServerConfig
-    overrides: Mapping[str, str]
+    tls: TlsConfig
+    operation: OperationConfig
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(path)
+        self.tls = TlsConfig()
+        self.writers = WritersConfig()
+        self.overrides: Mapping[str, str] = {}
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
+        """Defaults, then the file, then `overrides` by property name; then the checks.
+
+        Raises:
+            ConfigError: the file or a value cannot be used.
+        """
+        settings = cls(path)
+        if path is not None:
+            settings.apply(read_file(path))
+            section: Section = getattr(settings, cls.own)
+            setattr(settings, cls.own, section.replace(config_store_path=str(path)))
+        settings.overrides = dict(overrides or {})
+        settings.apply(settings.overrides)
+        settings.check_sections({name: getattr(settings, name) for name in cls.section_names})
+        settings.tls = settings.tls.complete()
+        settings.log_without_effect()
+        return settings
+
+    def check_sections(self, sections: Mapping[str, Section]) -> None:
+        for section in sections.values():
+            if not isinstance(section, TlsConfig):  # it is checked when it is complete
+                section.check()
+        server = sections["server"]
+        assert isinstance(server, NettyServerConfig)
+        if not 0 <= server.listen_port <= 65535:
+            raise ConfigError(f"listenPort={server.listen_port}: expected 0 to 65535")
 
     def listen_host(self) -> str:
         """Where to listen: loopback unless bindAddress says otherwise or somebody checks who asks.

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 
 from mq.client.session import Session
 from mq.daemons import exporters
-from mq.daemons.acl.writers import WriteAccess, access_of, reload_access
 from mq.daemons.config import ConfigError
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.controller.elections import Elections
@@ -23,12 +22,10 @@ from mq.daemons.controller.handlers import AdminHandlers, MembershipHandlers
 from mq.daemons.controller.leadership import Leadership
 from mq.daemons.controller.liveness import Liveness
 from mq.daemons.controller.registry import Registry
-from mq.daemons.dispatch import Dispatcher
+from mq.daemons.guarded_port import GuardedPort
 from mq.daemons.listener import Listener
-from mq.daemons.memory import MemoryBudget
 from mq.daemons.serving import handlers_of
 from mq.daemons.supervision import Tasks
-from mq.daemons.tls import ServerTls, server_tls
 from mq.protocol.requests import CONTROLLER
 
 if TYPE_CHECKING:
@@ -51,13 +48,12 @@ class Controller:
         self.settings = settings
         self.tasks: Tasks
         self.listener: Listener
-        self.access: WriteAccess | None = None
         self.leadership: Leadership
         self.registry: Registry
         self.liveness: Liveness
         self.elections: Elections
         self.metrics_port = -1  # none
-        self._tls: ServerTls | None = None
+        self._guarded: GuardedPort
         self._parts = AsyncExitStack()
 
     @property
@@ -69,8 +65,7 @@ class Controller:
         """host:port to reach it at."""
         if self.settings.controller.controller_address:
             return self.settings.controller.controller_address
-        host = self.listener.host
-        return f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{self.port}"
+        return self._guarded.address
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as parts:
@@ -83,27 +78,9 @@ class Controller:
 
     async def _start(self, parts: AsyncExitStack) -> None:
         settings = self.settings
-        self.access = access_of(settings, CONTROLLER, settings.controller.rocketmq_home)
+        self._guarded = port = GuardedPort(settings, CONTROLLER, settings.controller.rocketmq_home)
+        self.listener = port.listener
         etcd = await parts.enter_async_context(_etcd(settings))
-        self._tls = server_tls(settings.tls)
-        self.listener = Listener(
-            Dispatcher(
-                {},
-                guard=self.access,
-                slow_seconds=settings.operation.slow_request_millis / 1000,
-            ),
-            settings.listen_host(),
-            settings.server.listen_port,
-            idle_seconds=settings.server.server_channel_max_idle_time_seconds,
-            backlog=settings.server.server_socket_backlog,
-            buffers=settings.server.buffers(),
-            tls=self._tls,
-            max_connections=lambda: settings.operation.max_connections,
-            memory=MemoryBudget(
-                lambda: settings.operation.connection_memory_max_bytes,
-                lambda: settings.operation.client_memory_max_bytes,
-            ),
-        )
         self.tasks = await parts.enter_async_context(Tasks())
         await parts.enter_async_context(self.listener)
         tls = settings.tls.client_context() if settings.tls.enable else None
@@ -125,10 +102,7 @@ class Controller:
             self.metrics_port = await exporters.start_exporters(
                 settings.operation, self.metrics, self.tasks, parts
             )
-        if self._tls is not None:
-            self.tasks.spawn(self._tls.watch, "certificates")
-        if self.access is not None and self.access.signers is not None:
-            self.tasks.spawn(self.access.signers.watch, "ACL files")
+        port.watch(self.tasks)
 
     def _make_parts(self, etcd: Etcd, session: Session) -> None:
         group = self.settings.controller.controller_d_leger_group
@@ -174,9 +148,7 @@ class Controller:
 
     def reload(self) -> None:
         """Read certificates, accounts and writeAllowList again; settings change by request."""
-        if self._tls is not None:
-            self._tls.reload()
-        reload_access(self.settings, self.access)
+        self._guarded.reload()
 
     def metrics(self) -> Iterator["Metric"]:
         """What it tells of itself to monitoring."""

@@ -2,16 +2,13 @@
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
-from mq.daemons.acl.writers_config import GuardedSettings, WritersConfig
-from mq.daemons.config import ConfigError, Section, read_file, setting
+from mq.daemons.acl.writers_config import GuardedSettings
+from mq.daemons.config import ConfigError, Section, setting
 from mq.daemons.operation_config import OperationConfig
 from mq.daemons.remoting_config import NettyServerConfig
-from mq.daemons.tls_config import TlsConfig
 
 DEFAULT_PORT = 9878
 
@@ -134,6 +131,7 @@ class ControllerSettings(GuardedSettings):
     """The configuration of one controller."""
 
     section_names = ("controller", "etcd", "server", "tls", "writers", "operation")
+    own = "controller"
     daemon = "controller"
     risk = "name the masters of all brokers"
 
@@ -142,37 +140,4 @@ class ControllerSettings(GuardedSettings):
         self.controller = ControllerConfig()
         self.etcd = EtcdConfig()
         self.server = NettyServerConfig(listen_port=DEFAULT_PORT)
-        self.tls = TlsConfig()
-        self.writers = WritersConfig()
         self.operation = OperationConfig()
-        self.overrides = {}
-
-    @classmethod
-    def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
-        """Defaults, then the file, then `overrides` by property name; then the checks.
-
-        Raises:
-            ConfigError: the file or a value cannot be used.
-        """
-        settings = cls(path)
-        if path is not None:
-            settings.apply(read_file(path))
-            settings.controller = settings.controller.replace(config_store_path=str(path))
-        settings.overrides = dict(overrides or {})
-        settings.apply(settings.overrides)
-        settings.check_sections({name: getattr(settings, name) for name in cls.section_names})
-        settings.tls = settings.tls.complete()
-        settings.log_without_effect()
-        return settings
-
-    def check_sections(self, sections: Mapping[str, Section]) -> None:
-        for section in sections.values():
-            if isinstance(
-                section,
-                ControllerConfig | EtcdConfig | WritersConfig | OperationConfig | NettyServerConfig,
-            ):
-                section.check()
-        server = sections["server"]
-        assert isinstance(server, NettyServerConfig)
-        if not 0 <= server.listen_port <= 65535:
-            raise ConfigError(f"listenPort={server.listen_port}: expected 0 to 65535")

@@ -5,7 +5,7 @@ import logging
 import orjson
 
 from mq.daemons.channel import Channel
-from mq.daemons.config import ConfigError, NotUpdatable
+from mq.daemons.config_requests import update_settings
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.controller.elections import Elections, members_body
 from mq.daemons.controller.leadership import Leadership
@@ -22,7 +22,6 @@ from mq.daemons.controller.replica_set import (
     register,
 )
 from mq.daemons.dispatch import Refused
-from mq.daemons.properties import read_update
 from mq.daemons.serving import serves
 from mq.protocol.bodies.cluster import BrokerMemberGroup
 from mq.protocol.bodies.controller import (
@@ -295,13 +294,7 @@ class AdminHandlers:
     @serves(RequestCode.UPDATE_CONTROLLER_CONFIG)
     def update(self, command: Command, channel: Channel) -> Command:
         """Change settings of the allow list, all or none."""
-        try:
-            changed = self._settings.update(read_update(command.body))
-        except NotUpdatable as error:
-            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
-        except (ConfigError, ValueError) as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        log.info("%s changed settings: %s", channel.remote, ", ".join(sorted(changed)) or "none")
+        update_settings(self._settings, command, channel)
         return command.reply()
 
     @serves(RequestCode.GET_CONTROLLER_CONFIG)

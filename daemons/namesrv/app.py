@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from mq.daemons import exporters
-from mq.daemons.acl.writers import WriteAccess, access_of, reload_access
-from mq.daemons.dispatch import Dispatcher, Handler
+from mq.daemons.acl.writers import WriteAccess
+from mq.daemons.dispatch import Handler
+from mq.daemons.guarded_port import GuardedPort
 from mq.daemons.listener import Listener
-from mq.daemons.memory import MemoryBudget
 from mq.daemons.namesrv.acting_master import Notices
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
@@ -25,7 +25,6 @@ from mq.daemons.namesrv.product_env import ProductEnvironment
 from mq.daemons.namesrv.routes import Routes
 from mq.daemons.serving import handlers_of
 from mq.daemons.supervision import Tasks
-from mq.daemons.tls import ServerTls, server_tls
 from mq.protocol.requests import NAME_SERVER
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class NameServer:
         self.beacons: BeaconListener | None = None
         self.access: WriteAccess | None = None
         self.metrics_port = -1  # none
-        self._tls: ServerTls | None = None
+        self._guarded: GuardedPort
         self._parts = AsyncExitStack()
 
     @property
@@ -57,12 +56,15 @@ class NameServer:
     @property
     def address(self) -> str:
         """host:port to reach it at from this machine."""
-        host = self.listener.host
-        return f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{self.port}"
+        return self._guarded.address
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as parts:
-            self.access = access_of(self.settings, NAME_SERVER, self.settings.namesrv.rocketmq_home)
+            settings = self.settings
+            self._guarded = port = GuardedPort(
+                settings, NAME_SERVER, settings.namesrv.rocketmq_home
+            )
+            self.access, self.listener = port.access, port.listener
             kv = KvConfig(Path(self.settings.namesrv.kv_config_path))
             self.tasks = await parts.enter_async_context(Tasks())
             elsewhere = None
@@ -75,26 +77,7 @@ class NameServer:
                 notices = Notices()
                 await parts.enter_async_context(notices.session)
                 self.routes.on_lowest_changed = notices.send
-            server = self.settings.server
-            self._tls = server_tls(self.settings.tls)
-            self.listener = Listener(
-                Dispatcher(
-                    self._handlers(kv, elsewhere),
-                    guard=self.access,
-                    slow_seconds=self.settings.operation.slow_request_millis / 1000,
-                ),
-                self.settings.listen_host(),
-                server.listen_port,
-                idle_seconds=server.server_channel_max_idle_time_seconds,
-                backlog=server.server_socket_backlog,
-                buffers=server.buffers(),
-                tls=self._tls,
-                max_connections=lambda: self.settings.operation.max_connections,
-                memory=MemoryBudget(
-                    lambda: self.settings.operation.connection_memory_max_bytes,
-                    lambda: self.settings.operation.client_memory_max_bytes,
-                ),
-            )
+            self.listener.dispatcher.serve(self._handlers(kv, elsewhere))
             await parts.enter_async_context(self.listener)
             self.tasks.spawn(self._expire, "expiry of brokers")
             self.tasks.spawn(kv.log_again_and_again, "log of the KV configuration")
@@ -103,10 +86,7 @@ class NameServer:
                 self.metrics_port = await exporters.start_exporters(
                     self.settings.operation, self._metrics, self.tasks, parts
                 )
-            if self._tls is not None:
-                self.tasks.spawn(self._tls.watch, "certificates")
-            if self.access is not None and self.access.signers is not None:
-                self.tasks.spawn(self.access.signers.watch, "ACL files")
+            port.watch(self.tasks)
             self._parts = parts.pop_all()
         return self
 
@@ -136,9 +116,7 @@ class NameServer:
 
     def reload(self) -> None:
         """Read certificates, accounts and writeAllowList again; settings change by request."""
-        if self._tls is not None:
-            self._tls.reload()
-        reload_access(self.settings, self.access)
+        self._guarded.reload()
 
     def _metrics(self) -> Iterator["Metric"]:
         from mq.daemons.namesrv.metrics import metrics_of  # only where somebody reads it

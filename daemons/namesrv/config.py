@@ -1,16 +1,13 @@
 """Configuration of a name server: NamesrvConfig of 4.9.8, some 5.x names, and the listener."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
-from mq.daemons.acl.writers_config import GuardedSettings, WritersConfig
-from mq.daemons.config import ConfigError, Section, read_file, setting
+from mq.daemons.acl.writers_config import GuardedSettings
+from mq.daemons.config import ConfigError, Section, setting
 from mq.daemons.operation_config import NameServerOperationConfig
 from mq.daemons.remoting_config import NettyServerConfig
-from mq.daemons.tls_config import TlsConfig
 
 DEFAULT_PORT = 9876
 
@@ -96,47 +93,14 @@ class NamesrvSettings(GuardedSettings):
     """The configuration of one name server; sections in the order in which Java prints them."""
 
     section_names = ("namesrv", "server", "tls", "writers", "operation")
+    own = "namesrv"
     daemon = "name server"
     risk = "register brokers and delete routes"
+
+    operation: NameServerOperationConfig
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(path)
         self.namesrv = NamesrvConfig()
         self.server = NettyServerConfig(listen_port=DEFAULT_PORT)
-        self.tls = TlsConfig()
-        self.writers = WritersConfig()
         self.operation = NameServerOperationConfig()
-        self.overrides = {}
-
-    @classmethod
-    def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
-        """Defaults, then the file, then `overrides` by property name; then the checks.
-
-        Raises:
-            ConfigError: the file or a value cannot be used.
-        """
-        settings = cls(path)
-        if path is not None:
-            settings.apply(read_file(path))
-            settings.namesrv = settings.namesrv.replace(config_store_path=str(path))
-        settings.overrides = dict(overrides or {})
-        settings.apply(settings.overrides)
-        settings.check_sections({name: getattr(settings, name) for name in cls.section_names})
-        settings.tls = settings.tls.complete()
-        settings.log_without_effect()
-        return settings
-
-    def check_sections(self, sections: Mapping[str, Section]) -> None:
-        namesrv, server, writers, operation = (
-            sections[n] for n in ("namesrv", "server", "writers", "operation")
-        )
-        assert isinstance(operation, NameServerOperationConfig)
-        operation.check()
-        assert isinstance(namesrv, NamesrvConfig)
-        assert isinstance(server, NettyServerConfig)
-        assert isinstance(writers, WritersConfig)
-        namesrv.check()
-        writers.check()
-        server.check()
-        if not 0 <= server.listen_port <= 65535:
-            raise ConfigError(f"listenPort={server.listen_port}: expected 0 to 65535")

@@ -12,9 +12,8 @@ from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
-from mq.daemons.config import ConfigError, NotUpdatable
+from mq.daemons.config_requests import update_settings
 from mq.daemons.dispatch import Refused
-from mq.daemons.properties import read_update
 from mq.daemons.serving import serves
 from mq.protocol.bodies import KVTable
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -44,13 +43,7 @@ class ConfigHandlers:
     @serves(RequestCode.UPDATE_BROKER_CONFIG)
     async def update(self, command: Command, channel: Channel) -> Command:
         """Change settings of the allow list, all or none."""
-        try:
-            changed = self._settings.update(read_update(command.body))
-        except NotUpdatable as error:
-            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
-        except (ConfigError, ValueError) as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        log.info("%s changed settings: %s", channel.remote, ", ".join(sorted(changed)) or "none")
+        changed = update_settings(self._settings, command, channel)
         if "brokerPermission" in changed and not is_slave(self._settings):
             await self._topics.next_version()  # name servers show topics with this permission
         return command.reply()

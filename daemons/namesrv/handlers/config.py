@@ -1,17 +1,11 @@
 """The name server's own settings."""
 
-import logging
-
 from mq.daemons.channel import Channel
-from mq.daemons.config import ConfigError, NotUpdatable
-from mq.daemons.dispatch import Refused
+from mq.daemons.config_requests import update_settings
 from mq.daemons.namesrv.config import NamesrvSettings
-from mq.daemons.properties import read_update
 from mq.daemons.serving import serves
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
-
-log = logging.getLogger(__name__)
 
 
 class ConfigHandlers:
@@ -23,14 +17,7 @@ class ConfigHandlers:
     @serves(RequestCode.UPDATE_NAMESRV_CONFIG)
     def update(self, command: Command, channel: Channel) -> Command:
         """Change settings of the allow list, all or none."""
-        try:
-            properties = read_update(command.body)
-            changed = self._settings.update(properties)
-        except NotUpdatable as error:
-            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
-        except (ConfigError, ValueError) as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        log.info("%s changed settings: %s", channel.remote, ", ".join(sorted(changed)) or "none")
+        update_settings(self._settings, command, channel)
         return command.reply()
 
     @serves(RequestCode.GET_NAMESRV_CONFIG)
