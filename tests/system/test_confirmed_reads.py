@@ -16,9 +16,9 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_records
 from tests.daemons.broker.membership.controller import ScriptedController
+from tests.system.controlled_set import NAME, member, point_to, until_more
 from tests.system.daemon import BrokerProcess
 from tests.system.ledger import QUEUES, TOPIC, SenderProcess, audit
-from tests.system.test_failover import NAME, member, until_more
 
 pytestmark = [pytest.mark.longer, pytest.mark.timeout(2400)]
 
@@ -103,9 +103,7 @@ def test_what_was_read_is_never_cut(tmp_path: Path) -> None:
                 for other in others:
                     other.go_on()
                 await controller.until(lambda: there.epoch > epoch and bool(there.master))  # noqa: B023
-                written = address_file.with_suffix(".new")
-                written.write_text(at())
-                written.replace(address_file)
+                point_to(address_file, at())
                 await until_more(sender, 1)
                 await asyncio.to_thread(killed.start)
         finally:
@@ -125,7 +123,10 @@ def test_what_was_read_is_never_cut(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with ScriptedController() as controller:
-            brokers = [member(tmp_path, number, controller.address) for number in range(3)]
+            brokers = [
+                member(tmp_path, number, controller.address, minInSyncReplicas="2")
+                for number in range(3)
+            ]
             try:
                 await play(brokers, controller)
                 for one in brokers:

@@ -8,33 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.daemons.broker.membership.controller import ScriptedController
-from tests.daemons.peer import PATIENCE
-from tests.interop.ports import free_port
+from tests.system.controlled_set import (
+    NAME,
+    member,
+    point_to,
+    until_all_show_the_same,
+    until_more,
+)
 from tests.system.daemon import BrokerProcess
 from tests.system.ledger import SenderProcess, audit
 
 pytestmark = [pytest.mark.longer, pytest.mark.timeout(2400)]
 
-NAME = "broker-a"
 ROUNDS = 300 if os.environ.get("MQ_TEST_LONG") else 5
 # From kill -9 of the master to the next acknowledged send: on a quiet machine half a second.
 MOST_SECONDS = 10.0
-
-
-def member(folder: Path, number: int, controller: str) -> BrokerProcess:
-    return BrokerProcess(
-        folder / f"store-{number}",
-        {
-            "brokerName": NAME,
-            "listenPort": str(free_port()),
-            "enableControllerMode": "true",
-            "controllerAddr": controller,
-            "allAckInSyncStateSet": "true",
-            "minInSyncReplicas": "2",
-            "mappedFileSizeCommitLog": str(4 << 20),
-            "diskMaxUsedSpaceRatio": "95",
-        },
-    )
 
 
 def test_nothing_that_was_acknowledged_is_lost_when_masters_die(tmp_path: Path) -> None:
@@ -62,9 +50,7 @@ def test_nothing_that_was_acknowledged_is_lost_when_masters_die(tmp_path: Path) 
                 began = time.monotonic()
                 await controller.until(lambda: there.epoch > epoch and bool(there.master))  # noqa: B023
                 assert at() != before
-                written = address_file.with_suffix(".new")
-                written.write_text(at())
-                written.replace(address_file)
+                point_to(address_file, at())
                 await until_more(sender, 1)
                 took.append(time.monotonic() - began)
                 await asyncio.to_thread(killed.start)
@@ -74,9 +60,13 @@ def test_nothing_that_was_acknowledged_is_lost_when_masters_die(tmp_path: Path) 
 
     async def run() -> None:
         async with ScriptedController() as controller:
-            brokers = [member(tmp_path, number, controller.address) for number in range(3)]
+            brokers = [
+                member(tmp_path, number, controller.address, minInSyncReplicas="2")
+                for number in range(3)
+            ]
             try:
                 await play(brokers, controller)
+                await asyncio.to_thread(until_all_show_the_same, brokers)
                 for one in brokers:
                     (await asyncio.to_thread(audit, tmp_path, one.address)).check()
             finally:
@@ -85,11 +75,3 @@ def test_nothing_that_was_acknowledged_is_lost_when_masters_die(tmp_path: Path) 
 
     asyncio.run(run())
     assert max(took) < MOST_SECONDS, took
-
-
-async def until_more(sender: SenderProcess, count: int) -> None:
-    """Wait until so many messages more have been acknowledged; its file tells, and no event."""
-    wanted = sender.acknowledged + count
-    async with asyncio.timeout(PATIENCE):
-        while sender.acknowledged < wanted:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)

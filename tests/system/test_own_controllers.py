@@ -14,11 +14,17 @@ from mq.client.session import Session
 from mq.protocol.bodies import ReplicasInfo
 from tests.daemons.controller.etcd_server import EtcdServer
 from tests.interop.ports import free_port
-from tests.system.daemon import BrokerProcess, ControllerProcess
-from tests.system.ledger import QUEUES, TOPIC, SenderProcess, audit
+from tests.system.controlled_set import (
+    NAME,
+    PATIENCE,
+    member,
+    point_to,
+    until_all_show_the_same,
+    until_more,
+)
+from tests.system.daemon import ControllerProcess
+from tests.system.ledger import SenderProcess, audit
 
-NAME = "broker-a"
-PATIENCE = 60.0
 # From kill -9 of both, the leading controller and the master: the lease of the leader (2 s), and a
 # controller that has just begun to lead waits to hear of brokers that live.
 MOST_SECONDS = 30.0
@@ -30,22 +36,6 @@ def controller(tmp: Path, number: int, etcd: str) -> ControllerProcess:
     own = {"listenPort": str(port), "controllerAddress": f"127.0.0.1:{port}"}
     settings = {**own, "leaderLeaseSeconds": "2"}
     return ControllerProcess(tmp / f"controller-{number}.log", etcd, settings)
-
-
-def member(tmp: Path, number: int, controllers: str, **settings: str) -> BrokerProcess:
-    return BrokerProcess(
-        tmp / f"store-{number}",
-        {
-            "brokerName": NAME,
-            "listenPort": str(free_port()),
-            "enableControllerMode": "true",
-            "controllerAddr": controllers,
-            "allAckInSyncStateSet": "true",
-            "mappedFileSizeCommitLog": str(4 << 20),
-            "diskMaxUsedSpaceRatio": "95",
-            **settings,
-        },
-    )
 
 
 @pytest.fixture
@@ -67,7 +57,7 @@ def test_the_leading_controller_and_the_master_die_and_nothing_is_lost(
         sender = SenderProcess(tmp_path, 0, address_file)
         sender.start()
         parts.callback(sender.stop)
-        until_more(sender, 200)
+        asyncio.run(until_more(sender, 200, PATIENCE))
 
         leader = asyncio.run(leader_of(where))
         killed_controller = next(one for one in controllers if one.address == leader)
@@ -77,14 +67,13 @@ def test_the_leading_controller_and_the_master_die_and_nothing_is_lost(
         killed_broker.kill()
         old = state.master_address
         state = until(where, lambda found: found.master_address not in (None, "", old))
-        address_file.with_suffix(".new").write_text(state.master_address or "")
-        address_file.with_suffix(".new").replace(address_file)
-        until_more(sender, 1)
+        point_to(address_file, state.master_address or "")
+        asyncio.run(until_more(sender, 1, PATIENCE))
         took = time.monotonic() - began
         killed_controller.start()
         killed_broker.start()
         until(where, lambda found: len(found.in_sync_replicas) == 3)
-        until_more(sender, 200)
+        asyncio.run(until_more(sender, 200, PATIENCE))
         sender.stop()
         until_all_show_the_same(brokers)
         for broker in brokers:
@@ -109,15 +98,14 @@ def test_a_master_that_stood_still_acknowledges_nothing_that_is_lost(
         sender = SenderProcess(tmp_path, 0, address_file)
         sender.start()
         parts.callback(sender.stop)
-        until_more(sender, 200)
+        asyncio.run(until_more(sender, 200, PATIENCE))
         paused = next(one for one in brokers if one.address == old)
         paused.pause()
         state = until(where, lambda found: found.master_address not in (None, "", old))
         paused.go_on()  # what was sent to it meanwhile is in its buffers, and more comes
         until(where, lambda found: len(found.in_sync_replicas) == 2)
-        address_file.with_suffix(".new").write_text(state.master_address or "")
-        address_file.with_suffix(".new").replace(address_file)
-        until_more(sender, 200)
+        point_to(address_file, state.master_address or "")
+        asyncio.run(until_more(sender, 200, PATIENCE))
         sender.stop()
         until(where, lambda found: len(found.in_sync_replicas) == 2)
         until_all_show_the_same(brokers)
@@ -136,21 +124,6 @@ def until(controllers: str, holds: Callable[[ReplicasInfo], bool]) -> ReplicasIn
         time.sleep(0.05)
 
 
-def until_all_show_the_same(brokers: list[BrokerProcess]) -> None:
-    """Wait until slaves have been told that the last messages are with all members: the master
-    tells them so a moment after it has answered the sender."""
-    deadline = time.monotonic() + PATIENCE
-    while len(ends := {asyncio.run(ends_of(broker.address)) for broker in brokers}) > 1:
-        assert time.monotonic() < deadline, ends
-        time.sleep(0.05)
-
-
-async def ends_of(address: str) -> tuple[int, ...]:
-    async with Session("127.0.0.1:1", timeout=5) as session:
-        admin = Admin(session)
-        return tuple([await admin.max_offset(address, TOPIC, q) for q in range(QUEUES)])
-
-
 async def state_of(controllers: str) -> ReplicasInfo | None:
     async with Session("127.0.0.1:1", timeout=2) as session:
         for address in controllers.split(";"):
@@ -166,11 +139,3 @@ async def leader_of(controllers: str) -> str:
     async with Session("127.0.0.1:1", timeout=2) as session:
         found = await Admin(session).controller_metadata(controllers.split(";")[0])
         return found.controller_leader_address or ""
-
-
-def until_more(sender: SenderProcess, count: int) -> None:
-    wanted = sender.acknowledged + count
-    deadline = time.monotonic() + PATIENCE
-    while sender.acknowledged < wanted:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

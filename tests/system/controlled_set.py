@@ -1,0 +1,62 @@
+"""Brokers of one set, each a process, that controllers say the roles of; and who sends to them."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from mq.client.admin import Admin
+from mq.client.session import Session
+from tests.interop.ports import free_port
+from tests.system.daemon import BrokerProcess
+from tests.system.ledger import QUEUES, TOPIC, SenderProcess
+
+NAME = "broker-a"
+PATIENCE = 60.0
+
+
+def member(folder: Path, number: int, controllers: str, **settings: str) -> BrokerProcess:
+    """One whose acknowledgements wait for all members in sync."""
+    return BrokerProcess(
+        folder / f"store-{number}",
+        {
+            "brokerName": NAME,
+            "listenPort": str(free_port()),
+            "enableControllerMode": "true",
+            "controllerAddr": controllers,
+            "allAckInSyncStateSet": "true",
+            "mappedFileSizeCommitLog": str(4 << 20),
+            "diskMaxUsedSpaceRatio": "95",
+            **settings,
+        },
+    )
+
+
+def point_to(address_file: Path, address: str) -> None:
+    """Tell senders another address, whole or not at all."""
+    written = address_file.with_suffix(".new")
+    written.write_text(address)
+    written.replace(address_file)
+
+
+async def until_more(sender: SenderProcess, count: int, seconds: float = 30.0) -> None:
+    """Wait until so many messages more have been acknowledged; its file tells, and no event."""
+    wanted = sender.acknowledged + count
+    async with asyncio.timeout(seconds):
+        while sender.acknowledged < wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def until_all_show_the_same(brokers: Sequence[BrokerProcess]) -> None:
+    """Wait until slaves have been told that the last messages are with all members: the master
+    tells them so a moment after it has answered the sender."""
+    deadline = time.monotonic() + PATIENCE
+    while len(ends := {asyncio.run(_ends_of(broker.address)) for broker in brokers}) > 1:
+        assert time.monotonic() < deadline, ends
+        time.sleep(0.05)
+
+
+async def _ends_of(address: str) -> tuple[int, ...]:
+    async with Session("127.0.0.1:1", timeout=5) as session:
+        admin = Admin(session)
+        return tuple([await admin.max_offset(address, TOPIC, q) for q in range(QUEUES)])
