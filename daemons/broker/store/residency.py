@@ -30,6 +30,8 @@ _REGION = 128
 _MOST_REGIONS = 64  # between two records; beyond it each is asked for
 # What an entry says of the size of its record may be damage.
 _MOST_OF_RECORD = 64 * CHUNK
+# Bytes of a read: the fewer there are, the fewer times its thread needs the interpreter's lock.
+_READ_AT_ONCE = 1024 * 1024
 # Reads at once, of all pulls: the disk is there for the writes, too, and threads for other work.
 _MOST_READS = 2
 # What is remembered of readers that catch up, and of what was missing; beyond it some is forgotten,
@@ -40,6 +42,9 @@ _MOST_MISSING = 10_000
 _ENTRY_SIZE = layout.ENTRY_SIZE
 _iterate = layout.ENTRY.iter_unpack
 _unpack = layout.ENTRY.unpack_from
+
+#: A file, a position in it, and the bytes of what there is of a chunk, or of several in a row.
+Part = tuple[MappedFile, int, int]
 
 
 class NotInMemory(Exception):
@@ -151,10 +156,7 @@ class Residency:
     def _is_there(self, chunk: int) -> bool:
         if chunk in self._missing or chunk in self._under_way:
             return False
-        commit_log = self._log
-        offset = max(chunk * CHUNK, commit_log.minimum)
-        end = min((chunk + 1) * CHUNK, commit_log.flushed)
-        if offset < end and not commit_log.is_in_memory(offset):
+        if not self._kernel_has(chunk):
             if len(self._missing) >= _MOST_MISSING:
                 del self._missing[next(iter(self._missing))]
             self._missing[chunk] = None
@@ -164,6 +166,11 @@ class Residency:
         if behind is not None:
             self._read_on(behind)
         return True
+
+    def _kernel_has(self, chunk: int) -> bool:
+        offset = max(chunk * CHUNK, self._log.minimum)
+        end = min((chunk + 1) * CHUNK, self._log.flushed)
+        return offset >= end or self._log.is_in_memory(offset)
 
     # reading --------------------------------------------------------------------------------------
 
@@ -196,43 +203,47 @@ class Residency:
         self._next[chunks[len(chunks) // 2]] = chunks.stop
 
     def _start(self, chunks: Collection[int], needed: Collection[int]) -> set[asyncio.Task[None]]:
+        """Have what is not there read, and what is needed in any case: of that the kernel may have
+        begun to read a part.
+
+        The kernel is asked here, not in the thread: each of its answers would have the thread and
+        the loop wait for the interpreter's lock in turn, for 4 MB of which nothing is to be read.
+        """
         reads = {self._under_way[chunk] for chunk in chunks if chunk in self._under_way}
-        mine = [chunk for chunk in chunks if chunk not in self._under_way]
+        mine = [
+            chunk
+            for chunk in chunks
+            if chunk not in self._under_way
+            and (chunk in needed or chunk in self._missing or not self._kernel_has(chunk))
+        ]
         if mine:
-            read = asyncio.ensure_future(self._read(mine, frozenset(needed)))
+            read = asyncio.ensure_future(self._read(mine))
             self._under_way.update(dict.fromkeys(mine, read))
             # Of what is read ahead nobody asks how it went: who needs it asks again.
             read.add_done_callback(lambda read: read.cancelled() or read.exception())
             reads.add(read)
         return reads
 
-    async def _read(self, chunks: list[int], needed: frozenset[int]) -> None:
+    async def _read(self, chunks: list[int]) -> None:
         try:
             async with self._turns:
                 with contextlib.suppress(OSError):
-                    await asyncio.to_thread(self._read_all, chunks, needed)
+                    await asyncio.to_thread(self._read_all, chunks)
         finally:
             for chunk in chunks:
                 del self._under_way[chunk]
                 self._missing.pop(chunk, None)
 
-    def _read_all(self, chunks: list[int], needed: frozenset[int]) -> None:
-        """In a thread. What is in memory is not read again unless it is needed: of that the kernel
-        may have begun to read a part."""
-        parts = [
-            part
-            for chunk in chunks
-            for part in self._parts(chunk)
-            if chunk in needed or not part[0].is_in_memory(part[1])
-        ]
+    def _read_all(self, chunks: list[int]) -> None:
+        """In a thread."""
+        parts = [part for chunk in chunks for part in self._parts(chunk)]
         for file, position, size in parts:
             file.begin_reading(position, size)
-        buffer = memoryview(bytearray(CHUNK))
-        for file, position, size in parts:
+        buffer = memoryview(bytearray(min(len(chunks) * CHUNK, _READ_AT_ONCE)))
+        for file, position, size in _joined(parts, len(buffer)):
             file.read_into(buffer[:size], position)
 
-    def _parts(self, chunk: int) -> Iterator[tuple[MappedFile, int, int]]:
-        """File, position in it, and bytes of what there is of a chunk."""
+    def _parts(self, chunk: int) -> Iterator[Part]:
         at = max(chunk * CHUNK, self._log.minimum)
         end = min((chunk + 1) * CHUNK, self._log.written)
         while at < end:
@@ -242,3 +253,16 @@ class Residency:
             stop = min(end, file.end)
             yield file, at - file.start, stop - at
             at = stop
+
+
+def _joined(parts: list[Part], most: int) -> list[Part]:
+    """Parts that follow one another as one, of so many bytes at most."""
+    joined: list[Part] = []
+    for file, position, size in parts:
+        if joined:
+            before, begin, length = joined[-1]
+            if before is file and begin + length == position and length + size <= most:
+                joined[-1] = file, begin, length + size
+                continue
+        joined.append((file, position, size))
+    return joined
