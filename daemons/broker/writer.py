@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore, delay_levels
 from mq.daemons.broker.store.records import keys_of, queue_tags_code
+from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.timer.request import asks_for_timer, forget_timer, make_timed
 from mq.daemons.broker.topics import Topics
 from mq.protocol import names

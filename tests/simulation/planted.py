@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mq.daemons.broker.name_server_link import NameServerLink
-from mq.daemons.broker.store.append import Batch
+from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.flush import Flusher
 from tests.simulation import scenario, shrinking
 from tests.simulation.campaign import run_alone

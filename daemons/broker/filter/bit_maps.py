@@ -8,7 +8,7 @@ without a map the unit says nothing that the entry and the record do not say.
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import Extend
+from mq.daemons.broker.store.batch import Extend
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues

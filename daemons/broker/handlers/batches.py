@@ -4,7 +4,7 @@ import struct
 
 from mq.daemons.broker.handlers.usual_properties import UsualProperties
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import BatchedMessage
+from mq.daemons.broker.store.batch import BatchedMessage
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.records import keys_of
 from mq.daemons.dispatch import Refused

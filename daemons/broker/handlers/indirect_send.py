@@ -14,7 +14,7 @@ from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.pop.receipt import normal_topic
 from mq.daemons.broker.roles import check_takes_back
-from mq.daemons.broker.store.append import Origin
+from mq.daemons.broker.store.batch import Origin
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore

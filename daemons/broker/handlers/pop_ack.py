@@ -19,9 +19,9 @@ from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import Receipt, marked_topic, normal_topic
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
 from mq.daemons.broker.pop.waiters import Waiters
-from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.topics import Topics, no_such_topic
 from mq.daemons.broker.waiting import StoreResults
 from mq.daemons.channel import Channel

@@ -21,7 +21,8 @@ from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.native_sends import NativeSends
 from mq.daemons.broker.handlers.usual_properties import UsualProperties, names_timer
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import Appender, Origin
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.batch import Origin
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import key_hash

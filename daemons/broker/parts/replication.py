@@ -20,7 +20,8 @@ from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.slave import HaSlave, OnCut
 from mq.daemons.broker.replication.sync_state import SyncState
-from mq.daemons.broker.store.append import Appender, Batch
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.dispatch import Handler

@@ -36,9 +36,9 @@ from mq.daemons.broker.pop.records import (
     revive_topic,
 )
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.timer.request import deliver_time
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import is_stored

@@ -19,7 +19,8 @@ from collections import deque
 from collections.abc import Callable
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.store.append import Appender, Batch
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.protocol.codes import ResponseCode
 

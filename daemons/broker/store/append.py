@@ -15,16 +15,24 @@ back as if it had never come: offsets, entries and the bytes that did get writte
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, count
-from typing import NamedTuple, Protocol
 
 from mq.client.machine import clock
-from mq.daemons.broker.store import layout
+from mq.daemons.broker.store import layout, waiters
+from mq.daemons.broker.store.batch import (
+    Batch,
+    BatchedMessage,
+    Bound,
+    Extend,
+    Packed,
+    Slaves,
+)
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.errors import STORED_ALL_THE_SAME, StoreRefused
+from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import PUT, key_hash
+from mq.daemons.broker.store.waiters import OnStored, ReplySink
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import SysFlag
@@ -58,91 +66,6 @@ _PARTS = 4  # of a record in a batch: head, body, topic, properties
 # more than nearly all requests become, the open batch is written at once.
 _PACKED_AT_ONCE = 2 * 1024 * 1024
 _LEAST_ROOM = 1024 * 1024
-
-#: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
-BatchedMessage = tuple[bytes, bytes, int, int, Sequence[int]]
-
-#: Bytes of records that have been packed elsewhere; of each queue how many, their entries, and the
-#: bytes of its records; items for the index; how many messages.
-Packed = tuple[int, list[tuple[ConsumeQueue, int, bytes, int]], bytes, int]
-
-OnStored = Callable[[StoreRefused | None], None]
-
-
-class Origin(NamedTuple):
-    """What the messages of a batch have in common."""
-
-    sys_flag: int
-    born_timestamp: int
-    born_host: bytes
-    reconsume_times: int
-
-
-class Slaves(Protocol):
-    """Who has senders wait until a slave has their messages, too."""
-
-    def written(self, batch: "Batch") -> None:
-        """A batch whose senders wait is in the log."""
-
-    def stored(self, batch: "Batch", refusal: StoreRefused | None = None) -> bool:
-        """It is stored as the flush mode promises, or not; False if nobody waits for a slave."""
-
-
-class Bound(Protocol):
-    """What keeps messages from consumers that are stored, until more brokers have them."""
-
-    def holds(self, batch: "Batch") -> bool:
-        """Whether a batch is to be shown later, by `Appender.show`."""
-
-
-class ReplySink(Protocol):
-    """Where replies go: a channel of the listener."""
-
-    def queue_frame(self, frame: bytes) -> None: ...
-
-    def flush(self) -> None: ...
-
-
-class Batch:
-    """What was appended in one turn of the loop."""
-
-    __slots__ = (
-        "answers",
-        "callbacks",
-        "end",
-        "keyed",
-        "messages",
-        "packed",
-        "packed_begin",
-        "packed_behind",
-        "parts",
-        "prompt_replies",
-        "replies",
-        "start",
-        "timestamp",
-        "touched",
-    )
-
-    def __init__(self, start: int) -> None:
-        self.start = start  # physical offsets of its first byte and behind its last
-        self.end = start
-        self.messages = 0  # those of `parts` are counted when they are written
-        self.packed = 0  # how many of the parts are records of several messages
-        # Where the newest of these begins in memory, and how many parts there were with it.
-        self.packed_begin = self.packed_behind = 0
-        self.timestamp = 0  # the store timestamp of all its records, ms
-        self.parts: list[bytes | memoryview] = []
-        # Each queue that got messages, with the queue offset behind the last of them.
-        self.touched: dict[ConsumeQueue, int] = {}
-        self.keyed = bytearray()  # for the index
-        self.replies: list[tuple[ReplySink, bytes]] = []
-        self.prompt_replies: list[tuple[ReplySink, bytes]] = []  # do not wait for an fsync
-        self.callbacks: list[OnStored] = []
-        self.answers: list[OnStored] = []  # called when replies are sent
-
-
-#: What puts more about a message into its queue's extension: see `Appender`.
-Extend = Callable[[ConsumeQueue, int, int, bytes], int]
 
 
 class Appender:
@@ -461,7 +384,7 @@ class Appender:
             self.slaves.written(batch)
         self.on_written()
         if batch.prompt_replies:
-            _send(batch.prompt_replies)
+            waiters.send(batch.prompt_replies)
             batch.prompt_replies.clear()
         if self.await_flush is None:
             self.publish(batch)
@@ -481,7 +404,7 @@ class Appender:
         try:
             self.on_published(batch)
         except Exception:
-            _not_told("what follows a stored batch failed")
+            waiters.log_failure("what follows a stored batch failed")
 
     def show(self, batch: Batch) -> None:
         """Let consumers read a batch that is stored, and answer its senders."""
@@ -493,40 +416,25 @@ class Appender:
                 woken.append(queue)
         if self.slaves is None or not self.slaves.stored(batch):
             self.answer(batch, None)
-        _call(batch.callbacks, None)
-        wake(woken)
+        waiters.call(batch.callbacks, None)
+        waiters.wake(woken)
 
     def fail(self, batch: Batch, refusal: StoreRefused) -> None:
         """Tell who waits for a batch that it is not stored, or not known to be on the disk."""
         if self.slaves is None or not self.slaves.stored(batch, refusal):
             self.answer(batch, refusal)
-        self._refuse_replies(batch.prompt_replies, refusal)
-        _call(batch.callbacks, refusal)
+        waiters.refuse(batch.prompt_replies, refusal)
+        waiters.call(batch.callbacks, refusal)
 
     def answer(self, batch: Batch, refusal: StoreRefused | None) -> None:
         """Answer the senders of a batch, once."""
         replies, answers = batch.replies, batch.answers
         batch.replies, batch.answers = [], []
         if refusal is None:
-            _send(replies)
+            waiters.send(replies)
         else:
-            self._refuse_replies(replies, refusal)
-        _call(answers, refusal)
-
-    def _refuse_replies(
-        self, replies: list[tuple[ReplySink, bytes]], refusal: StoreRefused
-    ) -> None:
-        if not replies:
-            return
-        from mq.protocol.frame import decode, encode  # hardly ever needed
-
-        # A message that is stored all the same keeps its id and offset: clients read both.
-        stored = refusal.code in STORED_ALL_THE_SAME
-        for sink, frames in replies:
-            for frame in _each_frame(frames):
-                reply = decode(frame)
-                fields = reply.fields if stored else None
-                _send([(sink, encode(reply.reply(refusal.code, fields, remark=refusal.remark)))])
+            waiters.refuse(replies, refusal)
+        waiters.call(answers, refusal)
 
     def _open(self, batch: Batch) -> None:
         batch.timestamp = clock.milliseconds()
@@ -626,48 +534,3 @@ def _ended(properties_field: bytes) -> bytes:
             f"into the body",
         )
     return layout.SHORT.pack(length + 1) + properties_field[2:] + _SEPARATOR
-
-
-def _send(replies: list[tuple[ReplySink, bytes]]) -> None:
-    """Send replies, those of one sink in one write."""
-    sinks: dict[ReplySink, None] = {}
-    for sink, frame in replies:
-        sink.queue_frame(frame)
-        sinks[sink] = None
-    for sink in sinks:
-        try:
-            sink.flush()
-        except Exception:
-            _not_told("a reply to %r failed", sink)
-
-
-def wake(queues: Sequence[ConsumeQueue]) -> None:
-    """Tell the pulls that wait for these queues that there is more to read."""
-    for queue in queues:
-        for pull in list(queue.waiting):
-            try:
-                pull.wake()
-            except Exception:
-                _not_told("a pull that waited for %r failed", queue)
-
-
-def _call(callbacks: list[OnStored], refusal: StoreRefused | None) -> None:
-    for callback in callbacks:
-        try:
-            callback(refusal)
-        except Exception:
-            _not_told("what was to be done with a message that is stored, or not, failed")
-
-
-def _each_frame(frames: bytes) -> Iterator[bytes]:
-    """Frames without their lengths."""
-    position = 0
-    while position < len(frames):
-        (length,) = layout.INT.unpack_from(frames, position)
-        position += 4 + length
-        yield frames[position - length : position]
-
-
-def _not_told(text: str, *arguments: object) -> None:
-    """Log the exception of one who waited. The messages of all others must not depend on it."""
-    log.exception(text, *arguments, extra={"failure": "waiters for messages"})

@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from mq.daemons.broker.store.append import Batch, wake
+from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.waiters import wake
 
 
 class ConfirmBound:

@@ -16,7 +16,8 @@ from typing import Any
 
 from mq.client.machine.threads import DiskThread
 from mq.daemons.broker.store.allocation import Allocation
-from mq.daemons.broker.store.append import Appender, Batch
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.protocol.codes import ResponseCode

@@ -15,7 +15,8 @@ from pathlib import Path
 from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.allocation import Allocation
-from mq.daemons.broker.store.append import Appender, Batch, Extend
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.batch import Batch, Extend
 from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import Appender, Batch
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.flush import Flusher

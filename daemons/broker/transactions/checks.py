@@ -19,8 +19,8 @@ from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registry import Producers
 from mq.daemons.broker.roles import is_slave
-from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.records import HALF_QUEUE, number_property
 from mq.daemons.broker.transactions.service import Transactions

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from mq.daemons.broker.handlers.usual_properties import UNUSUAL, names_timer
 from mq.daemons.broker.native_failure import tell_failure
-from mq.daemons.broker.store.append import Origin
+from mq.daemons.broker.store.batch import Origin
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.transactions.records import HALF_QUEUE, OPERATION_FIELD, REMOVE_CODE

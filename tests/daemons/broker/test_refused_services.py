@@ -9,8 +9,8 @@ import pytest
 
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.waiting import StoreResults
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
