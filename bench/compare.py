@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import brokers, commands, driver, latency, overload, replication, scale
+from bench import brokers, commands, driver, latency, overload, replication, scale, slave
 from bench.brokers import Daemon
 from bench.driver import Figures, Load
 
@@ -60,6 +60,7 @@ PARTS = (
     "idle",
     "sync",
     "replication",
+    "slave",
     "latency",
     "overload",
     "client",
@@ -274,6 +275,8 @@ def main() -> None:
             with replication.both_pairs(role) as both:
                 warm_up(both, its_loads[0])
                 loads += load_rows(its_loads, both, options)
+    if measured("slave"):
+        single += slave.rows(options.seconds, say)
     if measured("latency"):
         with both_brokers() as (_, java, ours):
             warm_up((java, ours), SEND[0])
