@@ -13,6 +13,7 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.release import since_5
 from mq.cli.show.result import Column, Result, Row, text
 from mq.client.operations import cluster
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -26,15 +27,17 @@ ToBroker = Annotated[
 
 
 class AuthSubject(NamedTuple):
-    """What is changed: `noun` is mqadmin's word for it, `column` the one of its name.
+    """What is changed: `noun` is mqadmin's word for it, `column` the one of its name, `whose` what
+    stands before a name in a sentence.
 
     The others say how it is called, asked for at a broker, and written there.
     """
 
     noun: str
+    whose: str
     column: Column
     name: Callable[[Any], str]
-    find: Callable[["Admin", str, str], Awaitable[Any]]
+    find: Callable[["Admin", str, str], Coroutine[Any, Any, Any]]
     find_all: Callable[["Admin", str], Awaitable[list[Any]]]
     create: Callable[["Admin", str, Any], Awaitable[None]]
     update: Callable[["Admin", str, Any], Awaitable[None]]
@@ -61,6 +64,23 @@ class AuthSubject(NamedTuple):
         plain = "".join(f"{verb} {self.noun} to {address} success.\n" for address in done)
         rows: list[Row] = [(address, name) for address in done]
         return Result(self.changed, rows, plain, failures=failures)
+
+    async def found(
+        self, call: Call, broker_addr: str | None, cluster_name: str | None, name: str
+    ) -> tuple[dict[str, list[Any]], list[str]]:
+        """The one of a name, by the masters that have it, and why others did not answer.
+
+        Raises NotFound when all have answered, and none has it.
+        """
+        done, failures = await at_brokers(
+            *(call, broker_addr, cluster_name),
+            lambda admin, address: self.find(admin, address, name),
+            replicas=False,
+        )
+        found = {address: [item] for address, item in done.items() if item is not None}
+        if not found and not failures:
+            raise NotFound(f"no broker that was asked has {self.whose} {name}")
+        return found, failures
 
     async def copy(self, call: Call, source: str, target: str, names: str | None) -> Result:
         """Write what one broker has to the other, one after the other; the rest goes on when one
@@ -96,6 +116,17 @@ class AuthSubject(NamedTuple):
         )
         rows: list[Row] = [(name, source, target) for name in done]
         return Result(self.copied, rows, plain, failures=failures)
+
+
+async def at_masters(
+    call: Call,
+    broker_addr: str | None,
+    cluster_name: str | None,
+    ask: Callable[["Admin", str], Coroutine[Any, Any, list[Any]]],
+) -> tuple[dict[str, list[Any]], list[str]]:
+    """What masters that have something say, and why others did not answer."""
+    done, failures = await at_brokers(call, broker_addr, cluster_name, ask, replicas=False)
+    return {address: items for address, items in done.items() if items}, failures
 
 
 async def at_brokers(

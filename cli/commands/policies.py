@@ -10,7 +10,7 @@ from mq.cli.commands.auth_subjects import (
     AuthSubject,
     FromBroker,
     ToBroker,
-    at_brokers,
+    at_masters,
     split,
 )
 from mq.cli.runtime.call import Call
@@ -18,7 +18,6 @@ from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import one_of
 from mq.cli.show.result import Result, Row, text
-from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import AclInfo
@@ -68,6 +67,7 @@ SourceIp = Annotated[
 
 _POLICY = AuthSubject(
     "acl",
+    "policies of",
     text("subject", "Subject"),
     name=lambda acl: acl.subject or "",
     find=lambda admin, address, subject: admin.policies(address, subject),
@@ -192,16 +192,7 @@ async def get_acl(
     cluster_name: where.ClusterName = None,
 ) -> Result:
     """Show the policies of a user (5.x brokers)."""
-    done, failures = await at_brokers(
-        call,
-        broker_addr,
-        cluster_name,
-        lambda admin, address: admin.policies(address, subject),
-        replicas=False,
-    )
-    found = {address: [acl] for address, acl in done.items() if acl is not None}
-    if not found and not failures:
-        raise NotFound(f"no broker that was asked has policies of {subject}")
+    found, failures = await _POLICY.found(call, broker_addr, cluster_name, subject)
     return _shown(found, failures)
 
 
@@ -221,14 +212,11 @@ async def list_acl(
     ] = None,
 ) -> Result:
     """List the policies (5.x brokers)."""
-    done, failures = await at_brokers(
-        call,
-        broker_addr,
-        cluster_name,
+    found, failures = await at_masters(
+        *(call, broker_addr, cluster_name),
         lambda admin, address: admin.all_policies(address, subject, resource),
-        replicas=False,
     )
-    return _shown({address: acls for address, acls in done.items() if acls}, failures)
+    return _shown(found, failures)
 
 
 def _shown(found: dict[str, list["AclInfo"]], failures: list[str]) -> Result:

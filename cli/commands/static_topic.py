@@ -5,8 +5,9 @@ nothing: it looks for an option -f that it does not have.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,8 +25,10 @@ from mq.client.operations import cluster, local_files
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.client.operations.static_mapping import Configs
     from mq.client.operations.wire import Clusters
-    from mq.protocol.bodies import TopicRemappingDetailWrapper
+    from mq.protocol.bodies import TopicRemappingDetailWrapper as Plan
 
 COMMANDS = {
     "topic": (
@@ -88,24 +91,16 @@ async def update_static_topic(
     legal(check_topic, topic)
     if total_queue_num < 1:
         raise UsageError(f"-qn/--totalQueueNum: {total_queue_num}")
-    files: list[Path] = []
-    async with call.admin() as admin:
-        info = await cluster.clusters(admin.session)
-        if map_file is not None:
-            plan = static_topic.read_plan(map_file, topic)
-        else:
-            now = int(call.environment.clock() * 1000)
-            targets = _targets(info, clusters, brokers)
-            with _since_5(call):
-                configs = await static_topic.known(admin, info, topic)
-            files.append(_write_plan(call, static_mapping.before(topic, configs, now), "before"))
-            wanted = targets | set(configs)
-            plan = static_mapping.grown(topic, total_queue_num, wanted, configs, now)
-            files.append(_write_plan(call, plan, "after"))
-        static_topic.complete(info, plan)
-        masters = static_topic.masters(info, plan)
-        with _repeatable(call, map_file or str(files[-1])), _since_5(call):
-            await static_topic.put_all(admin, plan, masters, force=bool(force_replace))
+
+    def grown(targets: set[str], configs: "Configs", now: int) -> "Plan":
+        return static_mapping.grown(topic, total_queue_num, targets | set(configs), configs, now)
+
+    plan, files = await _map(
+        *(call, topic, clusters, brokers, map_file),
+        grown,
+        partial(static_topic.put_all, force=bool(force_replace)),
+        may_be_new=True,
+    )
     words = ("old", "new")
     return _result(plan, files, words)
 
@@ -129,6 +124,33 @@ async def remapping_static_topic(
     """
     from mq.client.operations import static_mapping, static_topic
 
+    plan, files = await _map(
+        *(call, topic, clusters, brokers, map_file),
+        partial(static_mapping.remapped, topic),
+        partial(static_topic.remap, force=bool(force_replace)),
+    )
+    words = ("old", "old")  # mqadmin calls both of them old
+    return _result(plan, files, words)
+
+
+async def _map(
+    call: Call,
+    topic: str,
+    clusters: str | None,
+    brokers: str | None,
+    map_file: str | None,
+    make: Callable[[set[str], "Configs", int], "Plan"],
+    put: Callable[["Admin", "Plan", dict[str, str]], Awaitable[None]],
+    *,
+    may_be_new: bool = False,
+) -> tuple["Plan", list[Path]]:
+    """Put the mapping of a file, or the one that is made of the brokers named, what is there, and
+    the time; with the files that it was written to.
+
+    Raises NotFound for a topic that no broker has, unless it ``may_be_new``.
+    """
+    from mq.client.operations import static_mapping, static_topic
+
     files: list[Path] = []
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
@@ -139,17 +161,16 @@ async def remapping_static_topic(
             targets = _targets(info, clusters, brokers)
             with _since_5(call):
                 configs = await static_topic.known(admin, info, topic)
-            if not configs:
+            if not configs and not may_be_new:
                 raise NotFound(f"no broker has topic {topic}", hint="see: mq topicList")
             files.append(_write_plan(call, static_mapping.before(topic, configs, now), "before"))
-            plan = static_mapping.remapped(topic, targets, configs, now)
+            plan = make(targets, configs, now)
             files.append(_write_plan(call, plan, "after"))
         static_topic.complete(info, plan)
         masters = static_topic.masters(info, plan)
         with _repeatable(call, map_file or str(files[-1])), _since_5(call):
-            await static_topic.remap(admin, plan, masters, force=bool(force_replace))
-    words = ("old", "old")  # mqadmin calls both of them old
-    return _result(plan, files, words)
+            await put(admin, plan, masters)
+    return plan, files
 
 
 @contextmanager
@@ -195,7 +216,7 @@ def _targets(info: "Clusters", clusters: str | None, brokers: str | None) -> set
     return names
 
 
-def _write_plan(call: Call, plan: "TopicRemappingDetailWrapper", suffix: str) -> Path:
+def _write_plan(call: Call, plan: "Plan", suffix: str) -> Path:
     path = Path(tempfile.gettempdir(), f"{plan.topic}-{plan.epoch}.{suffix}")
     if call.dry_run:
         call.would("write", path)
@@ -204,9 +225,7 @@ def _write_plan(call: Call, plan: "TopicRemappingDetailWrapper", suffix: str) ->
     return path
 
 
-def _result(
-    plan: "TopicRemappingDetailWrapper", files: list[Path], words: tuple[str, str]
-) -> Result:
+def _result(plan: "Plan", files: list[Path], words: tuple[str, str]) -> Result:
     from mq.client.operations.static_mapping import queues
 
     rows: list[Row] = []

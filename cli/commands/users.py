@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli import where
-from mq.cli.commands.auth_subjects import AuthSubject, FromBroker, ToBroker, at_brokers
+from mq.cli.commands.auth_subjects import AuthSubject, FromBroker, ToBroker, at_masters
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import one_of
 from mq.cli.show.result import Result, Row, text
-from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import UserInfo
@@ -53,6 +52,7 @@ class UserStatus(Enum):
 _MASK = "******"
 _USER = AuthSubject(
     "user",
+    "a user",
     text("username", "User"),
     name=lambda user: user.username or "",
     find=lambda admin, address, name: admin.user(address, name),
@@ -151,11 +151,7 @@ async def delete_user(
 ) -> Result:
     """Delete a user (5.x brokers)."""
     return await _USER.change(
-        call,
-        broker_addr,
-        cluster_name,
-        "delete",
-        username,
+        *(call, broker_addr, cluster_name, "delete", username),
         lambda admin, address: admin.delete_user(address, username),
     )
 
@@ -179,16 +175,7 @@ async def get_user(
     cluster_name: where.ClusterName = None,
 ) -> Result:
     """Show a user (5.x brokers), without the password."""
-    done, failures = await at_brokers(
-        call,
-        broker_addr,
-        cluster_name,
-        lambda admin, address: admin.user(address, username),
-        replicas=False,
-    )
-    found = {address: [user] for address, user in done.items() if user is not None}
-    if not found and not failures:
-        raise NotFound(f"no broker that was asked has a user {username}")
+    found, failures = await _USER.found(call, broker_addr, cluster_name, username)
     first = next(iter(found.values()), [])
     return Result(_USERS, _rows(found), _table(first), failures=failures)
 
@@ -207,14 +194,9 @@ async def list_user(
 
     In plain the users of the first broker are shown, as mqadmin does; else of all that were asked.
     """
-    done, failures = await at_brokers(
-        call,
-        broker_addr,
-        cluster_name,
-        lambda admin, address: admin.users(address, filter_),
-        replicas=False,
+    found, failures = await at_masters(
+        *(call, broker_addr, cluster_name), lambda admin, address: admin.users(address, filter_)
     )
-    found = {address: users for address, users in done.items() if users}
     plain = ""
     for address, users in found.items():
         plain = _table(users)
