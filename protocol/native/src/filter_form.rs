@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::filter::{Condition, Names, Operand, Order, TextTest};
+use crate::condition::{Condition, Names, Operand, Order, TextTest};
 
 /// Levels: evaluation is recursive. Python allows fewer.
 const MOST_NESTED: usize = 128;

@@ -2,6 +2,7 @@
 
 mod batch;
 mod commit;
+mod condition;
 mod filter;
 mod filter_form;
 mod hash;

@@ -1,6 +1,12 @@
 //! Numbers in the text of a property, read as `daemons/broker/filter/numbers.py` reads them.
 
-use crate::filter::Stop;
+/// Why an evaluation ends without a result.
+pub enum Stop {
+    /// Java cannot compare these values: the message is not wanted.
+    NotComparable,
+    /// Python has to look at it.
+    Unknown,
+}
 
 const INTEGER_LIMIT: i64 = 1 << 31;
 

@@ -4,7 +4,8 @@ use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::filter::{Filter, Found as Values};
+use crate::condition::Found as Values;
+use crate::filter::Filter;
 use crate::record;
 use crate::reply::{self, Pieces};
 use crate::stored;

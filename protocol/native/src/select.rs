@@ -6,7 +6,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::filter::{Filter, Found};
+use crate::condition::Found;
+use crate::filter::Filter;
 use crate::record::SMALLEST;
 use crate::stored;
 
