@@ -27,6 +27,7 @@ def _broker(root: Path, port: int) -> AbstractAsyncContextManager[Broker]:
     settings = {
         **{"listenPort": str(port), "brokerIP1": "127.0.0.1", "brokerName": BROKER_NAME},
         **{"storePathRootDir": str(root), "mappedFileSizeCommitLog": "65536"},
+        **{"maxHashSlotNum": "500", "maxIndexNum": "2000"},  # half a gigabyte to copy, else
     }
     return Broker(BrokerSettings.load(None, settings))
 

@@ -7,6 +7,7 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from tests.cli.commands.test_message import make, messages, send
+from tests.cli.pairs import running_pair
 from tests.cli.support import Mq
 
 
@@ -56,23 +57,26 @@ def test_options_that_do_not_fit_are_refused(
     assert cluster(*queue, "-p", "true", *options).status == status
 
 
-def test_a_log_file_is_printed_offline(cluster: Mq, standalone: Standalone, tmp_path: Path) -> None:
-    make(cluster, "Dumped")
-    send(cluster, "Dumped", "in the log")
-    store = Path(standalone.broker.settings.store.store_path_root_dir, "commitlog")
-    file = sorted(store.iterdir())[0]
-    shown = cluster("dumpCompactionLog", "-f", str(file))
+def test_a_log_file_is_printed_offline(tmp_path: Path) -> None:
+    """That of a broker of its own: the one that tests share has all that they have sent."""
+    with running_pair({"mappedFileSizeCommitLog": "65536"}, store=tmp_path / "store") as pair:
+        cluster = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+        make(cluster, "Dumped")
+        send(cluster, "Dumped", "in the log")
+        store = Path(pair.broker.settings.store.store_path_root_dir)
+    (file,) = (store / "commitlog").iterdir()
+    mq = Mq(tmp_path / "config")
+    shown = mq("dumpCompactionLog", "-f", str(file))
     assert shown.status == 0
     assert "topic='Dumped', flag=0, properties={" in shown.out
     assert shown.out.endswith("body=null, transactionId='null'}]\n")
-    found = messages(cluster("dumpCompactionLog", "-f", str(file), "-o", "json"))
+    found = messages(mq("dumpCompactionLog", "-f", str(file), "-o", "json"))
     assert "in the log" in [item["body"] for item in found if item["topic"] == "Dumped"]
-    cut = tmp_path / "cut"
-    cut.write_bytes(file.read_bytes()[:100])
+    (tmp_path / "cut").write_bytes(file.read_bytes()[:100])
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "other").write_bytes(b"no log at all")
     for name, status in (("empty", 0), ("cut", 65), ("other", 65), ("missing", 66)):
-        refused = cluster("dumpCompactionLog", "-f", str(tmp_path / name))
+        refused = mq("dumpCompactionLog", "-f", str(tmp_path / name))
         assert (refused.status, refused.out) == (status, "")
 
 

@@ -24,6 +24,11 @@ from tests.daemons.broker.store.stores import note_fsyncs
 from tests.daemons.broker.test_delay import broker_on, pull, send
 
 WHEEL = "rmq_sys_wheel_timer"
+# A copy of a store has all that its files are long, holes and all: a gigabyte by default.
+SMALL = {
+    **{"mappedFileSizeCommitLog": "65536", "mappedFileSizeTimerLog": "4160"},
+    **{"maxHashSlotNum": "500", "maxIndexNum": "2000"},
+}
 
 
 def now() -> int:
@@ -176,7 +181,7 @@ def test_what_was_acknowledged_comes_though_a_power_cut_took_the_name_of_the_whe
     root, left, due = tmp_path / "store", tmp_path / "left", now() + 1500
 
     async def before() -> None:
-        async with broker_on(root) as broker, Session("127.0.0.1:1") as session:
+        async with broker_on(root, **SMALL) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, b"body", {"TIMER_DELIVER_MS": str(due)})
             log = next((root / "timerlog").iterdir())
             while not log.read_bytes().strip(b"\0"):  # noqa: ASYNC110
@@ -184,7 +189,7 @@ def test_what_was_acknowledged_comes_though_a_power_cut_took_the_name_of_the_whe
             shutil.copytree(root, left)
 
     async def after() -> None:
-        async with broker_on(left) as broker, Session("127.0.0.1:1") as session:
+        async with broker_on(left, **SMALL) as broker, Session("127.0.0.1:1") as session:
             (message,) = await pull(session, broker.address, "Later", 1)
             assert message.body == b"body"
 
