@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.interop.jvm import jdk
+
 # Without them, or with another JDK's archive, the JVM says so where a test reads what it printed.
 _QUIET = ["-Xshare:auto", "-Xlog:disable"]
 
@@ -61,9 +63,8 @@ def make(folder: Path, jvm_flags: list[str], load: Callable[[str], None]) -> Non
 
 def _path(folder: Path) -> Path:
     """Beside the jars; its name tells the JDK, whose archives no other JDK reads."""
-    java = Path(shutil.which("java") or "java").resolve()
-    jdk = f"{java} {java.stat().st_mtime_ns}" if java.exists() else ""
-    return folder.with_name(f"{folder.name}-{hashlib.sha256(jdk.encode()).hexdigest()[:12]}.jsa")
+    digest = hashlib.sha256(jdk().encode()).hexdigest()[:12]
+    return folder.with_name(f"{folder.name}-{digest}.jsa")
 
 
 def _failed(folder: Path) -> Path:

@@ -44,6 +44,12 @@ def require_java() -> None:
     pytest.skip(reason)
 
 
+def jdk() -> str:
+    """Which JDK it is: no other one reads its archives of classes. "" where there is none."""
+    java = Path(shutil.which("java") or "java").resolve()
+    return f"{java} {java.stat().st_mtime_ns}" if java.exists() else ""
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock that other test processes respect, so that work is done once."""

@@ -16,17 +16,10 @@ from typing import Any, Self
 
 from tests.interop.ports import free_port
 from tests.interop.process import Process
-from tests.pipeline.jvm import jvm_options
+from tests.pipeline.jvm import jvm_options, spark_home
 
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _ROOT = Path(__file__).parents[2]
-
-
-def spark_home() -> Path:
-    """Where pip has installed Spark."""
-    import pyspark
-
-    return Path(pyspark.__file__).parent
 
 
 class _Daemon(Process):
@@ -129,6 +122,7 @@ class Driver(Process):
     def __init__(self, folder: Path, master: str, what: str, **task: Any) -> None:
         text = json.dumps({"master": master, "what": what, "folder": str(folder), **task})
         settings = {"PYTHONPATH": str(_ROOT), "PYSPARK_PYTHON": sys.executable}
+        settings["SPARK_HOME"] = str(spark_home())
         command = ["env", *(f"{name}={value}" for name, value in settings.items())]
         command += [sys.executable, "-m", "tests.pipeline.driver_program", text]
         super().__init__(command, folder, "the session is open")

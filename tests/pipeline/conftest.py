@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline.jvm import jvm_options
+from tests.pipeline.jvm import jvm_options, starting_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +96,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     builder = SparkSession.builder.master("local[2]").appName("mq tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with starting_spark():
+        session = builder.getOrCreate()
     mq.pipeline.register(session)
     yield session
     session.stop()
