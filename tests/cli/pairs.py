@@ -178,10 +178,12 @@ def put(
     asyncio.run(main())
 
 
+# -B: a compiled module that does not fit would be there cut off, for all who come later (until
+# Python 3.13.1 it looks at no short write).
 _LIMITED = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-os.execv(sys.executable, [sys.executable, "-m", "mq", *sys.argv[2:]])
+os.execv(sys.executable, [sys.executable, "-B", "-m", "mq", *sys.argv[2:]])
 """
 
 

@@ -47,6 +47,8 @@ class DaemonProcess:
         if self._preload is not None:
             environment["LD_PRELOAD"] = str(self._preload)
         limit = self._file_size_limit
+        if limit is not None:  # no compiled module is to be left that is cut off there
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
 
         def limit_files() -> None:
             if limit is not None:
