@@ -1,6 +1,7 @@
 """Imports point one way: protocol ← client ← daemons, pipeline ← cli."""
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,8 +29,13 @@ def sources(part: str) -> list[Path]:
     return found
 
 
-def imported(source: Path) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imported(source: Path) -> list[tuple[int, str]]:
     """Line and dotted name of each import in a file, wherever in it: functions have some too."""
+    return list(_imported(source))
+
+
+def _imported(source: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:
