@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.machine import clock
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication.metadata import SlaveSynchronize
 from mq.daemons.broker.timer.checkpoint import padded, read_values
@@ -67,37 +68,47 @@ def test_what_is_no_checkpoint_is_not_taken(tmp_path: Path, content: bytes) -> N
     assert not list(tmp_path.iterdir())
 
 
-def now() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def test_timed_messages_come_once_after_a_slave_was_made_master(tmp_path: Path) -> None:
+def test_timed_messages_come_once_after_a_slave_was_made_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {"timerFlushIntervalMs": "50", "timerPrecisionMs": "100"}
+    soon, later = (clock.milliseconds() + hours * HOUR for hours in (1, 2))
+
+    def set_clocks_ahead(hours: int) -> None:
+        """However long the machine takes: what is due in an hour does not come before."""
+        ahead = hours * HOUR * 1_000_000
+        monkeypatch.setattr(clock, "time_ns", lambda: time.time_ns() + ahead)
 
     async def main() -> None:
         async with master(tmp_path, **settings) as first:
             slave = slave_of(tmp_path, first, **settings)
             async with slave, Peer(first.port) as peer:
-                due = now() + 2500
-                for body, at in ((b"soon", now() + 200), (b"later", due)):
+                copies = slave.metadata.synchronize
+                assert isinstance(copies, SlaveSynchronize)
+                # Its own first round is over: what that was told may wait for the log, and while it
+                # does nothing else is asked for.
+                await until(lambda: copies.age() >= 0)
+                for body, at in ((b"soon", soon), (b"later", later)):
                     reply = await send(peer, body, properties=f"TIMER_DELIVER_MS\x01{at}")
                     assert reply.code == 0
+                set_clocks_ahead(1)
                 queue = first.stores.messages.queue("Orders", 0)
                 await until(lambda: queue.readable == 1)
                 timer = first.delivery.timer.timer
                 assert timer is not None
-                done = timer._read_time
-                await until(lambda: timer._checkpoint.read_time > done)
+                await until(lambda: timer._checkpoint.read_time >= soon)
                 await caught_up(slave, first)
-                copies = slave.metadata.synchronize
-                assert isinstance(copies, SlaveSynchronize)
                 await copies.round(first.address)
+                copied = read_values((tmp_path / "slave" / "config" / "timercheck").read_bytes())
+                assert copied is not None and copied[0] >= soon
         promoted = Broker(settings_of(tmp_path / "slave", **settings))
         async with promoted:
+            timer = promoted.delivery.timer.timer
+            assert timer is not None
             queue = promoted.stores.messages.queue("Orders", 0)
-            await until(lambda: queue.readable >= 2)
-            assert now() >= due
-            await asyncio.sleep(0.2)
+            assert queue.readable == 1
+            set_clocks_ahead(2)
+            await until(lambda: timer._read_time > later)
             assert queue.readable == 2
 
     asyncio.run(main())
