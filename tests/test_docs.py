@@ -1,17 +1,21 @@
 """Every document that shows commands, run again against real daemons: see docs/runner."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from docs.runner.__main__ import ROOT, pages
 from docs.runner.comparison import matched
+from docs.runner.notebook import SparkSetup
 from docs.runner.page import read
 from docs.runner.play import Play
 from tests.pipeline.conftest import SPARK_IMPATIENT, require_spark
+from tests.pipeline.jvm import jvm_options, spark_home
 
 # Drivers of Spark die and start again on it for half a minute of a core.
 LONG = "docs/jobs/exactly-once-checkpoints.md"
@@ -32,11 +36,27 @@ def plays(
         if isinstance(item, pytest.Function) and hasattr(item, "callspec")
         if "page" in item.callspec.params
     }
+
+    def play(page: str, folder: Path) -> Play:
+        return Play(read(ROOT / page), folder / "run", spark_setup(page))
+
     with ThreadPoolExecutor(3) as pool:
         yield {
-            page: pool.submit(Play, read(ROOT / page), tmp_path_factory.mktemp("page") / "run")
+            page: pool.submit(play, page, tmp_path_factory.mktemp("page"))
             for page in sorted(chosen)
         }
+
+
+def has_cells(page: str) -> bool:
+    return any(step.is_cell for step in read(ROOT / page).steps)
+
+
+def spark_setup(page: str) -> SparkSetup:
+    """As the tests of the pipeline have it, if cells are to be run and there is a Spark."""
+    with suppress(ImportError):
+        if has_cells(page) and shutil.which("java"):
+            return SparkSetup(spark_home(), jvm_options())
+    return SparkSetup()
 
 
 @pytest.mark.timeout(480)  # one of them starts Spark, and waits for the others' processes
@@ -44,11 +64,11 @@ def plays(
 def test_a_page_shows_what_its_commands_print(
     page: str, plays: dict[str, "Future[Play]"], tmp_path: Path
 ) -> None:
-    if any(step.is_cell for step in read(ROOT / page).steps):
+    if has_cells(page):
         require_spark()
     problems = plays[page].result().problems
     if any(SPARK_IMPATIENT in problem for problem in problems):  # nothing that the page does
-        problems = Play(read(ROOT / page), tmp_path / "run").problems
+        problems = Play(read(ROOT / page), tmp_path / "run", spark_setup(page)).problems
     assert not problems, "\n".join(problems)
 
 

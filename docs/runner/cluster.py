@@ -24,6 +24,8 @@ _NAME_SERVER = "name server"
 _READY = re.compile(r"boot success|Talk to it")
 _RELOADS = "SIGHUP: reading again"
 _STOP_SECONDS = 60
+# Some pages read whole logs, and copy them: a gigabyte, as by default, takes seconds each time.
+_LOG_FILE_BYTES = 16 << 20
 
 
 class Daemon:
@@ -200,6 +202,7 @@ class Cluster:
             "brokerIP1": "127.0.0.1",
             "namesrvAddr": name_server,
             "storePathRootDir": str(self.folder / "var" / name / "store"),
+            "mappedFileSizeCommitLog": str(_LOG_FILE_BYTES),
             **self._settings,
             "listenPort": str(free_ports()[1]),  # a restart finds it again
         }

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 _CELL_SECONDS = 300  # the first one may start Spark, beside much else
 
@@ -27,13 +27,22 @@ for line in sys.stdin:
 """
 
 
+class SparkSetup(NamedTuple):
+    """Where cells take Spark from, what pip has installed if nothing is said, and its JVM."""
+
+    home: Path | None = None
+    # The first compiler alone takes a third of the time for what runs but once.
+    jvm_options: str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 class Notebook:
     """A Python that is started for the first cell; a context manager."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], spark: SparkSetup) -> None:
         self._home = folder / "home"
         self._log = folder / "notebook.log"
         self._environment = environment
+        self._spark = spark
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -73,14 +82,15 @@ class Notebook:
         # What a reader's Spark need not have: it is small, quiet and on loopback only.
         quiet = {
             "PYSPARK_PYTHON": sys.executable,
-            # The first compiler alone takes a third of the time for what runs but once.
             "PYSPARK_SUBMIT_ARGS": "--driver-memory 512m --conf spark.ui.enabled=false "
-            "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' "
+            f"--driver-java-options '{self._spark.jvm_options}' "
             "--conf spark.ui.showConsoleProgress=false "
             # A Python worker has 15 s by default to call back, which a busy machine may take.
             f"--conf spark.python.authenticate.socketTimeout={_CELL_SECONDS}s pyspark-shell",
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
+        if self._spark.home is not None:
+            quiet["SPARK_HOME"] = str(self._spark.home)
         if "JAVA_HOME" in os.environ:
             quiet["JAVA_HOME"] = os.environ["JAVA_HOME"]
         with self._log.open("w") as log:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from docs.runner.cluster import Cluster
 from docs.runner.comparison import LEFT_OUT, copied, matched, shape
-from docs.runner.notebook import Notebook
+from docs.runner.notebook import Notebook, SparkSetup
 from docs.runner.page import Page, Setup, Step
 
 _STEP_SECONDS = 40
@@ -29,7 +29,7 @@ class Played:
 class Play:
     """A run of a page. `problems` are the sentences that say what is not as it shows."""
 
-    def __init__(self, page: Page, folder: Path) -> None:
+    def __init__(self, page: Page, folder: Path, spark: SparkSetup | None = None) -> None:
         self.problems: list[str] = []
         self.played: list[Played] = []
         self._page = page
@@ -37,7 +37,7 @@ class Play:
         self._status = 0
         with (
             Cluster(folder, page.brokers, page.settings) as self._cluster,
-            Notebook(folder, self._cluster.environment) as self._notebook,
+            Notebook(folder, self._cluster.environment, spark or SparkSetup()) as self._notebook,
         ):
             self._write_files()
             following = [*page.steps[1:], None]
