@@ -38,16 +38,20 @@ def points(*arguments: str) -> tuple[int, int, str]:
     return done.returncode, sum(int(one[0]) + int(one[2]) for one in found), done.stdout
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(3000 if IS_LONG else 300)
 def test_every_start_behind_a_crash_finds_what_was_promised() -> None:
     limits = (
-        ("--all", "--seconds", "40", "--most", "24") if IS_LONG else ("--most", "3", "--every", "8")
+        ("--all", "--seconds", "40", "--most", "24")
+        if IS_LONG
+        else ("--most", "3", "--every", "16")
     )
     status, starts, output = points(*limits)
     assert status == 0, output
     assert starts > (20_000 if IS_LONG else 200), output
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(600 if IS_LONG else 300)
 def test_what_a_store_leaves_out_is_found() -> None:
     for name in (*SOON, *LATER) if IS_LONG else SOON:

@@ -1,10 +1,15 @@
 """A fixed set of seeds holds, and the command says what it did."""
 
+import pytest
+
+from tests.conftest import IS_LONG
 from tests.simulation.running import simulate
 
-SEEDS = 30  # 10 s of one core that does nothing else
+# Each takes half a second of a core. All that is drawn is in thirty; the suite has two of three.
+SEEDS = 30 if IS_LONG else 18
 
 
+@pytest.mark.longer
 def test_a_fixed_set_of_seeds_holds_and_the_command_says_what_was_injected() -> None:
     done = simulate("--seeds", str(SEEDS), "--processes", "2", "--no-shrink")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -14,7 +19,8 @@ def test_a_fixed_set_of_seeds_holds_and_the_command_says_what_was_injected() -> 
     assert first.endswith(" 0 failed")
     injected = dict(line.rsplit(maxsplit=1) for line in _counted(done.stdout))
     assert sum(int(number) for name, number in injected.items() if name in _DRAWN) >= 4 * SEEDS
-    assert not [name for name in _DRAWN if injected[name] == "0"]
+    missing = [name for name in _DRAWN if injected[name] == "0"]
+    assert len(missing) <= (0 if IS_LONG else 2), missing
 
 
 _DRAWN = (
