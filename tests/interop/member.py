@@ -8,6 +8,7 @@ import json
 from types import TracebackType
 from typing import Self
 
+from mq.client.errors import ConnectError
 from mq.client.session import Session
 from mq.daemons.broker.replication.controlled import ControlledRole, ControllerRefused, OnMembers
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -92,8 +93,13 @@ class Member:
             await asyncio.sleep(BEAT_SECONDS)
 
     async def role(self, ha_address: str = "") -> ControlledRole | None:
-        """What the controller has this broker be; None without a master."""
-        reply = await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+        """What the controller has this broker be; None without a master, or if it is not told."""
+        try:
+            reply = await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+        except ConnectError:
+            # It closes the connection of one that lives no more, whatever that has just asked
+            # (DefaultBrokerHeartbeatManager.scanNotActiveBroker).
+            return None
         if reply.code != ResponseCode.SUCCESS or "masterBrokerId" not in reply.fields:
             return None
         master, body = int(reply.fields["masterBrokerId"]), json.loads(bytes(reply.body))
