@@ -17,10 +17,10 @@ from docs.runner.play import Play
 from tests.pipeline.conftest import SPARK_IMPATIENT, require_spark
 from tests.pipeline.jvm import jvm_options, spark_home
 
-# Drivers of Spark die and start again on it for half a minute of a core.
-LONG = "docs/jobs/exactly-once-checkpoints.md"
+# Spark takes a third of a minute of a core and more for each; docs/pipeline.md is always run.
+LONG = ("docs/jobs/exactly-once-checkpoints.md", "docs/jobs/web-logs-in-spark.md")
 PAGES = [
-    pytest.param(page, marks=pytest.mark.long) if page == LONG else page
+    pytest.param(page, marks=pytest.mark.long) if page in LONG else page
     for page in (str(path.relative_to(ROOT)) for path in pages())
 ]
 
