@@ -12,20 +12,10 @@ from pathlib import Path
 
 from tests.interop.jvm import jdk, locked
 
-_CACHE = Path(__file__).parents[2] / ".cache" / "spark"
+_ROOT = Path(__file__).parents[2]
+_CACHE = _ROOT / ".cache" / "spark"
 # Compiling well does not pay, nor does a collector with threads.
 _SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-# A query of few rows: what most tests have Spark load.
-_QUERY = """
-import sys
-from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-for name, value in (argument.split("=", 1) for argument in sys.argv[1:]):
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-assert spark.range(10).groupBy("id").count().count() == 10
-spark.stop()
-"""
 
 
 @functools.cache
@@ -91,7 +81,8 @@ def _make(archive: Path) -> None:
     # The JVM writes it when it ends, and holds what it prints to until then.
     with starting_spark():
         subprocess.run(
-            [sys.executable, "-c", _QUERY, *arguments],
+            [sys.executable, "-m", "tests.pipeline.first_queries", *arguments],
+            cwd=_ROOT,
             capture_output=True,
             timeout=120,
             check=False,
@@ -106,7 +97,9 @@ def _archive() -> Path:
     """Its name tells the Spark and the JDK: no other reads it."""
     import pyspark
 
-    return _CACHE / f"classes-{_digest(jdk(), str(spark_home()), pyspark.__version__)}.jsa"
+    queries = Path(__file__).with_name("first_queries.py").read_text(encoding="utf-8")
+    parts = (jdk(), str(spark_home()), pyspark.__version__, queries)
+    return _CACHE / f"classes-{_digest(*parts)}.jsa"
 
 
 def _digest(*parts: str) -> str:

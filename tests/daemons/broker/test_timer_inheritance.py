@@ -101,14 +101,13 @@ def test_timed_messages_come_once_after_a_slave_was_made_master(
                 await copies.round(first.address)
                 copied = read_values((tmp_path / "slave" / "config" / "timercheck").read_bytes())
                 assert copied is not None and copied[0] >= soon
-        promoted = Broker(settings_of(tmp_path / "slave", **settings))
-        async with promoted:
-            timer = promoted.delivery.timer.timer
-            assert timer is not None
+        async with Broker(settings_of(tmp_path / "slave", **settings)) as promoted:
+            promoted_timer = promoted.delivery.timer.timer
+            assert promoted_timer is not None
             queue = promoted.stores.messages.queue("Orders", 0)
             assert queue.readable == 1
             set_clocks_ahead(2)
-            await until(lambda: timer._read_time > later)
+            await until(lambda: promoted_timer._read_time > later)
             assert queue.readable == 2
 
     asyncio.run(main())
