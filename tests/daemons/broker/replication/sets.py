@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication.controlled import ControlledRole, OnMembers
+from mq.daemons.broker.replication.sync_state import SyncState
 from tests.daemons.broker.replication.pair import ha_address, settings_of
 from tests.daemons.peer import PATIENCE
 
@@ -131,3 +132,22 @@ class ScriptedMember:
             except ConnectionError:
                 pass
         return True
+
+
+@asynccontextmanager
+async def empty_member(its_master: Broker, broker_id: int = 2) -> AsyncIterator[ScriptedMember]:
+    """A slave that has said who it is, and that it has nothing."""
+    async with ScriptedMember(its_master.ha_master.port, broker_id) as slave:
+        await slave.greet()
+        slave.say(0)
+        yield slave
+
+
+def state_of(its_master: Broker) -> SyncState:
+    assert its_master.replication.state is not None
+    return its_master.replication.state
+
+
+def shown(broker: Broker, queue_id: int = 0) -> int:
+    """Where consumers see a queue end."""
+    return broker.stores.messages.max_offset("Orders", queue_id)

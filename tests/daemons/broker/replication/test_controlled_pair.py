@@ -28,18 +28,16 @@ from tests.daemons.broker.replication.pair import (
 from tests.daemons.broker.replication.sets import (
     ScriptedControllers,
     ScriptedMember,
+    empty_member,
     set_master,
     set_slave,
+    shown,
 )
 from tests.daemons.peer import Peer
 
 
 def log_of(broker: Broker) -> bytes:
     return content(broker.stores.messages.log)
-
-
-def shown(broker: Broker, queue_id: int = 0) -> int:
-    return broker.stores.messages.max_offset("Orders", queue_id)
 
 
 def epochs_of(broker: Broker) -> list[tuple[int, int]]:
@@ -333,11 +331,9 @@ def test_what_the_set_does_not_have_is_not_read(tmp_path: Path) -> None:
         controllers = ScriptedControllers((1, 2))
         async with (
             set_master(tmp_path, controllers, slaveTimeout="20000") as first,
-            ScriptedMember(first.ha_master.port) as slave,
+            empty_member(first) as slave,
             Peer(first.port) as peer,
         ):
-            await slave.greet()
-            slave.say(0)
             await until(lambda: bool(first.replication.state and first.replication.state.slaves))
             sending = asyncio.create_task(send(peer, b"a chair", properties="KEYS\x01k"))
             *_, confirmed, data = await slave.frame()
@@ -357,9 +353,7 @@ def test_what_is_not_confirmed_stays_unread_behind_a_start(tmp_path: Path) -> No
         controllers = ScriptedControllers((1, 2))
         controllers.gate.clear()  # the slave leaves below
         async with set_master(tmp_path, controllers, slaveTimeout="100") as first:
-            async with ScriptedMember(first.ha_master.port) as slave, Peer(first.port) as peer:
-                await slave.greet()
-                slave.say(0)
+            async with empty_member(first) as slave, Peer(first.port) as peer:
                 sending = asyncio.create_task(send(peer, b"a chair"))
                 *_, data = await slave.frame()
                 slave.say(len(data))

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication import sync_state
 from mq.daemons.broker.replication.controlled import ControllerRefused
-from mq.daemons.broker.replication.sync_state import SyncState
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
 from tests.daemons.broker.pulls import pull
@@ -24,18 +22,16 @@ from tests.daemons.broker.replication.pair import (
     send,
     until,
 )
-from tests.daemons.broker.replication.sets import ScriptedControllers, ScriptedMember, set_master
+from tests.daemons.broker.replication.sets import (
+    ScriptedControllers,
+    ScriptedMember,
+    empty_member,
+    set_master,
+    shown,
+    state_of,
+)
 from tests.daemons.broker.store.stores import hold_fsyncs
 from tests.daemons.peer import Peer
-
-
-def state_of(broker: Broker) -> SyncState:
-    assert broker.replication.state is not None
-    return broker.replication.state
-
-
-def shown(broker: Broker) -> int:
-    return broker.stores.messages.max_offset("Orders", 0)
 
 
 async def follow(slave: ScriptedMember) -> None:
@@ -51,9 +47,7 @@ def test_a_slave_joins_when_it_has_all(tmp_path: Path) -> None:
         controllers = ScriptedControllers(epoch=5)
         async with set_master(tmp_path, controllers) as first, Peer(first.port) as peer:
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
-            async with ScriptedMember(first.ha_master.port) as slave:
-                await slave.greet()
-                slave.say(0)
+            async with empty_member(first) as slave:
                 *_, data = await slave.frame()
                 assert controllers.asked == []
                 slave.say(len(data))
@@ -128,9 +122,7 @@ def test_who_has_left_is_waited_for_until_the_controllers_agree(tmp_path: Path) 
         controllers = ScriptedControllers((1, 2))
         async with set_master(tmp_path, controllers, slaveTimeout="150") as first:
             async with Peer(first.port) as peer:
-                async with ScriptedMember(first.ha_master.port) as slave:
-                    await slave.greet()
-                    slave.say(0)
+                async with empty_member(first):
                     await until(lambda: 2 in state_of(first).slaves)
                     controllers.gate.clear()
                 await until(lambda: len(controllers.asked) == 1)
@@ -154,12 +146,10 @@ def test_a_member_that_comes_back_with_less_than_is_confirmed_leaves(tmp_path: P
         controllers = ScriptedControllers((1, 2))
         async with (
             set_master(tmp_path, controllers, slaveTimeout="20000") as first,
-            ScriptedMember(first.ha_master.port) as slave,
+            empty_member(first) as slave,
             ScriptedMember(first.ha_master.port) as again,
             Peer(first.port) as peer,
         ):
-            await slave.greet()
-            slave.say(0)
             sending = asyncio.create_task(send(peer, b"a chair"))
             _, _, _, data = await slave.frame()
             slave.say(len(data))
@@ -219,9 +209,7 @@ def test_a_change_of_which_nobody_knows_is_waited_for_like_one_that_was_made(
         controllers.failure = failure
         async with set_master(tmp_path, controllers, slaveTimeout="100") as first:
             async with Peer(first.port) as peer:
-                async with ScriptedMember(first.ha_master.port) as slave:
-                    await slave.greet()
-                    slave.say(0)
+                async with empty_member(first):
                     await until(lambda: len(controllers.asked) > 1)
                 await until(lambda: not state_of(first).slaves)
                 reply = await send(peer, b"a chair")
@@ -246,9 +234,7 @@ def test_a_change_that_is_refused_was_not_made(
         controllers = ScriptedControllers()
         controllers.failure = ControllerRefused(2001, "another epoch")
         async with set_master(tmp_path, controllers) as first, Peer(first.port) as peer:
-            async with ScriptedMember(first.ha_master.port) as slave:
-                await slave.greet()
-                slave.say(0)
+            async with empty_member(first):
                 await until(lambda: state_of(first).refused_changes == 1)
             await until(lambda: not state_of(first).slaves)
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
@@ -292,11 +278,9 @@ def test_a_slave_that_stays_behind_leaves(tmp_path: Path) -> None:
         }
         async with (
             set_master(tmp_path, controllers, **changes) as first,
-            ScriptedMember(first.ha_master.port) as slave,
+            empty_member(first) as slave,
             Peer(first.port) as peer,
         ):
-            await slave.greet()
-            slave.say(0)
             await until(lambda: 2 in state_of(first).slaves)
             await asyncio.sleep(0.4)  # it has all, and stays
             assert controllers.asked == []
@@ -346,12 +330,10 @@ def test_a_held_pull_is_answered_when_its_message_is_confirmed(tmp_path: Path) -
         controllers = ScriptedControllers((1, 2))
         async with (
             set_master(tmp_path, controllers, slaveTimeout="20000") as first,
-            ScriptedMember(first.ha_master.port) as slave,
+            empty_member(first) as slave,
             Peer(first.port) as peer,
             Peer(first.port) as consumer,
         ):
-            await slave.greet()
-            slave.say(0)
             await until(lambda: 2 in state_of(first).slaves)
             sending = asyncio.create_task(send(peer, b"1"))
             *_, data = await slave.frame()
@@ -384,11 +366,9 @@ def test_the_disk_and_the_set_are_both_waited_for(
         changes = {"flushDiskType": "SYNC_FLUSH", "slaveTimeout": "20000"}
         async with (
             set_master(tmp_path, controllers, **changes) as first,
-            ScriptedMember(first.ha_master.port) as slave,
+            empty_member(first) as slave,
             Peer(first.port) as peer,
         ):
-            await slave.greet()
-            slave.say(0)
             await until(lambda: 2 in state_of(first).slaves)
             gate.clear()
             sending = asyncio.create_task(send(peer, b"a chair"))
@@ -468,9 +448,7 @@ def test_with_too_few_in_the_set_nothing_is_taken(tmp_path: Path) -> None:
             assert reply.code == ResponseCode.SYSTEM_ERROR
             assert reply.remark == "in-sync replicas not enough"
             assert end_of(first) == 0
-            async with ScriptedMember(first.ha_master.port) as slave:
-                await slave.greet()
-                slave.say(0)
+            async with empty_member(first) as slave:
                 await until(lambda: state_of(first).members == {1, 2})
                 following = asyncio.create_task(follow(slave))
                 assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
@@ -516,11 +494,9 @@ def test_without_all_ack_it_is_read_at_once_and_answered_when_so_many_have_it(
         }
         async with (
             set_master(tmp_path, ScriptedControllers(), **changes) as first,
-            ScriptedMember(first.ha_master.port) as slave,
+            empty_member(first) as slave,
             Peer(first.port) as peer,
         ):
-            await slave.greet()
-            slave.say(0)
             sending = asyncio.create_task(send(peer, b"a chair"))
             _, _, confirmed, data = await slave.frame()
             assert confirmed == len(data)
@@ -615,9 +591,7 @@ def test_news_of_the_old_set_amid_a_question_do_not_answer_it(tmp_path: Path) ->
         ):
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
             controllers.gate.clear()
-            async with ScriptedMember(first.ha_master.port) as slave:
-                await slave.greet()
-                slave.say(0)
+            async with empty_member(first) as slave:
                 *_, data = await slave.frame()
                 slave.say(len(data))
                 await until(lambda: len(controllers.asked) == 1)
