@@ -343,12 +343,15 @@ def test_a_compressed_registration_of_5x_brings_its_mappings(tmp_path: Path) -> 
         (zlib.compress(b"\x00\x00\x00\x63{}"), "is no length"),
         (zlib.compress(b"\xff\xff\xff\xff"), "-1 is no length"),
         (zlib.compress(b"\x00\x00\x00\x02{}\x00\x00\x00\x01\x00\x00\x00\x03T 8"), "is not a topic"),
-        (zlib.compress(bytes(80 * 1024 * 1024)), "inflates to over"),
+        (None, "inflates to over"),
     ],
 )
 def test_a_damaged_compressed_registration_is_refused(
-    tmp_path: Path, body: bytes, reason: str
+    tmp_path: Path, body: bytes | None, reason: str
 ) -> None:
+    if body is None:  # half a second of a core, which each process took that collects tests
+        body = zlib.compress(bytes(80 * 1024 * 1024))
+
     async def script(server: NameServer, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.REGISTER_BROKER, header(compressed=True), body)
         assert reply.code == ResponseCode.SYSTEM_ERROR
