@@ -46,7 +46,7 @@ run: $(VENV)/.installed ## the main job on real input: make run [FILE=any.txt]
 test: tools ## the whole suite, in parallel: make test [PROCESSES=2]
 	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet
 
-test-long: tools ## an hour of a quiet machine: hostile clients, 200 rounds of faults, 30 of crashes, a soak, Spark on a cluster, crash points, many examples of properties [ARGS='-k faults']
+test-long: tools ## an hour of a quiet machine: hostile clients, 200 rounds of faults, 300 masters killed, 30 rounds of crashes, a soak, Spark on a cluster, crash points, many examples of properties [ARGS='-k faults']
 	MQ_TEST_LONG=1 $(BIN)/python -m pytest --quiet -s --show-capture=no -m 'long or longer or hypothesis' $(ARGS)
 
 durations: tools ## run the suite and keep how long each part takes, by which the parts are ordered

@@ -14,6 +14,7 @@ from docs.runner.comparison import matched
 from docs.runner.notebook import SparkSetup
 from docs.runner.page import read
 from docs.runner.play import Play
+from tests.daemons.controller.etcd_server import require_etcd
 from tests.pipeline.conftest import SPARK_IMPATIENT, require_spark
 from tests.pipeline.jvm import jvm_options, spark_home
 
@@ -66,6 +67,8 @@ def test_a_page_shows_what_its_commands_print(
 ) -> None:
     if has_cells(page):
         require_spark()
+    if "etcd" in read(ROOT / page).brokers:
+        require_etcd()
     problems = plays[page].result().problems
     if any(SPARK_IMPATIENT in problem for problem in problems):  # nothing that the page does
         problems = Play(read(ROOT / page), tmp_path / "run", spark_setup(page)).problems

@@ -4,6 +4,7 @@ One controller and one name server, of ours, for all tests: each has a set of it
 """
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from tests.interop.java_client import JavaClient, JavaFailed
 from tests.interop.jvm import require_java
 from tests.interop.ports import free_port
 from tests.system.daemon import BrokerProcess, NameServerProcess
+from tests.system.dying_masters import Rounds
 from tests.system.ledger import QUEUES, TOPIC, audit, send_command
 from tests.system.pairs import caught_up
 
@@ -29,6 +31,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
 PATIENCE = 60.0
 CLUSTER = "DefaultCluster"
+MIXED_ROUNDS = 30 if os.environ.get("MQ_TEST_LONG") else 3
 
 
 @dataclass
@@ -56,7 +59,7 @@ class Set:
         }
         return BrokerProcess(self.tmp / store, {key: str(value) for key, value in given.items()})
 
-    def java(self) -> peers.JavaBroker:
+    def java(self, **more: object) -> peers.JavaBroker:
         settings = {
             "brokerName": self.name,
             "brokerRole": "SLAVE",
@@ -66,6 +69,7 @@ class Set:
             "allAckInSyncStateSet": "true",
             "haListenPort": free_port(),
             "slaveReadEnable": "true",
+            **more,
         }
         return peers.JavaBroker("5.5.0", self.tmp, self.namesrv, settings)
 
@@ -227,6 +231,17 @@ def test_ours_and_one_of_java_are_each_others_masters_and_slaves(common: Common)
         result.stored.pop("probe", None)
         assert set(result.stored) >= {f"id-{number:06d}" for number in range(400)}
         assert not result.doubled
+
+
+@pytest.mark.longer
+@pytest.mark.timeout(120 + 30 * MIXED_ROUNDS)
+def test_masters_of_ours_and_of_java_die_and_nothing_is_lost(common: Common) -> None:
+    one = common.set_of("set-dying")
+    two = {"minInSyncReplicas": 2}
+    with one.ours("a", **two) as first, one.ours("b", **two) as second, one.java(**two) as java:
+        rounds = Rounds(one.tmp, one.name, [first, second, java], [common.java.address])
+        asyncio.run(rounds.play(MIXED_ROUNDS, common.namesrv))
+    print(rounds.figures)
 
 
 def sent_until_taken(address: str, number: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from mq.client.admin import Admin
 from mq.client.session import Session
 from tests.interop.ports import free_port
-from tests.system.daemon import BrokerProcess
+from tests.system.daemon import BrokerProcess, ControllerProcess
 from tests.system.ledger import QUEUES, TOPIC, SenderProcess
 
 NAME = "broker-a"
@@ -32,6 +32,21 @@ def member(folder: Path, number: int, controllers: str, **settings: str) -> Brok
     )
 
 
+def controller(folder: Path, number: int, etcd: str) -> ControllerProcess:
+    """One that is found again at its address when it is started again."""
+    port = free_port()
+    own = {"listenPort": str(port), "controllerAddress": f"127.0.0.1:{port}"}
+    settings = {**own, "leaderLeaseSeconds": "2"}
+    return ControllerProcess(folder / f"controller-{number}.log", etcd, settings)
+
+
+async def leader_of(controllers: Sequence[str]) -> str:
+    """The address of the controller that leads."""
+    async with Session("127.0.0.1:1", timeout=2) as session:
+        found = await Admin(session).controller_metadata(controllers[0])
+        return found.controller_leader_address or ""
+
+
 def point_to(address_file: Path, address: str) -> None:
     """Tell senders another address, whole or not at all."""
     written = address_file.with_suffix(".new")
@@ -47,11 +62,11 @@ async def until_more(sender: SenderProcess, count: int, seconds: float = 30.0) -
             await asyncio.sleep(0.01)
 
 
-def until_all_show_the_same(brokers: Sequence[BrokerProcess]) -> None:
+def until_all_show_the_same(addresses: Sequence[str]) -> None:
     """Wait until slaves have been told that the last messages are with all members: the master
     tells them so a moment after it has answered the sender."""
     deadline = time.monotonic() + PATIENCE
-    while len(ends := {asyncio.run(_ends_of(broker.address)) for broker in brokers}) > 1:
+    while len(ends := {asyncio.run(_ends_of(address)) for address in addresses}) > 1:
         assert time.monotonic() < deadline, ends
         time.sleep(0.05)
 

@@ -2,7 +2,9 @@
 
 Every attempt has an id of its own, which is the body's beginning; nothing is sent twice. So after
 any number of crashes each acknowledged id must be stored exactly once, an id that was sent and not
-acknowledged at most once, and nothing else may be there.
+acknowledged at most once, and nothing else may be there. A sender has lanes: what one of them sends
+goes to one queue, each message when the one before was answered or given up, and is stored there in
+that order.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import NamedTuple
 
 from mq.client.errors import MQError
 from mq.client.session import Session
@@ -23,7 +26,19 @@ from mq.protocol.message import decode_records
 
 TOPIC = "ledger"
 QUEUES = 4
-_IN_FLIGHT = 16
+_LANES = 16
+
+
+class Place(NamedTuple):
+    """Where a message stands in the topic."""
+
+    queue: int
+    offset: int
+
+
+def identity_of(body: bytes) -> str:
+    """Which message a body is of."""
+    return body.rstrip(b".").decode()
 
 
 def send_command(identity: str, queue_id: int, size: int) -> Command:
@@ -49,16 +64,20 @@ def send_command(identity: str, queue_id: int, size: int) -> Command:
 class SenderProcess:
     """A process that sends until told to stop, to whatever address a file names.
 
-    It writes a line "s ID" before each attempt and "a ID" after each acknowledgement.
+    It writes a line "s ID" before each attempt and "a ID" after each acknowledgement. Each lane
+    pauses for so many seconds between two messages.
     """
 
-    def __init__(self, folder: Path, number: int, address_file: Path) -> None:
+    def __init__(
+        self, folder: Path, number: int, address_file: Path, *, pause: float = 0.0
+    ) -> None:
         self.ledger = folder / f"sender-{number}"
+        self._counted = self._read = 0
         context = multiprocessing.get_context("spawn")
         self._stop: Event = context.Event()
         self._process = context.Process(
             target=_run_sender,
-            args=(self.ledger, f"p{number}", address_file, self._stop),
+            args=(self.ledger, f"p{number}", address_file, pause, self._stop),
             daemon=True,
         )
 
@@ -68,7 +87,13 @@ class SenderProcess:
     @property
     def acknowledged(self) -> int:
         """How many messages, so far."""
-        return self.ledger.read_text().count("a ") if self.ledger.exists() else 0
+        if self.ledger.exists():
+            with open(self.ledger, "rb") as book:
+                book.seek(self._read)
+                text = book.read()
+            self._read += len(text)
+            self._counted += text.count(b"a ")
+        return self._counted
 
     def stop(self) -> None:
         self._stop.set()
@@ -76,20 +101,22 @@ class SenderProcess:
         assert self._process.exitcode == 0, f"a sender ended with {self._process.exitcode}"
 
 
-def _run_sender(ledger: Path, name: str, address_file: Path, stop: Event) -> None:
-    asyncio.run(_send_until_stopped(ledger, name, address_file, stop))
+def _run_sender(ledger: Path, name: str, address_file: Path, pause: float, stop: Event) -> None:
+    asyncio.run(_send_until_stopped(ledger, name, address_file, pause, stop))
 
 
-async def _send_until_stopped(ledger: Path, name: str, address_file: Path, stop: Event) -> None:
-    numbers = itertools.count()
+async def _send_until_stopped(
+    ledger: Path, name: str, address_file: Path, pause: float, stop: Event
+) -> None:
     with open(ledger, "a", buffering=1) as book:  # line by line: this process is never killed
         async with Session("127.0.0.1:1", timeout=2) as session:
 
-            async def send() -> None:
-                while not stop.is_set():
-                    number = next(numbers)
-                    identity = f"{name}-{os.getpid()}-{number:08d}"
-                    command = send_command(identity, number % QUEUES, 100 + number % 900)
+            async def send(lane: int) -> None:
+                for number in itertools.count():
+                    if stop.is_set():
+                        return
+                    identity = f"{name}-{os.getpid()}-{lane:02d}-{number:08d}"
+                    command = send_command(identity, lane % QUEUES, 100 + number % 900)
                     book.write(f"s {identity}\n")
                     try:
                         answer = await session.invoke(address_file.read_text(), command)
@@ -98,10 +125,12 @@ async def _send_until_stopped(ledger: Path, name: str, address_file: Path, stop:
                         continue
                     if answer.code == 0:
                         book.write(f"a {identity}\n")
+                        if pause:
+                            await asyncio.sleep(pause)
                     else:
                         await asyncio.sleep(0.02)
 
-            await asyncio.gather(*(send() for _ in range(_IN_FLIGHT)))
+            await asyncio.gather(*(send(lane) for lane in range(_LANES)))
 
 
 @dataclass
@@ -110,6 +139,7 @@ class Audit:
 
     sent: set[str] = field(default_factory=set)
     acknowledged: set[str] = field(default_factory=set)
+    places: dict[Place, str] = field(default_factory=dict)
     stored: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -124,9 +154,21 @@ class Audit:
     def invented(self) -> set[str]:
         return self.stored.keys() - self.sent
 
+    @property
+    def disordered(self) -> set[str]:
+        """What stands behind a later message of its lane."""
+        last: dict[str, str] = {}
+        found = set()
+        for _, identity in sorted(self.places.items()):
+            lane, _, number = identity.rpartition("-")
+            if number <= last.get(lane, ""):
+                found.add(identity)
+            last[lane] = max(number, last.get(lane, ""))
+        return found
+
     def check(self) -> None:
         """Raise AssertionError with examples if a promise was broken."""
-        for what in ("lost", "doubled", "invented"):
+        for what in ("lost", "doubled", "invented", "disordered"):
             found = getattr(self, what)
             assert not found, f"{len(found)} messages {what}, for example {sorted(found)[:5]}"
 
@@ -138,13 +180,19 @@ def audit(folder: Path, address: str) -> Audit:
         for line in ledger.read_text().splitlines():
             kind, _, identity = line.partition(" ")
             (result.sent if kind == "s" else result.acknowledged).add(identity)
-    result.stored = asyncio.run(read_all(address))
+    result.places = asyncio.run(read_places(address))
+    result.stored = Counter(result.places.values())
     return result
 
 
 async def read_all(address: str) -> Counter[str]:
     """The identity of every message of the topic, pulled as a consumer would."""
-    found: Counter[str] = Counter()
+    return Counter((await read_places(address)).values())
+
+
+async def read_places(address: str) -> dict[Place, str]:
+    """The same, by queue and offset."""
+    found: dict[Place, str] = {}
     async with Session("127.0.0.1:1", timeout=5) as session:
         for queue_id in range(QUEUES):
             offset = await _minimum(session, address, queue_id)
@@ -153,7 +201,8 @@ async def read_all(address: str) -> Counter[str]:
                 if answer.code in (0, 20):
                     for message in decode_records(answer.body):
                         assert message.queue_offset >= offset
-                        found[message.body.rstrip(b".").decode()] += 1
+                        place = Place(queue_id, message.queue_offset)
+                        found[place] = identity_of(message.body)
                     following = int(answer.fields["nextBeginOffset"])
                     assert following > offset, "a pull that does not move on"
                     offset = following
