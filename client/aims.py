@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from mq.client.errors import ClientError, MQError, RequestTimeout, RouteNotFound
 from mq.client.latency import BrokerFaults, FaultTolerance
 from mq.client.namespace import with_namespace
-from mq.client.routes import write_queues
+from mq.client.routes import broker_address, write_queues
 from mq.client.session import Session
-from mq.client.targets import Target, queues_to_create
+from mq.client.targets import Target, queues_to_create, vip_address
 from mq.protocol.bodies import MessageQueue, TopicRouteData
 from mq.protocol.codes import RequestCode
 from mq.protocol.names import DEFAULT_TOPIC, check_topic
+
+LOOK_SECONDS = 0.05  # between two looks for the new master of a set
 
 
 class Aims:
@@ -133,8 +135,29 @@ class Aims:
         if target is not None:
             target.until = 0
 
-    async def look_again(self, topic: str, seconds: float) -> None:
-        """Wait for a fresh route of `topic`, but not for long: there may be none to be had."""
+    async def look_again(self, topic: str, seconds: float, old: Target | None = None) -> None:
+        """Wait for a fresh route of `topic`, but not for long: there may be none to be had.
+
+        With `old`, a target with one broker, for a route that names another in its place.
+        """
         with contextlib.suppress(MQError, TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._session.fresh_route(self.routed(topic))
+                # Nobody tells of a new route.
+                while not await self._is_renewed(topic, old):  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_SECONDS)
+
+    async def _is_renewed(self, topic: str, old: Target | None) -> bool:
+        try:
+            route = await self._session.fresh_route(self.routed(topic))
+        except RouteNotFound:
+            if old is None:
+                raise
+            return False
+        if old is None:
+            return True
+        named = {name: self._address_in(route, name) for name in old.addresses}
+        return None not in named.values() and named != old.addresses
+
+    def _address_in(self, route: TopicRouteData, name: str) -> str | None:
+        address = broker_address(route, name)
+        return vip_address(address) if self._vip and address is not None else address

@@ -1,13 +1,21 @@
 """Sends of a producer: drafts, tries, hooks around each try."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
 
 from mq.client.aims import Aims
-from mq.client.errors import ClientError, MQError, RouteNotFound
+from mq.client.errors import (
+    ClientError,
+    ConnectError,
+    MQError,
+    RemoteSystemError,
+    RouteNotFound,
+    ServiceNotAvailable,
+)
 from mq.client.hook_calls import SendHooks
 from mq.client.hooks import HookRefused, SendContext
 from mq.client.namespace import with_namespace
@@ -25,6 +33,9 @@ log = logging.getLogger(__name__)
 
 # How long a send whose only broker has failed waits for a fresh route before it tries again.
 ROUTE_PATIENCE = 0.5
+# If it fails like this, for a route that names another: the set may have a new master in a moment,
+# and that may take nothing until enough others are in sync with it.
+_CHANGING = (ConnectError, RemoteSystemError, ServiceNotAvailable)
 
 
 class Sender:
@@ -118,10 +129,15 @@ class Sender:
                 if not error.retriable or not tries or loop.time() >= deadline:
                     raise
                 failed = chosen.broker_name
-            if len(target.addresses) == 1:
-                # Only a newer route has another place to try.
-                await aims.look_again(outgoing.topic, min(ROUTE_PATIENCE, deadline - loop.time()))
-            await aims.prepare(outgoing.topic)
+                changes = isinstance(error, _CHANGING)
+            if len(target.addresses) > 1:
+                await aims.prepare(outgoing.topic)
+                continue
+            # Only a newer route has another place to try.
+            patience = min(ROUTE_PATIENCE, deadline - loop.time())
+            await aims.look_again(outgoing.topic, patience, target if changes else None)
+            with contextlib.suppress(*((RouteNotFound,) if changes else ())):
+                await aims.prepare(outgoing.topic)
 
     def submit(
         self, target: Target, outgoing: Draft, queue: MessageQueue, seconds: float

@@ -11,7 +11,7 @@ from mq.protocol.bodies import MessageQueue, TopicRouteData
 from mq.protocol.flags import Permission
 
 
-def _vip_address(address: str) -> str:
+def vip_address(address: str) -> str:
     """The port of a broker that is for senders and administrators (MixAll.brokerVIPChannel)."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) - 2}"
@@ -38,7 +38,7 @@ class Target:
         self.route = route
         self.until = until  # when to look for a better route; of the loop's clock
         self.addresses = {
-            name: _vip_address(address) if vip else address
+            name: vip_address(address) if vip else address
             for name in {queue.broker_name for queue in queues}
             if (address := broker_address(route, name)) is not None
         }

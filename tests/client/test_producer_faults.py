@@ -2,11 +2,20 @@
 
 import asyncio
 from collections import Counter
+from contextlib import AsyncExitStack
 
+import pytest
+
+from mq.client.errors import ConnectError
 from mq.client.latency import FaultTolerance
 from mq.client.producer import Producer
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
+from mq.protocol.bodies import TopicRouteData
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.protocol.message import Message
-from tests.client.scripted import name_server, refuses, scripted, stores
+from tests.client.scripted import closed_port, name_server, refuses, routes, scripted, stores
 
 
 def ask(faults: FaultTolerance | None) -> Counter[str]:
@@ -36,3 +45,53 @@ def test_a_broker_that_fails_is_tried_again_and_again_without_fault_tolerance() 
 
 def test_a_broker_that_has_failed_is_not_asked_again_for_a_while() -> None:
     assert ask(FaultTolerance()) == {"good": 20, "bad": 1}
+
+
+def elected_after(looks: int, dead: str, new: str) -> Handler:
+    """A name server's answer: the master is dead, then there is none, and at last a new one."""
+    asked = 0
+
+    def answer(request: Command, channel: Channel) -> Command:
+        nonlocal asked
+        asked += 1
+        reply = routes({"set": dead if asked <= looks else new})(request, channel)
+        assert isinstance(reply, Command)
+        if looks < asked <= 2 * looks:
+            route = TopicRouteData.decode(reply.body)
+            route.broker_datas[0].broker_addrs = {1: new}
+            return request.reply(0, None, route.encode())
+        return reply
+
+    return answer
+
+
+def test_a_send_goes_on_at_the_new_master_of_the_only_set_when_a_route_names_it() -> None:
+    asked: Counter[str] = Counter()
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as parts:
+            new = await parts.enter_async_context(scripted(stores("new", asked)))
+            answer = elected_after(3, closed_port(), new)
+            names: dict[int, Handler] = {RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}
+            namesrv = await parts.enter_async_context(scripted(names))
+            producer = await parts.enter_async_context(Producer(namesrv, "senders"))
+            await producer.send(Message("topic", b"one"))
+
+    asyncio.run(scenario())
+    assert asked == {"new": 1}
+
+
+def test_a_send_to_the_only_broker_says_in_the_end_that_it_cannot_be_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.client.sender.ROUTE_PATIENCE", 0.05)
+
+    async def scenario() -> None:
+        async with (
+            scripted(name_server({"set": closed_port()})) as namesrv,
+            Producer(namesrv, "senders") as producer,
+        ):
+            with pytest.raises(ConnectError):
+                await producer.send(Message("topic", b"one"))
+
+    asyncio.run(scenario())
