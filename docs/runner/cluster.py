@@ -1,5 +1,8 @@
 """The name server and the brokers that a page talks to: real daemons on free ports of loopback.
 
+A broker whose name stands in parentheses has a place, and is not started. `etcd` and `controller`
+are what their names say; the controller is not started either.
+
 Pages show the usual ports and the places of docs/operations.md; `Cluster` puts those of this run
 into commands, and those of the pages into what is printed.
 """
@@ -19,28 +22,42 @@ from mq.testing import free_ports
 
 MQ = [sys.executable, "-m", "mq"]
 NAME_SERVER_PORT = 9876
-BROKER_PORTS = (10911, 10921)
+BROKER_PORTS = (10911, 10921, 10931)
+CONTROLLER_PORT = 9878
+ETCD_PORT = 2379
 _NAME_SERVER = "name server"
 _READY = re.compile(r"boot success|Talk to it")
 _RELOADS = "SIGHUP: reading again"
 _STOP_SECONDS = 60
 # Some pages read whole logs, and copy them: a gigabyte, as by default, takes seconds each time.
 _LOG_FILE_BYTES = 16 << 20
+_UNITS = {"mq-namesrv": _NAME_SERVER, "mq-controller": "controller"}
 
 
 class Daemon:
     """A process that runs until it is stopped. `start` returns what it says until it is ready."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        program: Sequence[str] = MQ,
+        ready: re.Pattern[str] = _READY,
+    ) -> None:
+        self._program = list(program)
         self._arguments = list(arguments)
         self._environment = environment
+        self._ready = ready
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._reloads = threading.Event()
 
+    def __str__(self) -> str:
+        return shlex.join([*self._program[-1:], *self._arguments])
+
     def start(self, *more: str) -> list[str]:
         self._process = process = subprocess.Popen(
-            [*MQ, *self._arguments, *more],
+            [*self._program, *self._arguments, *more],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -50,13 +67,13 @@ class Daemon:
         lines = []
         for line in process.stdout:
             lines.append(line.rstrip("\n"))
-            if _READY.search(line):
+            if self._ready.search(line):
                 # What it says from now on is read away, so that it never waits for us.
                 self._reader = threading.Thread(target=self._read_on, args=[process.stdout])
                 self._reader.start()
                 return lines
         process.wait()
-        raise RuntimeError(f"mq {shlex.join(self._arguments)} did not start: {lines}")
+        raise RuntimeError(f"{self} did not start: {lines}")
 
     def _read_on(self, output: IO[str]) -> None:
         for line in output:
@@ -69,13 +86,13 @@ class Daemon:
         self._reloads.clear()
         self._process.send_signal(signal.SIGHUP)
         if not self._reloads.wait(_STOP_SECONDS):
-            raise RuntimeError(f"mq {shlex.join(self._arguments)} does not heed SIGHUP")
+            raise RuntimeError(f"{self} does not heed SIGHUP")
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         process, self._process = self._process, None
         if process is None:
             return
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(how)
         try:
             process.wait(_STOP_SECONDS)
         finally:
@@ -84,6 +101,21 @@ class Daemon:
             if self._reader is not None and process.stdout is not None:
                 self._reader.join()
                 process.stdout.close()
+
+
+class Etcd(Daemon):
+    """An etcd that is alone, where it is installed (Debian: etcd-server)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port, peers = free_ports()
+        own, peer = (f"http://127.0.0.1:{port}" for port in (self.port, peers))
+        arguments = [
+            *("--name", "alone", "--data-dir", str(folder), "--log-level", "info"),
+            *("--listen-client-urls", own, "--advertise-client-urls", own),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"alone={peer}"),
+        ]
+        super().__init__(arguments, os.environ, ["etcd"], re.compile("ready to serve client"))
 
 
 class Cluster:
@@ -155,17 +187,20 @@ class Cluster:
         return text
 
     def systemctl(self, verb: str, *units: str) -> None:
-        """What systemd would do with mq-namesrv, and with mq-broker@a, `a` for broker-a.
+        """What systemd would do with mq-namesrv, mq-controller, and with mq-broker@a, `a` for
+        broker-a.
 
-        `verb` is stop, start, restart or reload.
+        `verb` is stop, start, restart, reload or kill, which is the end until `start`.
         """
         for unit in units:
-            name = _NAME_SERVER
-            if unit != "mq-namesrv":
-                name = "broker-" + unit.removeprefix("mq-broker@")
+            if unit.startswith("-"):
+                continue
+            name = _UNITS.get(unit) or "broker-" + unit.removeprefix("mq-broker@")
             daemon = self._daemons[name]
             if verb == "reload":
                 daemon.reload()
+            if verb == "kill":
+                daemon.stop(signal.SIGKILL)
             if verb in ("stop", "restart"):
                 daemon.stop()
             if verb in ("start", "restart"):
@@ -193,10 +228,29 @@ class Cluster:
         address = server.start()[-1].split()[-1]
         self._ports[NAME_SERVER_PORT] = own_port
         self.environment["NAMESRV_ADDR"] = address
-        for name, port in zip(self._brokers, BROKER_PORTS, strict=False):
-            self._start_broker(name, port, address)
+        if "etcd" in self._brokers:
+            self._daemons["etcd"] = etcd = Etcd(self.folder / "etcd")
+            self._ports[ETCD_PORT] = etcd.port
+            etcd.start()
+        if "controller" in self._brokers:
+            self._ports[CONTROLLER_PORT] = self._free_ports()[0]
+            path = self.folder / "etc" / "controller.conf"
+            self._daemons["controller"] = Daemon(["controller", "-c", str(path)], self.environment)
+        brokers = [name for name in self._brokers if name not in ("etcd", "controller")]
+        for name, port in zip(brokers, BROKER_PORTS, strict=False):
+            self._place_broker(name.strip("()"), port, address)
+            if not name.startswith("("):
+                self._daemons[name].start()
 
-    def _start_broker(self, name: str, port: int, name_server: str) -> None:
+    def _free_ports(self) -> tuple[int, int]:
+        """Ports of a pair that nobody has, and no daemon of the page that has not started yet."""
+        while True:
+            found = free_ports()
+            if set(found).isdisjoint(self._ports.values()):
+                return found
+
+    def _place_broker(self, name: str, port: int, name_server: str) -> None:
+        self._ports[port] = own_port = self._free_ports()[1]  # a restart finds it again
         settings = {
             "brokerName": name,
             "brokerIP1": "127.0.0.1",
@@ -204,16 +258,11 @@ class Cluster:
             "storePathRootDir": str(self.folder / "var" / name / "store"),
             "mappedFileSizeCommitLog": str(_LOG_FILE_BYTES),
             **self._settings,
-            "listenPort": str(free_ports()[1]),  # a restart finds it again
+            "listenPort": str(own_port),
         }
         if "metricsPort" in settings:
-            self._ports[int(settings["metricsPort"])] = free = free_ports()[0]
+            self._ports[int(settings["metricsPort"])] = free = self._free_ports()[0]
             settings["metricsPort"] = str(free)
         path = self.folder / "etc" / f"{name.removeprefix('broker-')}.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        daemon = self._daemons[name] = Daemon(["broker", "-c", str(path)], self.environment)
-        lines = daemon.start()
-        found = re.search(r"The broker\[[^,]+, [0-9.]+:(\d+)\]", lines[-1])
-        if found is None:
-            raise RuntimeError(f"{name} does not say where it listens: {lines}")
-        self._ports[port] = int(found[1])
+        self._daemons[name] = Daemon(["broker", "-c", str(path)], self.environment)

@@ -12,7 +12,7 @@ _COPIED = (
     ("MILLISECONDS", re.compile(r"\b1[6-9]\d{11}\b")),
     ("FILE", re.compile(r"\b20\d{15}\b")),  # of the index, named by when it was made
 )
-_CANONICAL_PORTS = "9876|9557|10911|10921"
+_CANONICAL_PORTS = "2379|9876|9878|9557|10911|10921|10931"
 _MOVING = (
     ("UUID", re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")),
     *_COPIED,

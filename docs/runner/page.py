@@ -8,7 +8,9 @@ What stands in a page, and what it means:
   ```` ```text ```` behind it is what it prints. All cells of a page run in one Python.
 - Another block whose first line is `# NAME.EXT`: a file, which is written before anything is run.
 - `<!-- cluster: broker-a broker-b -->`: the brokers that run, `broker-a` if nothing is said; none
-  are named: nothing runs. Lines `name=value` under them, before the `-->`, are their settings.
+  are named: nothing runs. `(broker-b)` is to be started by a command. With `etcd` there is one, and
+  with `controller` a place for its settings, /etc/mq/controller.conf. Lines
+  `name=value` under them, before the `-->`, are their settings.
 - `<!-- setup` … `-->`: commands that a reader need not see. `shop` (shop.py) is an application.
 - `<!-- figures vary -->` or `<!-- order varies -->` before a block: so they do, from run to run.
 """

@@ -1,12 +1,12 @@
 """An application for the documents: a shop that sends orders, and groups that consume them.
 
-    shop send TOPIC FIRST LAST [--tag TAG] [--trace]
+    shop send TOPIC FIRST LAST [--tag TAG] [--trace] [--again]
     shop consume GROUP TOPIC COUNT [--tags EXPRESSION] [--fail KEY]
         [--retries N] [--trace]
 
 Order n is a message with the key order-n, in queue n modulo the number of queues. `consume` ends
 when so many messages were handled, one that fails included; with a COUNT of 0 it goes on until it
-is stopped.
+is stopped. With `--again` what cannot be sent is sent again.
 """
 
 import argparse
@@ -17,7 +17,9 @@ import time
 from collections.abc import Sequence
 
 from mq.client import Consumer, Producer
+from mq.client.errors import MQError
 from mq.client.offsets import OffsetStore
+from mq.client.send_result import SendStatus
 from mq.client.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue
 from mq.protocol.message import Message, StoredMessage
@@ -39,7 +41,15 @@ async def send(chosen: argparse.Namespace) -> None:
             def choose(queues: Sequence[MessageQueue], _: Message, n: int = number) -> MessageQueue:
                 return queues[n % len(queues)]
 
-            await producer.send(message, selector=choose)
+            while True:
+                try:
+                    result = await producer.send(message, selector=choose)
+                    if result.status is SendStatus.SEND_OK or not chosen.again:
+                        break
+                except MQError:
+                    if not chosen.again:
+                        raise
+                await asyncio.sleep(0.1)
             # Each has a millisecond of its own, so that it can be told by its time.
             await asyncio.to_thread(time.sleep, 0.005)
 
@@ -95,6 +105,7 @@ def main() -> None:
     sends.add_argument("last", type=int)
     sends.add_argument("--tag")
     sends.add_argument("--trace", action="store_true")
+    sends.add_argument("--again", action="store_true")
     consumes = jobs.add_parser("consume")
     consumes.set_defaults(job=consume)
     consumes.add_argument("group")
