@@ -102,6 +102,20 @@ def test_every_metric_of_the_dashboard_exists_and_has_the_labels_that_are_shown(
             assert shown <= has, panel["title"]
 
 
+def test_the_dashboard_shows_how_replicas_do(dashboard: dict[str, Any]) -> None:
+    shown = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name, _ in NAME.findall(target["expr"])
+    }
+    assert shown >= {
+        *("mq_replication_lag_bytes", "mq_replication_lag_seconds", "mq_in_sync_replicas"),
+        *("mq_master_epoch", "mq_replication_epoch", "mq_has_master"),
+        *("mq_elections_total", "mq_elections_failed_total", "mq_controller_leads"),
+    }
+
+
 def test_the_dashboard_can_be_imported(dashboard: dict[str, Any]) -> None:
     (source,) = dashboard["__inputs"]
     assert (source["type"], source["pluginId"]) == ("datasource", "prometheus")
