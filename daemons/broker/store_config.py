@@ -197,6 +197,18 @@ class MessageStoreConfig(Section):
     ha_transfer_batch_size: int = setting(
         32 * 1024, "bytes of one transfer to a slave", unit="bytes"
     )
+    ha_flow_control_enable: bool = setting(
+        False,
+        "slaves are sent maxHaTransferByteInSecond at most (a 5.x name)",
+        updatable=True,
+    )
+    max_ha_transfer_byte_in_second: int = setting(
+        100 * MIB,
+        "what each slave is sent in a second, with haFlowControlEnable (a 5.x name)",
+        unit="bytes",
+        long=True,
+        updatable=True,
+    )
     ha_master_address: str | None = setting(
         None,
         "where a slave replicates from; empty: told by the name server",
@@ -361,6 +373,7 @@ class MessageStoreConfig(Section):
             "cleanResourceInterval": (self.clean_resource_interval, 1),
             "maxTransferCountOnMessageInMemory": (self.max_transfer_count_on_message_in_memory, 1),
             "haTransferBatchSize": (self.ha_transfer_batch_size, 1),
+            "maxHaTransferByteInSecond": (self.max_ha_transfer_byte_in_second, 1),
             "haSendHeartbeatInterval": (self.ha_send_heartbeat_interval, 1),
             "haHousekeepingInterval": (self.ha_housekeeping_interval, 1),
             "haSlaveFallbehindMax": (self.ha_slave_fallbehind_max, 1),

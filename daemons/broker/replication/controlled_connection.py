@@ -120,6 +120,7 @@ class ControlledConnection(SlaveConnection):
     # what it is sent ----------------------------------------------------------------------------
 
     def _send_frames(self, data: memoryview) -> None:
+        self._flow.took(len(data))
         most = max(1, self._master.settings.store.ha_transfer_batch_size)
         confirmed = self._members.confirmed
         parts: list[bytes | memoryview] = []

@@ -9,6 +9,7 @@ from mq.client.machine import clock
 from mq.client.machine.threads import DiskThread
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.admission import OncePerPeer
+from mq.daemons.broker.replication.flow import FlowControl
 from mq.daemons.broker.replication.frames import FRAME_HEAD, OffsetReader
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import MappedFile
@@ -81,6 +82,8 @@ class SlaveConnection(asyncio.Protocol):
         self._read_at = self._wrote_at = self._looked_at = clock.monotonic()
         self._sent_before = 0
         self._marks: deque[tuple[int, float]] = deque()
+        self._flow = FlowControl()
+        self._next_slice: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -92,6 +95,7 @@ class SlaveConnection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._stop_waiting()
         if self._master.has(self):
             self._master.forget(self)
             if self.acked >= 0:
@@ -104,6 +108,7 @@ class SlaveConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the connection at once."""
+        self._stop_waiting()
         self._master.forget(self)
         self._transport.abort()
 
@@ -203,13 +208,36 @@ class SlaveConnection(asyncio.Protocol):
             if file is None:
                 self._refuse("is too slow: what it needs has been deleted, offset", self.next)
                 return
-            upto = min(end, file.end, self.next + _AT_ONCE)
+            upto = min(end, file.end, self.next + self._room(now))
+            if upto == self.next:
+                return
             if end - self.next > _WARM:
                 self._read(file, self.next, upto - self.next)
                 return
             self._send_frames(file.view[self.next - file.start : upto - file.start])
 
+    def _room(self, now: float) -> int:
+        """Bytes that may be sent in one go; with none it goes on in the next slice of time."""
+        store = self._master.settings.store
+        if not store.ha_flow_control_enable:
+            return _AT_ONCE
+        room = self._flow.room(store, now)
+        if not room and self._next_slice is None:
+            loop = asyncio.get_running_loop()
+            self._next_slice = loop.call_later(self._flow.seconds_left(now), self._go_on)
+        return min(room, _AT_ONCE)
+
+    def _go_on(self) -> None:
+        self._next_slice = None
+        self.send()
+
+    def _stop_waiting(self) -> None:
+        if self._next_slice is not None:
+            self._next_slice.cancel()
+            self._next_slice = None
+
     def _send_frames(self, data: memoryview) -> None:
+        self._flow.took(len(data))
         most = max(1, self._master.settings.store.ha_transfer_batch_size)
         parts: list[bytes | memoryview] = []
         position, offset = 0, self.next
