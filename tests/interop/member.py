@@ -130,5 +130,8 @@ class Member:
         found = json.loads(bytes(reply.body))
         return frozenset(found["syncStateSet"]), found["syncStateSetEpoch"]
 
+    def may_answer(self) -> bool:
+        return True
+
     def on_members(self, callback: OnMembers) -> None:
         """Nothing is said unasked."""

@@ -12,6 +12,7 @@ from mq.client.admin import Admin
 from mq.client.errors import MQError
 from mq.client.session import Session
 from mq.protocol.bodies import ReplicasInfo
+from mq.protocol.codes import ResponseCode
 from tests.daemons.controller.etcd_server import EtcdServer
 from tests.system.controlled_set import (
     NAME,
@@ -22,7 +23,8 @@ from tests.system.controlled_set import (
     until_all_show_the_same,
     until_more,
 )
-from tests.system.ledger import SenderProcess, audit
+from tests.system.daemon import BrokerProcess
+from tests.system.ledger import SenderProcess, audit, send_command
 
 
 @pytest.fixture
@@ -60,6 +62,43 @@ def test_a_master_that_stood_still_acknowledges_nothing_that_is_lost(
         until_all_show_the_same([broker.address for broker in brokers])
         for broker in brokers:
             audit(tmp_path, broker.address).check()
+
+
+def test_what_lay_before_a_master_that_stood_still_is_not_acknowledged_when_it_wakes(
+    etcd: str, tmp_path: Path
+) -> None:
+    """Where not all have to acknowledge: another one has been elected, and does not have it."""
+    brief = {"controllerHeartBeatTimeoutMills": "1500", "brokerHeartbeatInterval": "300"}
+    settings = {**brief, "allAckInSyncStateSet": "false", "slaveTimeout": "500"}
+    with ExitStack() as parts:
+        where = parts.enter_context(controller(tmp_path, 1, etcd)).address
+        brokers = [
+            parts.enter_context(member(tmp_path, number, where, **settings)) for number in (1, 2)
+        ]
+        state = until(where, lambda found: len(found.in_sync_replicas) == 2)
+        paused = next(one for one in brokers if one.address == state.master_address)
+        answers = asyncio.run(send_before_and_while_paused(paused, where))
+    assert answers[0] == ResponseCode.SUCCESS
+    assert answers[1] != ResponseCode.SUCCESS
+
+
+async def send_before_and_while_paused(paused: BrokerProcess, where: str) -> list[int | None]:
+    """The answers to two messages, None for the end of the connection."""
+    answers: list[int | None] = []
+    async with Session("127.0.0.1:1", timeout=PATIENCE) as session:
+        first = await session.invoke(paused.address, send_command("first", 0, 100))
+        answers.append(first.code)
+        paused.pause()
+        lies = session.request(paused.address, send_command("lies", 0, 100))
+        await asyncio.to_thread(
+            until, where, lambda found: found.master_address not in (None, "", paused.address)
+        )
+        paused.go_on()
+        try:
+            answers.append((await lies).code)
+        except MQError:
+            answers.append(None)
+    return answers
 
 
 def until(controllers: str, holds: Callable[[ReplicasInfo], bool]) -> ReplicasInfo:

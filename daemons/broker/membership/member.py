@@ -180,9 +180,7 @@ class Member:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             role = self.role
-            if role is None or not role.is_master or not self._may_be_lost():
-                continue
-            if clock.monotonic() - self._confirmed > self._lease:
+            if role is not None and role.is_master and not self.may_answer():
                 log.error(
                     "no controller has confirmed the master of %s for %g s, another may have been "
                     "elected: this broker takes no messages until one does",
@@ -190,9 +188,17 @@ class Member:
                 )
                 self._take_role(_without_master(role, role.master_epoch))
 
+    def may_answer(self) -> bool:
+        """As `Controllers.may_answer`, for this broker as the master."""
+        return not self._may_be_lost() or clock.monotonic() - self._confirmed <= self._lease
+
     @property
     def _lease(self) -> float:
-        return self._settings.broker.controller_heart_beat_timeout_mills / 1000
+        """Seconds from a question that a leader has answered. What it has heard of this broker by
+        then may be as old as the last heartbeat before it."""
+        broker = self._settings.broker
+        timeout = broker.controller_heart_beat_timeout_mills
+        return max(timeout - broker.broker_heartbeat_interval, timeout / 2) / 1000
 
     def _may_be_lost(self) -> bool:
         """Whether an acknowledged message may be one that a master elected elsewhere has not."""
@@ -324,6 +330,9 @@ class MasterControllers:
 
     async def alter(self, members: frozenset[int], epoch: int) -> tuple[frozenset[int], int]:
         return await self._member.alter(self._role, members, epoch)
+
+    def may_answer(self) -> bool:
+        return self._member.may_answer()
 
     def on_members(self, callback: Callable[[frozenset[int], int], None]) -> None:
         self._member.on_members(callback)

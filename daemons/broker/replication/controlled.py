@@ -51,5 +51,8 @@ class Controllers(Protocol):
         nobody knows whether it was accepted.
         """
 
+    def may_answer(self) -> bool:
+        """Whether nobody else can have been elected whose log lacks what is written here now."""
+
     def on_members(self, callback: OnMembers) -> None:
         """Have a callback called with what a controller says of the set unasked."""

@@ -17,7 +17,9 @@ drops a slave that has left before they agree.)
 What the settings promise:
 
     allAckInSyncStateSet   a message is answered, and shown, when the set has it
-    inSyncReplicas         without that: it is shown at once, and answered when so many have it
+    inSyncReplicas         without that: it is shown at once, and answered when so many have it;
+                           neither while controllers may have given this master up, also where it
+                           has stood still, and has not seen yet how late it is
     minInSyncReplicas      with fewer in the set no message is taken
 """
 
@@ -117,6 +119,8 @@ class SyncState:
         """Up to which physical offset a sender need not wait any more."""
         if self._all:
             return self._had_by_all()
+        if not self._controllers.may_answer():
+            return -1
         others = self._settings.store.in_sync_replicas - 1
         if others <= 0:
             return self._log.written
@@ -136,13 +140,16 @@ class SyncState:
 
     def written(self) -> None:
         """The log has grown. Before the batch is published."""
-        if not self._all or len(self.waited_for) == 1:
+        if len(self.waited_for) == 1 if self._all else self._controllers.may_answer():
             self._bound.raise_to(self._log.written)
 
     def advance(self) -> None:
         """Show and answer what is covered now."""
         before = self._bound.offset
-        self._bound.raise_to(self._had_by_all() if self._all else self._log.written)
+        if self._all:
+            self._bound.raise_to(self._had_by_all())
+        else:
+            self.written()
         if self.acks is not None:
             self.acks.acknowledged(self.covered())
         if self._bound.offset > before and self._telling is None and self.slaves:

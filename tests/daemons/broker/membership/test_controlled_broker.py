@@ -23,7 +23,7 @@ from tests.daemons.broker.membership.sets import (
     name_server,
     nobody_listens,
 )
-from tests.daemons.broker.replication.pair import caught_up, content, until
+from tests.daemons.broker.replication.pair import caught_up, content, end_of, until
 from tests.daemons.peer import Peer
 
 STORED = (
@@ -265,6 +265,36 @@ def test_a_master_without_controllers_takes_nothing_that_could_be_lost(tmp_path:
             await controller.open()
             again = await is_master(member, 1)  # nobody else was elected meanwhile
             assert await code_of_send(again) in STORED
+
+    asyncio.run(play())
+
+
+def test_a_master_that_is_late_to_see_that_its_lease_is_over_acknowledges_nothing_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that has stood still: what came before it looks is served first."""
+    monkeypatch.setattr("mq.daemons.broker.membership.member.WATCH_SECONDS", 3600.0)
+
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, slaveTimeout="200", **BRIEF) as member,
+        ):
+            master = await is_master(member, 1)
+            there = controller.sets[NAME]
+            there.ids[2] = ("127.0.0.1:1", "c")
+            there.members, there.members_epoch = {1, 2}, 2
+            await until(lambda: len(member.member._members[0]) == 2)
+            assert await code_of_send(master) == ResponseCode.SUCCESS
+            shown = master.replication.confirmed
+            await controller.close()
+            await until(lambda: not member.member.may_answer())
+            assert await code_of_send(master) == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            assert master.replication.confirmed == shown < end_of(master)
+            await controller.open()
+            await until(lambda: master.replication.confirmed == end_of(master))
+            assert await code_of_send(master) == ResponseCode.SUCCESS
+            assert member.broker is master
 
     asyncio.run(play())
 

@@ -38,6 +38,9 @@ class ScriptedControllers:
         self.members, self.epoch = members, self.epoch + 1
         return self.members, self.epoch
 
+    def may_answer(self) -> bool:
+        return True
+
     def on_members(self, callback: OnMembers) -> None:
         self.tell = callback
 
