@@ -63,7 +63,11 @@ class HaHandlers:
         if slave is None:
             return HAClientRuntimeInfo()
         connection = slave.connection
-        info = HAClientRuntimeInfo(master_addr=slave.master, max_offset=self._master.log.written)
+        info = HAClientRuntimeInfo(
+            master_addr=slave.master,
+            max_offset=self._master.log.written,
+            master_flush_offset=slave.master_flush_offset,
+        )
         if connection is not None:
             behind = clock.milliseconds() - int(clock.monotonic() * 1000)
             info.last_read_timestamp = behind + int(connection.read_at * 1000)

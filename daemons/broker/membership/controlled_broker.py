@@ -151,6 +151,7 @@ class ControlledBroker:
         )
         broker = Broker(settings, told, MasterControllers(self.member, role))
         broker.tasks.failures = self.tasks.failures
+        broker.master_addresses.flush_offset = master.flush_offset
         broker.on_role_notice = self.member.look
         broker.figures_of_member = self._figures
         async with broker:

@@ -32,6 +32,7 @@ class MasterHa:
         self._address = role.master_address
         self._settings = settings
         self._refused_with = 0  # the code of its last refusal
+        self.flush_offset = 0  # where its log ended when it began, as it has said
 
     async def find_once(self) -> str:
         """Its address, "" if it does not say now."""
@@ -47,6 +48,7 @@ class MasterHa:
                 pause = min(2 * pause, LONGEST_PAUSE)
         log.info("the master at %s is replicated from %s", self._address, found)
         addresses.tell(self._address, found)
+        addresses.flush_offset = self.flush_offset
 
     def _session(self) -> Session:
         settings = self._settings
@@ -78,4 +80,5 @@ class MasterHa:
         except (MQError, ProtocolError) as error:
             log.debug("the master does not say where it is replicated from: %s", error)
             return ""
+        self.flush_offset = header.master_flush_offset or 0
         return header.master_ha_address or ""

@@ -7,6 +7,7 @@ class MasterAddresses:
     """Texts "host:port", "" while nobody has told any.
 
     ``address`` is where the master answers requests, ``ha_address`` where it replicates from.
+    ``flush_offset`` is where its log ended when it began to be master, 0 while it has not said so.
     ``changed`` is set by each change; who acts on one clears it first.
     """
 
@@ -14,6 +15,7 @@ class MasterAddresses:
         """``ha_address``, where it is given (haMasterAddress), is never changed."""
         self.address = ""
         self.ha_address = ha_address
+        self.flush_offset = 0
         self.changed = asyncio.Event()
         self._is_fixed = bool(ha_address)
 

@@ -241,6 +241,11 @@ class HaSlave:
                 self._pause = FIRST_PAUSE
             connection.close()
 
+    @property
+    def master_flush_offset(self) -> int:
+        """Where the log of the master ended when it began to be that, 0 if it has not said so."""
+        return self._addresses.flush_offset
+
     def _connect(self) -> MasterConnection:
         return MasterConnection(self._settings, self._replica)
 

@@ -10,6 +10,7 @@ import pytest
 
 from mq.daemons.broker.membership import controlled_broker
 from mq.daemons.service import CannotStart
+from mq.protocol.bodies import HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.broker import ExchangeHAInfoResponseHeader
 from tests.daemons.broker.membership.controller import ScriptedController
@@ -390,6 +391,29 @@ def test_a_master_says_where_it_is_replicated_from_and_a_slave_does_not(tmp_path
             assert (told.master_address, told.master_flush_offset) == (master.address, 0)
             silent = await ask(slave.port, RequestCode.EXCHANGE_BROKER_HA_INFO)
             assert (silent.code, silent.fields) == (ResponseCode.SUCCESS, {})
+
+    asyncio.run(play())
+
+
+def test_a_slave_tells_where_the_log_of_its_master_ended_when_that_began(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller) as first,
+            member_of(tmp_path, controller, "two") as second,
+        ):
+            old = await is_master(first, 1)
+            assert await code_of_send(old, b"before") in STORED
+            await caught_up(await is_slave(second, old.address), old)
+            begin = end_of(old)
+            assert controller.choose(NAME, 2, designated=True)
+            new = await is_master(second, 2)
+            assert await code_of_send(new, b"after") in STORED
+            slave = await is_slave(first, new.address)
+            await caught_up(slave, new)
+            answer = await ask(slave.port, RequestCode.GET_BROKER_HA_STATUS)
+            status = HARuntimeInfo.decode(answer.body).ha_client_runtime_info
+            assert status.master_flush_offset == begin < status.max_offset
 
     asyncio.run(play())
 
