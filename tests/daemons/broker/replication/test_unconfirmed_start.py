@@ -24,6 +24,11 @@ def both() -> ScriptedControllers:
     return controllers
 
 
+def copy_killed(living: Path, killed: Path) -> None:
+    """What a kill leaves, but for a state file that is just being replaced."""
+    shutil.copytree(living, killed, ignore=shutil.ignore_patterns("*.tmp"))
+
+
 @asynccontextmanager
 async def producer(broker: Broker) -> AsyncIterator[TransactionPeer]:
     async with Session(broker.address) as session:
@@ -58,7 +63,7 @@ def test_a_half_that_is_not_in_sight_at_the_start_can_be_committed(tmp_path: Pat
         async with set_master(tmp_path, both()) as first, follower(first):
             async with producer(first) as peer:
                 half = await peer.prepare(b"paid")
-            shutil.copytree(tmp_path / "1", tmp_path / "killed" / "1")
+            copy_killed(tmp_path / "1", tmp_path / "killed" / "1")
         async with set_master(tmp_path / "killed", both()) as first:
             assert in_sight(first, HALF) == 0
             await first.delivery.checks.round()
@@ -79,7 +84,7 @@ def test_a_commit_that_is_not_in_sight_at_the_start_is_not_made_again(tmp_path: 
                 assert (await peer.prepare(b"open")).offset == 1
                 await first.stores.messages.checkpointer.checkpoint()
                 assert (await peer.end(half, COMMIT)).code == ResponseCode.SUCCESS
-            shutil.copytree(tmp_path / "1", tmp_path / "killed" / "1")
+            copy_killed(tmp_path / "1", tmp_path / "killed" / "1")
         async with set_master(tmp_path / "killed", both()) as first:
             assert (in_sight(first, HALF), in_sight(first, OPERATION)) == (2, 0)
             async with producer(first) as peer:
@@ -100,7 +105,7 @@ def test_what_was_delayed_and_delivered_does_not_come_again(tmp_path: Path) -> N
                 assert reply.code == ResponseCode.SUCCESS
             await until(lambda: in_sight(first, "Orders") == 1)
             await first.delivery.delayed.save()
-            shutil.copytree(tmp_path / "1", tmp_path / "killed" / "1")
+            copy_killed(tmp_path / "1", tmp_path / "killed" / "1")
         async with set_master(tmp_path / "killed", both(), **level) as first:
             assert in_sight(first, SCHEDULE_TOPIC) == 0
             assert first.delivery.delayed.offsets == {1: 1}
