@@ -18,6 +18,7 @@ from typing import Protocol
 
 from mq.client.machine.clock import perf_counter
 from mq.daemons.channel import Channel
+from mq.daemons.memory import cost_of
 from mq.daemons.overload.busy_reply import WAIT_SETTING, BusyReply, refuse_sends
 from mq.daemons.steps import OneAtATime
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 # A body of JSON over so many bytes keeps a reader busy for milliseconds: not in the loop.
 LARGE_BODY = 16 * 1024
-# What a request costs that is answered later: a task, a command, its header's fields.
+# What a request costs that is answered later, besides what it brought: a task, a command.
 _TASK_COST = 4096
 
 Reply = Command | None
@@ -191,8 +192,10 @@ class Dispatcher:
                 reply = self.failed(command, channel, error)
             else:
                 if isinstance(result, Awaitable):
-                    channel.owe(_TASK_COST + len(command.body))
-                    task = asyncio.ensure_future(self._await(command, channel, result, began))
+                    cost = _TASK_COST + cost_of(command)
+                    channel.owe(cost)
+                    work = self._await(command, channel, result, began, cost)
+                    task = asyncio.ensure_future(work)
                     self.tasks[task] = None
                     task.add_done_callback(self.tasks.pop)
                     return
@@ -256,7 +259,12 @@ class Dispatcher:
         return rest
 
     async def _await(
-        self, command: Command, channel: Channel, result: Awaitable[Reply], began: float
+        self,
+        command: Command,
+        channel: Channel,
+        result: Awaitable[Reply],
+        began: float,
+        cost: int,
     ) -> None:
         try:
             reply = await result
@@ -265,7 +273,7 @@ class Dispatcher:
                 return  # it went away while its request waited for its turn
             reply = self.failed(command, channel, error)
         finally:
-            channel.owe(-_TASK_COST - len(command.body))
+            channel.owe(-cost)
         if perf_counter() - began > self._slow_seconds:
             self._was_slow(command, channel, perf_counter() - began)
         self._send(command, channel, reply)

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from mq.client.machine import clock
 from mq.daemons.overload.busy_reply import BusyReply
+from mq.protocol.command import Command
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,13 @@ PIECE_COST = 64
 _NO_LIMIT = 1 << 62
 # Closing goes on until so much of the limit is free: a look for each piece that comes is too many.
 _FREED = 8
+
+
+def cost_of(command: Command) -> int:
+    """About the bytes that a request takes for as long as somebody has it."""
+    fields = command.fields
+    texts = sum(map(len, fields)) + sum(map(len, fields.values())) + len(command.remark or "")
+    return texts + PIECE_COST * len(fields) + len(command.body)
 
 
 class MemoryUser(Protocol):

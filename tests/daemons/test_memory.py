@@ -297,7 +297,20 @@ def test_many_small_pieces_of_a_frame_count_as_what_they_cost() -> None:
     asyncio.run(main())
 
 
-def test_requests_that_are_answered_later_are_bounded_for_each_connection() -> None:
+@pytest.mark.parametrize(
+    "request_of_a_mebibyte",
+    [
+        Command(7, body=bytes(MIB)),
+        Command(7, {"value": "v" * MIB}),
+        Command(7, {"n" * MIB: "v"}),
+        Command(7, {f"{number:04d}": "v" for number in range(MIB // PIECE_COST)}),
+        Command(7, remark="r" * MIB),
+    ],
+    ids=["body", "value", "name", "fields", "remark"],
+)
+def test_requests_that_are_answered_later_are_bounded_for_each_connection(
+    request_of_a_mebibyte: Command,
+) -> None:
     async def main() -> None:
         go = asyncio.Event()
         begun = 0
@@ -312,7 +325,7 @@ def test_requests_that_are_answered_later_are_bounded_for_each_connection() -> N
             Listener(Dispatcher({7: slow}), "127.0.0.1", 0) as listener,
             Peer(listener.port) as peer,
         ):
-            request = encode(Command(7, body=bytes(MIB)))
+            request = encode(request_of_a_mebibyte)
             writing = asyncio.ensure_future(_write(peer, request * 20))
             await until(lambda: begun == MOST_OWED // MIB)
             async with Peer(listener.port) as other:

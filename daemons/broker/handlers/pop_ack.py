@@ -26,6 +26,7 @@ from mq.daemons.broker.topics import Topics, no_such_topic
 from mq.daemons.broker.waiting import StoreResults
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
+from mq.daemons.memory import cost_of
 from mq.daemons.serving import serves
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -77,7 +78,7 @@ class AckHandlers:
         if receipt.is_ordered:
             return self._acknowledge_in_order(command, header.topic, header.consumer_group, receipt)
 
-        cost = _WAITING_COST + len(command.body)  # nobody reads that, but the command has it
+        cost = _WAITING_COST + cost_of(command)  # also of what nobody reads
 
         def stored(refusal: StoreRefused | None) -> None:
             channel.owe(-cost)

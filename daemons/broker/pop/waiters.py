@@ -41,7 +41,8 @@ class Held:
         end: Callable[[], None],
     ) -> None:
         self.cost = COST + size_of_texts(command.fields.values())
-        command.fields, command.body = {}, b""  # what is needed of them is in ``request``
+        # What is needed of these is in ``request``.
+        command.fields, command.body, command.remark = {}, b"", None
         self.command = command
         self.channel = channel
         self.request = request
