@@ -567,6 +567,13 @@ class ConsumeQueue:
         self._set_end(0)
 
     def delete(self) -> None:
-        """Clear the queue for good: what is still on its way to it is not written any more."""
+        """Clear the queue for good: what is still on its way to it is not written any more.
+
+        Raises OSError; the queue goes on with what is left of it.
+        """
         self._deleted = True
-        self.clear()
+        try:
+            self.clear()
+        except OSError:
+            self._deleted = False
+            raise

@@ -534,13 +534,19 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and their files; what was on its way to them is gone, too.
 
-        Raises OSError if that cannot be noted; the topic's queues are then still there.
+        Raises OSError if that cannot be noted; the topic's queues are then still there. So are
+        those whose files cannot be taken away, until it is deleted again.
         """
         self.appender.commit()
         self._deletions.add(topic, self.log.position, self.log.minimum)
-        for queue in self.queues.of_topic(topic):
-            self.checkpointer.dirty.pop(queue, None)
-        self.queues.delete_topic(topic)
+        queues = self.queues.of_topic(topic)
+        try:
+            self.queues.delete_topic(topic)
+        finally:
+            left = self.queues.of_topic(topic)
+            for queue in queues:
+                if queue not in left:
+                    self.checkpointer.dirty.pop(queue, None)
 
     def _begin_anew(self, began: Mapping[tuple[str, int], int]) -> None:
         """Have queues of a slave, by topic and id, begin anew with the messages at offsets of the
@@ -550,8 +556,8 @@ class MessageStore:
             for topic, queue_id in began:
                 queue = self.queues.get(topic, queue_id)
                 if queue is not None:
-                    self.checkpointer.dirty.pop(queue, None)
                     self.queues.delete_queue(queue)
+                    self.checkpointer.dirty.pop(queue, None)
         finally:
             for callback in self.on_begun_anew:
                 callback()

@@ -111,19 +111,23 @@ class Queues:
         return self._root / queue.topic / str(queue.queue_id)
 
     def delete_topic(self, topic: str) -> None:
-        """Take a topic's queues off the disk; its messages go with the log files they are in."""
-        queues = self._queues.pop(topic, None)
-        if queues is None:
+        """Take a topic's queues off the disk; its messages go with the log files they are in.
+
+        Raises OSError; queues that have files still are there, to be deleted again: one that begins
+        anew upon files of before would have their entries behind its own.
+        """
+        if topic not in self._queues:
             return
-        for queue in queues.values():
-            queue.delete()
+        for queue in self.of_topic(topic):
+            self.delete_queue(queue)
         files.remove_tree(self._root / topic)
         files.remove_tree(self._extension_root / topic)
+        del self._queues[topic]
 
     def delete_queue(self, queue: ConsumeQueue) -> None:
-        """Take one queue off the disk, as if it had never been."""
-        del self._queues[queue.topic][queue.queue_id]
+        """Take one queue off the disk, as if it had never been. Raises OSError likewise."""
         queue.delete()
+        del self._queues[queue.topic][queue.queue_id]
 
     def close(self) -> None:
         self.descriptors.close()

@@ -156,6 +156,39 @@ def test_a_topic_whose_deletion_cannot_be_noted_is_not_deleted(
     with_store(tmp_path / "crashed", reopened)
 
 
+def test_a_topic_whose_files_cannot_be_taken_away_is_deleted_again_and_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upon files that are left it would have the entries of before behind its own."""
+
+    async def work(store: MessageStore) -> None:
+        for queue_id in range(2):
+            await put(store, "gone", queue_id, b"old", b"older", b"oldest")
+        await store.checkpointer.checkpoint()
+        remove = files.remove
+
+        def failing(path: str | Path) -> None:
+            if Path(path).parent.name == "1":
+                raise OSError(5, "Input/output error")
+            remove(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "remove", failing)
+            with pytest.raises(OSError, match="Input/output error"):
+                store.delete_topic("gone")
+        await put(store, "gone", 1, b"late")
+        await store.checkpointer.checkpoint()
+        assert [store.max_offset("gone", queue_id) for queue_id in range(2)] == [0, 4]
+        store.delete_topic("gone")
+        await put(store, "gone", 1, b"new")
+
+    async def reopened(store: MessageStore) -> None:
+        assert bodies(store, "gone", 1) == [b"new"]
+
+    with_store(tmp_path, work)
+    with_store(tmp_path, reopened)
+
+
 def test_a_log_that_was_cut_is_not_written_to_before_the_deletions_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
