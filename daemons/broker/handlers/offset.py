@@ -6,6 +6,7 @@ import os
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -93,12 +94,11 @@ class GroupOffsetHandlers:
                 raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
             if header.queue_id < 0:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"queueId {header.queue_id} is negative")
+        offset = header.commit_offset
+        if not is_slave(self._settings):  # its master may have more
+            offset = self._store.reached(header.topic, header.queue_id, offset)
         self._offsets.commit(
-            header.consumer_group,
-            header.topic,
-            header.queue_id,
-            header.commit_offset,
-            channel.remote,
+            header.consumer_group, header.topic, header.queue_id, offset, channel.remote
         )
         return command.reply()
 

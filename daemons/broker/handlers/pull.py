@@ -190,6 +190,8 @@ class PullHandlers:
         else:
             self._answer(found, header, fields, channel, queue, offset, expression, may_hold, known)
         if may_hold and sys_flag & _COMMIT and self._takes_commits:
+            if committed > queue.appended:
+                committed = self._store.reached(topic, queue.queue_id, committed)
             self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
 
     # what to send ---------------------------------------------------------------------------------

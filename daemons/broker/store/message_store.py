@@ -391,6 +391,14 @@ class MessageStore:
             return queue.readable
         return self._found_ends.get(queue, 0)
 
+    def reached(self, topic: str, queue_id: int, offset: int) -> int:
+        """How far a group has come that says that it has come to an offset: where the end of a
+        queue may have been lost, no further than there are messages now. What comes next has the
+        offsets of those that it has had, and would be passed over."""
+        if self._found_ends is None:
+            return offset
+        return min(offset, self.end_offset(topic, queue_id))
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.minimum

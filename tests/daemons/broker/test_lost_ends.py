@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.store.recovery import boot_id
-from mq.protocol.codes import ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.pulls import TOPIC, PullBroker, outcome, pull, request
 from tests.daemons.peer import Peer
 
@@ -101,5 +101,25 @@ def test_a_group_that_is_ahead_of_what_a_start_cut_off_behind_a_kill_gets_what_c
             assert broker.stores.offsets.query("g", TOPIC, 0) == 5
             await broker.put(*[b"new"] * 3)
             assert outcome(await pull(peer, request(9))) == (MOVED, 5)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("loses_power", "kept"), [(True, 5), (False, 9)])
+@pytest.mark.parametrize("with_a_pull", [True, False])
+def test_a_consumer_that_still_says_it_is_ahead_of_a_lost_end_passes_over_nothing_that_comes(
+    tmp_path: Path, loses_power: bool, kept: int, with_a_pull: bool
+) -> None:
+    """It has not heard of the end yet, and may be gone before it does."""
+
+    async def main() -> None:
+        await _fill(tmp_path, loses_power=loses_power)
+        async with PullBroker(tmp_path, {}) as broker, Peer(broker.listener.port) as peer:
+            if with_a_pull:
+                await pull(peer, request(9, sysFlag="5", commitOffset="9", consumerGroup="g"))
+            else:
+                place = {"consumerGroup": "g", "topic": TOPIC, "queueId": "0"}
+                await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": "9"})
+            assert broker.stores.offsets.query("g", TOPIC, 0) == kept
 
     asyncio.run(main())
