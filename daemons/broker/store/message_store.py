@@ -203,6 +203,7 @@ class MessageStore:
         self.checkpointer.last_timestamp = lambda: self.appender.last_timestamp
         self.checkpointer.is_indexed = lambda: not self._unindexed
         self.checkpointer.dirty.update(dict.fromkeys(self.queues))
+        self.queues.on_deleted = lambda queue: self.checkpointer.dirty.pop(queue, None)
         if self.bound is not None:
             self._show_what_is_confirmed(self.bound)
         self._parts.push_async_callback(self.checkpointer.close)
@@ -392,12 +393,9 @@ class MessageStore:
         return self._found_ends.get(queue, 0)
 
     def reached(self, topic: str, queue_id: int, offset: int) -> int:
-        """How far a group has come that says that it has come to an offset: where the end of a
-        queue may have been lost, no further than there are messages now. What comes next has the
-        offsets of those that it has had, and would be passed over."""
-        if self._found_ends is None:
-            return offset
-        return min(offset, self.end_offset(topic, queue_id))
+        """How far a group has come that says so: where the end of a queue may have been lost, no
+        further than there are messages. What comes next would be passed over."""
+        return offset if self._found_ends is None else min(offset, self.end_offset(topic, queue_id))
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)
@@ -547,14 +545,7 @@ class MessageStore:
         """
         self.appender.commit()
         self._deletions.add(topic, self.log.position, self.log.minimum)
-        queues = self.queues.of_topic(topic)
-        try:
-            self.queues.delete_topic(topic)
-        finally:
-            left = self.queues.of_topic(topic)
-            for queue in queues:
-                if queue not in left:
-                    self.checkpointer.dirty.pop(queue, None)
+        self.queues.delete_topic(topic)
 
     def _begin_anew(self, began: Mapping[tuple[str, int], int]) -> None:
         """Have queues of a slave, by topic and id, begin anew with the messages at offsets of the
@@ -565,7 +556,6 @@ class MessageStore:
                 queue = self.queues.get(topic, queue_id)
                 if queue is not None:
                     self.queues.delete_queue(queue)
-                    self.checkpointer.dirty.pop(queue, None)
         finally:
             for callback in self.on_begun_anew:
                 callback()

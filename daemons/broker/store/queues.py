@@ -2,7 +2,7 @@
 
 import logging
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mq.client.machine import files
@@ -35,6 +35,8 @@ class Queues:
         self._extension_root = extension_root
         self._extension_file_size = extension_file_size
         self._queues: dict[str, dict[int, ConsumeQueue]] = {}
+        #: Called with each queue that is deleted.
+        self.on_deleted: Callable[[ConsumeQueue], object] = lambda queue: None
         # A quarter of what this process may open; connections and log files need the rest.
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.descriptors = DescriptorCache(max(16, min(soft // 4, _MOST_OPEN_FILES)))
@@ -128,6 +130,7 @@ class Queues:
         """Take one queue off the disk, as if it had never been. Raises OSError likewise."""
         queue.delete()
         del self._queues[queue.topic][queue.queue_id]
+        self.on_deleted(queue)
 
     def close(self) -> None:
         self.descriptors.close()
