@@ -508,11 +508,27 @@ def test_a_pop_of_a_peer_that_did_not_read_for_a_while_is_answered_when_it_does(
     run(tmp_path, script)
 
 
-def test_an_acknowledgement_that_waits_for_the_disk_counts_with_its_body_as_memory_of_its_peer(
+def test_a_pop_that_waits_keeps_no_more_of_its_request_than_it_needs(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 0)
+        fields = {**consumer.header(pollTime="60000"), "more": "x" * 1_000_000}
+        popping = Command(RequestCode.POP_MESSAGE, fields, bytes(1_000_000), remark="r" * 1_000_000)
+        async with Peer(broker.port) as waiting:
+            waiting.writer.write(encode(popping))
+            await until(lambda: any("held pops" in c.kept for c in broker.listener.channels))
+            channel = next(c for c in broker.listener.channels if "held pops" in c.kept)
+            (held,) = channel.attributes["held pops"]
+            kept = held.command
+            assert (kept.fields, kept.body, kept.remark) == ({}, b"", None)
+
+    run(tmp_path, script)
+
+
+def test_an_acknowledgement_that_waits_for_the_disk_counts_as_memory_of_its_peer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody reads such a body, and it is in memory until the acknowledgement is stored."""
-    body = bytes(1_000_000)
+    """Nobody reads a body, or other fields; they are in memory until it is stored."""
+    body, more = bytes(1_000_000), {"more": "x" * 1_000_000}
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
@@ -520,11 +536,12 @@ def test_an_acknowledgement_that_waits_for_the_disk_counts_with_its_body_as_memo
         flusher = broker.stores.messages.flusher
         with monkeypatch.context() as slow_disk:
             slow_disk.setattr(flusher, "start", lambda: None)
-            ack = Command(RequestCode.ACK_MESSAGE, consumer._names(popped), body, opaque=7)
+            names = {**consumer._names(popped), **more}
+            ack = Command(RequestCode.ACK_MESSAGE, names, body, opaque=7)
             peer.writer.write(encode(ack))
             await until(lambda: bool(flusher._waiting))
             (channel,) = broker.listener.channels
-            assert channel.memory >= len(body)
+            assert channel.memory >= len(body) + len(more["more"])
         flusher.start()
         assert (await peer.receive()).code == ResponseCode.SUCCESS
         assert channel.memory == 0
