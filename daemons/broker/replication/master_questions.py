@@ -1,5 +1,7 @@
 """What a slave asks its master as a tool would: over the port of requests."""
 
+import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -8,16 +10,19 @@ from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store.replica import NotReplicated
 from mq.protocol.bodies import KVTable
+from mq.protocol.bodies.queue import QueryConsumeQueueResponseBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import ProtocolError
-from mq.protocol.headers.query import ViewMessageRequestHeader
+from mq.protocol.headers.offset import GetMinOffsetRequestHeader, GetMinOffsetResponseHeader
+from mq.protocol.headers.query import QueryConsumeQueueRequestHeader, ViewMessageRequestHeader
 
 TIMEOUT = 5.0
+_AT_ONCE = 32  # questions
 
 
 class MasterQuestions:
-    """Asks the broker at an address. An async context manager. Both calls raise MQError, and
+    """Asks the broker at an address. An async context manager. All calls raise MQError, and
     NotReplicated where it may not be asked."""
 
     def __init__(self, address: str, settings: BrokerSettings) -> None:
@@ -42,12 +47,49 @@ class MasterQuestions:
         header = ViewMessageRequestHeader(offset=physical)
         request = Command(RequestCode.VIEW_MESSAGE_BY_ID, header.encode())
         reply = await self._session.invoke(self._address, request, TIMEOUT)
+        self._check_may_see(reply)
+        return bytes(reply.body) if reply.code == ResponseCode.SUCCESS else None
+
+    def _check_may_see(self, reply: Command) -> None:
         if reply.code == ResponseCode.NO_PERMISSION:
             raise NotReplicated(
                 f"{self._address} does not let this slave see messages ({reply.remark}): the "
                 f"account of namesrvAclFile needs admin=true there"
             )
-        return bytes(reply.body) if reply.code == ResponseCode.SUCCESS else None
+
+    async def first_offsets(
+        self, queues: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], int | None]:
+        """By topic and queue id the physical offset of the first message that a queue has; None
+        for one that has none, or is not there."""
+        found: dict[tuple[str, int], int | None] = {}
+        for begin in range(0, len(queues), _AT_ONCE):
+            asked = queues[begin : begin + _AT_ONCE]
+            offsets = await asyncio.gather(*(self._first_offset(*queue) for queue in asked))
+            found.update(zip(asked, offsets, strict=True))
+        return found
+
+    async def _first_offset(self, topic: str, queue_id: int) -> int | None:
+        header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
+        request = Command(RequestCode.GET_MIN_OFFSET, header.encode())
+        reply = await self._session.invoke(self._address, request, TIMEOUT)
+        self._check_may_see(reply)
+        if reply.code != ResponseCode.SUCCESS:
+            raise NotReplicated(
+                f"{self._address} does not say where queue {queue_id} of {topic} begins: "
+                f"{reply.code} {reply.remark}"
+            )
+        index = reply.read_header(GetMinOffsetResponseHeader).offset
+        entry = QueryConsumeQueueRequestHeader(
+            topic=topic, queue_id=queue_id, index=max(index, 0), count=1
+        )
+        request = Command(RequestCode.QUERY_CONSUME_QUEUE, entry.encode())
+        reply = await self._session.invoke(self._address, request, TIMEOUT)
+        self._check_may_see(reply)
+        if reply.code != ResponseCode.SUCCESS or not reply.body:
+            return None  # "… is not exist!"
+        entries = QueryConsumeQueueResponseBody.decode(reply.body).queue_data
+        return entries[0].physic_offset if entries else None
 
     async def bounds(self) -> tuple[int, int]:
         """Where its log begins and ends."""

@@ -6,6 +6,7 @@
                 started again since has ended it
     ask         say where the log ends here, at once (a slave of Java's waits for five seconds)
     take        each piece as it comes; say up to where, once for all that came together
+    doubt       read no more while the master is asked whether queues begin anew (`Replica.doubt`)
     leave       when another master is named, though this one lives: who sends is not who is asked
 
 What is said is what the flush mode promises here: with ASYNC_FLUSH that it is written, as with
@@ -16,7 +17,7 @@ as long as it stays the same, and is tried again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mq.client.caller import parse_address
@@ -55,6 +56,7 @@ class MasterConnection(asyncio.Protocol):
 
     def __init__(self, settings: BrokerSettings, replica: Replica) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.doubts = asyncio.Event()  # set while the master is to be asked
         self.received = 0  # bytes of the log
         self.rate = 0.0  # of them a second
         self.read_at = self.wrote_at = clock.monotonic()
@@ -85,7 +87,24 @@ class MasterConnection(asyncio.Protocol):
         except (BadFrame, StoreError, OSError) as error:
             self._end(error)
             return
+        self._stored()
+
+    def decide(self, firsts: Mapping[tuple[str, int], int | None]) -> None:
+        """Go on behind a doubt, as `Replica.decide` says."""
+        self.doubts.clear()
+        try:
+            self._replica.decide(firsts)
+        except (StoreError, OSError) as error:
+            self._end(error)
+            return
+        self._transport.resume_reading()
+        self._stored()
+
+    def _stored(self) -> None:
         self.say()
+        if self._replica.doubt is not None and not self.doubts.is_set():
+            self._transport.pause_reading()
+            self.doubts.set()
 
     @property
     def _may_come(self) -> bool:
@@ -277,13 +296,27 @@ class HaSlave:
         while True:
             self._check_is_named(address)
             changed.clear()
-            news = asyncio.ensure_future(changed.wait())
+            news = [asyncio.create_task(one.wait()) for one in (changed, connection.doubts)]
             try:
-                await asyncio.wait((connection.ended, news), return_when=asyncio.FIRST_COMPLETED)
+                waiting: list[asyncio.Future[Any]] = [connection.ended, *news]
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                news.cancel()
+                for one in news:
+                    one.cancel()
             if connection.ended.done():
                 connection.ended.result()
+            if connection.doubts.is_set():
+                await self._settle(connection, address)
+
+    async def _settle(self, connection: MasterConnection, ha_address: str) -> None:
+        """Ask the master whether queues begin anew, and go on."""
+        asked = self._master_address(ha_address)
+        async with MasterQuestions(asked, self._settings) as master:
+            firsts = await master.first_offsets(self._replica.queues_in_doubt())
+        if asked != self._master_address(ha_address):
+            raise Lost(_ANOTHER)
+        if not connection.ended.done():
+            connection.decide(firsts)
 
     def _check_is_named(self, ha_address: str) -> None:
         if self._addresses.ha_address != ha_address:

@@ -13,11 +13,18 @@ master does: with SYNC_FLUSH behind the fsync.
 
 A record that is damaged when it comes is asked for once more. If it comes with the same bytes
 again, it is the master's log that is damaged, and it is taken as it is.
+
+A record with queue offset 0 of a queue that has messages begins it anew: its topic was deleted at
+the master and made again, or all of it had expired. Or one bit of the offset is wrong, which no
+checksum covers, and the queue would be dropped for it. So from there on what comes is only kept
+(`doubt`), until the master has said where the first messages of that topic's queues are: of a queue
+that has begun anew nothing is left there before this record. It is not in the log here before that,
+so no start finds it undecided.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
@@ -58,6 +65,18 @@ class NotReplicated(StoreError):
     """What has come cannot be put into this store. The text says why."""
 
 
+class Doubt(NamedTuple):
+    """A record says that its queue begins anew, and may be wrong."""
+
+    topic: str
+    queue_id: int
+    physical: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.queue_id
+
+
 class Replica:
     """Grows a log.
 
@@ -89,6 +108,8 @@ class Replica:
         self._wanted = 0  # bytes of it that have to be there before it is looked at again
         self._at_once = 1 << 30 if _read_records is None else _A_FEW
         self._doubtful = (-1, 0)  # where a damaged record was, and the checksum of its bytes
+        self.doubt: Doubt | None = None  # nothing more is stored before the master has been asked
+        self._misnumbered = -1  # where a record is of which the master says that it begins nothing
 
     @property
     def has_nothing(self) -> bool:
@@ -113,7 +134,8 @@ class Replica:
         the master has a new slave begin."""
         self._rest = bytearray()
         self._wanted = 0
-        self._first = None
+        self._first = self.doubt = None
+        self._misnumbered = -1
         self.received = self._log.written
         return 0 if self.has_nothing else self.received
 
@@ -121,7 +143,8 @@ class Replica:
         """Put bytes of the master's log, which belong at a physical offset, behind those received.
 
         Raises NotReplicated if they do not belong there or are no log of this store, OSError if
-        they cannot be written. What was whole before is stored; `begin` goes on behind it.
+        they cannot be written. What was whole before is stored; `begin` goes on behind it. Where
+        there is a `doubt` then, who calls asks the master, and gives no more before.
         """
         if self._flusher.halt is not None:
             raise NotReplicated(str(self._flusher.halt))
@@ -131,13 +154,44 @@ class Replica:
         self.received += len(data)
         if self._rest:
             self._rest += data
-            if len(self._rest) < self._wanted:
+            if self.doubt is not None or len(self._rest) < self._wanted:
                 return
             data = bytes(self._rest)
+        self._take_all(data)
+
+    def _take_all(self, data: bytes) -> None:
         taken = 0
         while size := self._take(data, taken):
             taken += size
         self._rest = bytearray(memoryview(data)[taken:])
+
+    def queues_in_doubt(self) -> list[tuple[str, int]]:
+        """Of the topic that the doubt is about, by topic and id, those that have messages: all of
+        them begin anew where one does."""
+        assert self.doubt is not None
+        queues = self._queues.of_topic(self.doubt.topic)
+        return [(queue.topic, queue.queue_id) for queue in queues if queue.appended]
+
+    def decide(self, firsts: Mapping[tuple[str, int], int | None]) -> None:
+        """Go on behind a doubt: the physical offsets of the first messages that queues have at the
+        master, None of one that has none. Raises as `receive`.
+
+        Java leaves the new messages out of its slave's queue as long as they have the offsets of
+        old ones (ConsumeQueue.putMessagePositionInfo).
+        """
+        doubt, self.doubt = self.doubt, None
+        assert doubt is not None
+        gone = {
+            key: doubt.physical
+            for key, first in firsts.items()
+            if first is None or first >= doubt.physical
+        }
+        if gone:
+            log.info("%d queues of %s begin anew, as at the master", len(gone), doubt.topic)
+            self._begin_anew(gone)
+        if doubt.key not in gone:
+            self._misnumbered = doubt.physical
+        self._take_all(bytes(self._rest))
 
     def check_next(self, offset: int) -> None:
         """Raises NotReplicated if bytes at a physical offset are not what comes next."""
@@ -188,8 +242,14 @@ class Replica:
             if magic != MAGIC_BLANK:
                 try:
                     record = self._read(data, position, total, begin + position)
+                    if record is not None and _is_first(record):
+                        if any(_is_same_queue(record, one) for one in records):
+                            break  # what is before it goes now
+                        record = self._numbered(record, data[position : position + total])
                 except NotReplicated as error:
                     problem = error
+                    break
+                if self.doubt is not None:
                     break
                 if record is not None:
                     records.append(record)
@@ -256,49 +316,43 @@ class Replica:
         try:
             return read_record(data, position, physical)
         except BadRecord as error:
-            doubtful = physical, crc32(data[position : position + total])
-            if doubtful != self._doubtful:
-                self._doubtful = doubtful
-                raise NotReplicated(
-                    f"the record at {physical} is damaged: {error}; it is asked for once more"
-                ) from None
-            log.error("the master has a damaged record at %d: %s", physical, error)
+            self._check_comes_again(physical, data[position : position + total], str(error))
         try:
             return read_record(data, position, physical, check_body=False)
         except BadRecord:
             return None
 
+    def _numbered(self, record: Record, data: memoryview) -> Record:
+        """The first record of a queue, as it is. One that is not, and says so, is in doubt; or the
+        next of its queue, where the master has said that the queue does not begin with it.
+
+        Raises NotReplicated the first time that this comes so.
+        """
+        queue = self._queues.get(record.topic, record.queue_id)
+        if queue is None or not queue.appended:
+            return record
+        if record.physical != self._misnumbered:
+            self.doubt = Doubt(record.topic, record.queue_id, record.physical)
+            return record
+        self._check_comes_again(record.physical, data, "its queue offset is wrong")
+        return record._replace(queue_offset=queue.appended)
+
+    def _check_comes_again(self, physical: int, data: memoryview, why: str) -> None:
+        """Raises NotReplicated if a damaged record comes for the first time with these bytes."""
+        doubtful = physical, crc32(data)
+        if doubtful != self._doubtful:
+            self._doubtful = doubtful
+            raise NotReplicated(
+                f"the record at {physical} is damaged: {why}; it is asked for once more"
+            ) from None
+        log.error("the master has a damaged record at %d: %s", physical, why)
+
     def _put(self, data: memoryview, records: list[Record]) -> None:
         """Write whole records, and publish them or have them flushed. Raises OSError."""
         self._begin_log()
-        began = self._find_begun_anew(records)
         begin = self._log.written
         self._write(data)
-        left = [one for one in records if one.physical >= began.get((one.topic, one.queue_id), 0)]
-        self._publish(self._batches(begin, self._log.written, left if began else records))
-
-    def _find_begun_anew(self, records: list[Record]) -> dict[tuple[str, int], int]:
-        """Let queues begin anew whose master has: its topic was deleted and made again, or all of
-        it had expired. Returns from which physical offset on, by topic and queue id.
-
-        Java leaves the new messages out of its slave's queue as long as they have the offsets of
-        old ones (ConsumeQueue.putMessagePositionInfo). Raises OSError; nothing is written then.
-        """
-        began: dict[tuple[str, int], int] = {}
-        seen: dict[tuple[str, int], None] = {}
-        for record in records:
-            if not record.is_queued:
-                continue
-            key = record.topic, record.queue_id
-            if record.queue_offset == 0 and not implausible(record):
-                queue = self._queues.get(*key)
-                if key in seen or (queue is not None and queue.appended):
-                    log.info("queue %d of %s begins anew, as at the master", key[1], key[0])
-                    began[key] = record.physical
-            seen[key] = None
-        if began:
-            self._begin_anew(began)
-        return began
+        self._publish(self._batches(begin, self._log.written, records))
 
     def _begin_log(self) -> None:
         """Have a log that has nothing begin where its first record belongs. Raises OSError."""
@@ -380,3 +434,12 @@ class Replica:
         queue.written = queue.appended
         queue.put_bytes += record.size
         batch.touched[queue] = queue.appended
+
+
+def _is_first(record: Record) -> bool:
+    """Whether a queue begins with a record, as that says."""
+    return record.queue_offset == 0 and record.is_queued and not implausible(record)
+
+
+def _is_same_queue(one: Record, other: Record) -> bool:
+    return one.queue_id == other.queue_id and one.topic == other.topic

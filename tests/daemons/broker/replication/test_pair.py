@@ -11,6 +11,7 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication import slave_connection
 from mq.protocol.bodies import HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.record import AT
 from tests.daemons.broker.replication.pair import (
     LOG_FILE,
     ScriptedSlave,
@@ -314,6 +315,53 @@ def test_a_master_of_a_name_that_no_host_has_is_told_of_and_tried_again(tmp_path
             follow(slave, first)
             await fill(first, 3)
             await caught_up(slave, first)
+
+    asyncio.run(main())
+
+
+def spoil_offset(broker: Broker, queue_id: int, index: int) -> None:
+    """Have a bit of the log be wrong: the message at an offset says that its queue begins anew."""
+    log = broker.stores.messages.log
+    entry = broker.stores.messages.queue("Orders", queue_id).entry(index)
+    assert entry is not None and index.bit_count() == 1
+    file = log.file_at(entry[0])
+    assert file is not None
+    file.write(memoryview(bytes(8)), entry[0] - file.start + AT["queue_offset"])
+
+
+def test_a_slave_keeps_a_queue_though_a_bit_of_its_masters_log_says_that_it_begins_anew(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            async with slave_of(tmp_path, first) as slave:
+                await fill(first, 4)
+                await caught_up(slave, first)
+            await fill(first, 60)
+            spoil_offset(first, 1, 8)
+            spoil_offset(first, 3, 1)
+            async with slave_of(tmp_path, first) as slave:
+                await caught_up(slave, first)
+                assert_equal(slave, first)
+
+    asyncio.run(main())
+
+
+def test_queues_of_a_slave_begin_anew_as_those_of_its_master_while_it_is_connected(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await fill(first, 60)
+            for seed in range(2, 5):
+                await caught_up(slave, first)
+                connection = slave.replication.slave.connection  # type: ignore[union-attr]
+                async with Peer(first.port) as peer:
+                    await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Orders"})
+                await fill(first, 40, seed)
+                await caught_up(slave, first)
+                assert_equal(slave, first)
+                assert slave.replication.slave.connection is connection  # type: ignore[union-attr]
 
     asyncio.run(main())
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import shutil
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,7 +15,11 @@ from mq.daemons.broker.store import replica as replica_module
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.replica import NotReplicated, Replica
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType
+from mq.protocol.message import decode_record
+from mq.protocol.record import AT
 from tests.daemons.broker.store.stores import LOG_FILE, bodies, fill_disk, put, with_store
+
+BODY_AT = AT["body_length"] + 4
 
 
 def written(root: Path, count: int = 60) -> bytes:
@@ -41,9 +46,26 @@ def on_slave(root: Path, work: Callable[[MessageStore, Replica], Awaitable[None]
     with_store(root, run, broker_role=BrokerRole.SLAVE, **changes)
 
 
-def receive(replica: Replica, data: bytes, size: int) -> None:
+#: Where the first messages of queues are at the master, by topic and id.
+Firsts = dict[tuple[str, int], int]
+
+
+def receive(replica: Replica, data: bytes, size: int, firsts: Firsts | None = None) -> None:
+    """Give pieces to a slave, whose master says where its queues begin."""
     for start in range(0, len(data), size):
         replica.receive(replica.received, data[start : start + size])
+        while replica.doubt is not None:
+            assert firsts is not None
+            replica.decide({queue: firsts.get(queue) for queue in replica.queues_in_doubt()})
+
+
+def firsts_of(store: MessageStore) -> Firsts:
+    found = {}
+    for queue in store.queues:
+        entry = queue.entry(queue.minimum)
+        if entry is not None:
+            found[queue.topic, queue.queue_id] = entry[0]
+    return found
 
 
 def log_of(store: MessageStore) -> bytes:
@@ -167,17 +189,17 @@ def test_a_slave_that_was_killed_amid_its_first_record_begins_where_its_master_i
     on_slave(tmp_path / "killed", again)
 
 
-def deleted_and_made_again(root: Path) -> bytes:
+def deleted_and_made_again(root: Path) -> tuple[bytes, Firsts]:
     """The log of a master whose topic has had two lives."""
 
-    async def fill(store: MessageStore) -> bytes:
+    async def fill(store: MessageStore) -> tuple[bytes, Firsts]:
         for number in range(6):
             await put(store, "orders", number % 2, b"old %d" % number)
         await put(store, "bills", 0, b"a bill")
         store.delete_topic("orders")
         for number in range(3):
             await put(store, "orders", number % 2, b"new %d" % number)
-        return log_of(store)
+        return log_of(store), firsts_of(store)
 
     return with_store(root, fill)
 
@@ -186,11 +208,11 @@ def deleted_and_made_again(root: Path) -> bytes:
 def test_a_topic_that_the_master_has_deleted_and_made_again_has_its_new_messages(
     tmp_path: Path, size: int
 ) -> None:
-    data = deleted_and_made_again(tmp_path / "master")
+    data, firsts = deleted_and_made_again(tmp_path / "master")
     killed = tmp_path / "killed"
 
     async def check(store: MessageStore, replica: Replica) -> None:
-        receive(replica, data, size)
+        receive(replica, data, size, firsts)
         await store.flusher.drain()
         shutil.copytree(store.root, killed)
         await check_bodies(store)
@@ -217,15 +239,15 @@ def test_queues_that_begin_anew_together_are_noted_in_one_write(
 ) -> None:
     """Everybody waits for the disk meanwhile, and a topic may have a thousand queues."""
 
-    async def fill(store: MessageStore) -> bytes:
+    async def fill(store: MessageStore) -> tuple[bytes, Firsts]:
         for body in (b"old", b"new"):
             for queue_id in range(12):
                 await put(store, "orders", queue_id, body)
             if body == b"old":
                 store.delete_topic("orders")
-        return log_of(store)
+        return log_of(store), firsts_of(store)
 
-    data = with_store(tmp_path / "master", fill)
+    data, firsts = with_store(tmp_path / "master", fill)
     writes: list[Path] = []
     write = state_file.write_atomically
 
@@ -236,9 +258,55 @@ def test_queues_that_begin_anew_together_are_noted_in_one_write(
     monkeypatch.setattr(deletions, "write_atomically", counted)
 
     async def check(store: MessageStore, replica: Replica) -> None:
-        replica.receive(0, data)
+        receive(replica, data, len(data), firsts)
         assert [bodies(store, "orders", queue_id) for queue_id in range(12)] == [[b"new"]] * 12
-        assert len(writes) <= 2  # the native path is asked again behind a few records
+        assert len(writes) == 1
+
+    on_slave(tmp_path / "slave", check)
+
+
+def wrong_offset(data: bytes, body: bytes) -> bytes:
+    """A log where a bit is wrong: a record says that its queue begins with it."""
+    at = data.index(body) - BODY_AT + AT["queue_offset"]
+    (offset,) = struct.unpack_from(">q", data, at)
+    assert offset.bit_count() == 1
+    return data[:at] + bytes(8) + data[at + 8 :]
+
+
+@pytest.mark.parametrize("size", [50, 1 << 20])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_queue_is_kept_though_a_bit_of_a_message_says_that_it_begins_anew(
+    tmp_path: Path, size: int, is_last: bool
+) -> None:
+    """Whether the log goes on behind it or not; and it stays the next message of its queue."""
+    count = 13 if is_last else 20
+    data = written(tmp_path / "master", count)
+    firsts = {("orders", queue_id): data.index(b"%d-" % queue_id) - BODY_AT for queue_id in (1, 2)}
+    spoiled = wrong_offset(data, b"12-" * 12)
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        with pytest.raises(NotReplicated, match="queue offset is wrong; it is asked for once more"):
+            receive(replica, spoiled, size, firsts | {("orders", 0): 0})
+        offset = replica.begin()
+        receive(replica, spoiled[offset:], size, firsts | {("orders", 0): 0})
+        assert log_of(store) == spoiled
+        queue = store.queue("orders", 0)
+        physical = [entry[0] for index in range(queue.readable) if (entry := queue.entry(index))]
+        found = [decode_record(store.record_at(one) or b"").body for one in physical]
+        assert found == [b"%d-" % number * number for number in range(0, count, 3)]
+
+    on_slave(tmp_path / "slave", check)
+
+
+def test_a_message_whose_bit_was_wrong_on_its_way_only_comes_again(tmp_path: Path) -> None:
+    data = written(tmp_path / "master", 20)
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        with pytest.raises(NotReplicated, match="asked for once more"):
+            receive(replica, wrong_offset(data, b"12-" * 12), 1 << 20, {("orders", 0): 0})
+        receive(replica, data[replica.begin() :], 1 << 20)
+        assert log_of(store) == data
+        assert len(bodies(store, "orders", 0)) == 7
 
     on_slave(tmp_path / "slave", check)
 
