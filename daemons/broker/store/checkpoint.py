@@ -17,6 +17,8 @@ class Checkpoint:
     ``safe_offset``: every byte of the log before it, and what the queues and the index hold of it,
     has been fsynced. 0 when that is not known. ``confirm_offset``: up to where consumers may read
     in a set of brokers that controllers keep; it may be further by now, and not beyond the log.
+    ``found_end``: where the log ended when it was last seen that it may have ended later before, or
+    that another broker's may have; None if never. Groups may be ahead of that.
     """
 
     def __init__(self, path: Path) -> None:
@@ -25,6 +27,7 @@ class Checkpoint:
         self.index_timestamp = 0
         self.safe_offset = 0
         self.confirm_offset = 0
+        self.found_end: int | None = None
         self._path = path
 
     def moved(self, timestamp: int, index_timestamp: int, safe_offset: int) -> "Checkpoint":
@@ -34,6 +37,7 @@ class Checkpoint:
         later.index_timestamp = index_timestamp
         later.safe_offset = safe_offset
         later.confirm_offset = self.confirm_offset
+        later.found_end = self.found_end
         return later
 
     @property
@@ -60,6 +64,7 @@ class Checkpoint:
         if len(data) >= layout.CONFIRM_AT + layout.LONG.size:
             (offset,) = layout.LONG.unpack_from(data, layout.CONFIRM_AT)
             self.confirm_offset = max(0, offset)
+        self.found_end = _read_found_end(data)
 
     def _read_safe_offset(self, data: bytes) -> int:
         start = layout.FINE_CHECKPOINT_AT
@@ -86,6 +91,10 @@ class Checkpoint:
         )
         end = start + layout.FINE_CHECKPOINT.size
         page[end - 4 : end] = zlib.crc32(page[start : end - 4]).to_bytes(4, "big")
+        if self.found_end is not None:
+            start, end = layout.FOUND_END_AT, layout.FOUND_END_AT + layout.FOUND_END.size
+            layout.FOUND_END.pack_into(page, start, layout.FOUND_END_MAGIC, self.found_end, 0)
+            page[end - 4 : end] = zlib.crc32(page[start : end - 4]).to_bytes(4, "big")
         # In place and not by rename: Java maps this very file, and a page is written whole or,
         # torn by a power cut, fails its checksum and counts as zeros.
         is_new = not files.exists(self._path)
@@ -94,3 +103,12 @@ class Checkpoint:
             files.fdatasync(descriptor)
         if is_new:
             files.sync_folder(self._path.parent)
+
+
+def _read_found_end(data: bytes) -> int | None:
+    start, end = layout.FOUND_END_AT, layout.FOUND_END_AT + layout.FOUND_END.size
+    if len(data) < end:
+        return None
+    magic, offset, crc = layout.FOUND_END.unpack_from(data, start)
+    is_whole = magic == layout.FOUND_END_MAGIC and crc == zlib.crc32(data[start : end - 4])
+    return int(offset) if is_whole else None

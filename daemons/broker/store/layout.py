@@ -143,3 +143,11 @@ FINE_CHECKPOINT = struct.Struct(
     "I"  # CRC-32 of what stands before it
 )
 FINE_CHECKPOINT_MAGIC = b"mq-safe1"
+# Ours, too, behind that: where the log ended when it may have lost its end.
+FOUND_END_AT = 2048
+FOUND_END = struct.Struct(
+    ">8s"  # FOUND_END_MAGIC
+    "q"  # physical offset
+    "I"  # CRC-32 of what stands before it
+)
+FOUND_END_MAGIC = b"mq-ends1"

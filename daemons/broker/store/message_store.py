@@ -93,8 +93,6 @@ class MessageStore:
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
         self.report = Report()
-        # Where queues ended when the store was opened after a crash, or was another broker's.
-        self._found_ends: dict[ConsumeQueue, int] | None = None
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
@@ -171,8 +169,6 @@ class MessageStore:
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint
         self._deletions.cut(self.log.position)
-        if self.report.crashed:
-            self._found_ends = {queue: queue.appended for queue in self.queues}
         log.info("%s", self.report.summary())
 
     async def _start_parts(self) -> None:
@@ -188,6 +184,7 @@ class MessageStore:
         self.next_file = NextFile(self.log, allocation)
         self._parts.callback(self.next_file.close)
         self.appender.look_ahead = self.next_file.look
+        self._note_found_end(is_master=settings.broker_role is not BrokerRole.SLAVE)
         timeout = settings.sync_flush_timeout / 1000
         self.flusher = Flusher(self.log, self.appender, timeout, allocation)
         self._parts.push_async_callback(self.flusher.close)
@@ -218,11 +215,25 @@ class MessageStore:
         )
         if settings.broker_role is BrokerRole.SLAVE:
             self._become_replica()
-        elif self._found_ends is None and self._was_anothers():
-            self._found_ends = {queue: queue.appended for queue in self.queues}
         self._mark_running()
         # From here on a start that finds this file knows that the store was not closed.
         self._parts.callback(self.stop_taking)
+
+    def _note_found_end(self, *, is_master: bool) -> None:
+        """Remember, for the starts to come, where the log ends now if it may have ended later.
+
+        A kill alone takes nothing: what was known before it stays. On the disk before the store is
+        marked as running, for a start behind a kill of this one sees no power cut any more. Raises
+        OSError.
+        """
+        checkpoint, report, end = self._lowered_checkpoint, self.report, self.log.written
+        known = checkpoint.found_end
+        is_cut = report.machine_crashed or report.damages or (known is not None and known > end)
+        is_news = report.crashed and known is None
+        if is_cut or is_news or (is_master and self._was_anothers()):
+            checkpoint.found_end = end
+        if checkpoint.found_end != known:
+            checkpoint.save()
 
     def _show_what_is_confirmed(self, bound: ConfirmBound) -> None:
         saved = self._lowered_checkpoint.confirm_offset
@@ -339,6 +350,7 @@ class MessageStore:
     def forget_behind(self, end: int) -> None:
         """The end of the log has been cut off there."""
         self._deletions.cut(end)
+        self.checkpointer.lost_behind(end)
         self.appender.look_from = 0
         if self.replica is not None:
             self.replica.begin()
@@ -386,16 +398,21 @@ class MessageStore:
         return contextlib.nullcontext() if self.bound is None else self.bound.all_in_sight()
 
     def end_after_crash(self, queue: ConsumeQueue) -> int:
-        """Where a queue ended when the store was opened, if that was after a crash, or it was that
-        of a slave until then; else where it ends now."""
-        if self._found_ends is None:
+        """Where a queue ended when the store was last opened after a crash that may have taken its
+        end, or as that of a slave until then; where it ends now if it never was.
+
+        Also for a slave, if it has crashed: it lags behind its master without having lost anything.
+        """
+        found = self.checkpointer.found_end
+        if found is None or (self.replica is not None and not self.report.crashed):
             return queue.readable
-        return self._found_ends.get(queue, 0)
+        return queue.first_at_or_after(found)
 
     def reached(self, topic: str, queue_id: int, offset: int) -> int:
         """How far a group has come that says so: where the end of a queue may have been lost, no
         further than there are messages. What comes next would be passed over."""
-        return offset if self._found_ends is None else min(offset, self.end_offset(topic, queue_id))
+        ends_for_sure = self.checkpointer.found_end is None
+        return offset if ends_for_sure else min(offset, self.end_offset(topic, queue_id))
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)

@@ -367,18 +367,50 @@ def test_queues_of_a_slave_begin_anew_as_those_of_its_master_while_it_is_connect
 
 
 def test_who_is_ahead_of_a_slave_that_was_made_master_gets_what_comes_next(tmp_path: Path) -> None:
-    """What a group is ahead by the slave never had."""
+    """What a group is ahead by the slave never had; orderly stops and a kill change nothing."""
 
     async def main() -> None:
+        port = str(free_port())
         async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
             await fill(first, 20)
             await caught_up(slave, first)
-        same = settings_of(tmp_path / "slave", listenPort=str(free_port()))
+        same = settings_of(tmp_path / "slave", listenPort=port)
         async with Broker(same) as promoted:
             await fill(promoted, 12)
             assert await moved(promoted.port) == 5
+            shutil.copytree(tmp_path / "slave", tmp_path / "killed")
+        for root in ("slave", "slave", "killed"):
+            async with Broker(settings_of(tmp_path / root, listenPort=port)) as again:
+                assert await moved(again.port) == 5
+                await fill(again, 4)
+
+    asyncio.run(main())
+
+
+def test_who_is_ahead_of_a_slave_that_has_cut_its_end_gets_what_comes_next(tmp_path: Path) -> None:
+    """What it took as a master itself, and its next master never had; then it is master again."""
+
+    async def main() -> None:
+        port = free_port()
+        same = settings_of(tmp_path / "slave", listenPort=str(port))
+        async with (
+            master(tmp_path) as first,
+            slave_of(tmp_path, first, listenPort=str(port)) as slave,
+        ):
+            await fill(first, 20)
+            await caught_up(slave, first)
+        async with Broker(same) as promoted:
+            await fill(promoted, 4)
+            shutil.copytree(tmp_path / "slave", tmp_path / "later")
+            await fill(promoted, 12)
+        later = settings_of(tmp_path / "later")
+        async with Broker(later) as other, slave_of(tmp_path, other, listenPort=str(port)) as slave:
+            await caught_up(slave, other)
+        async with Broker(same) as promoted:
+            await fill(promoted, 8)
+            assert await moved(promoted.port) == 6
         async with Broker(same) as again:
-            assert await moved(again.port) == 8
+            assert await moved(again.port) == 6
 
     asyncio.run(main())
 

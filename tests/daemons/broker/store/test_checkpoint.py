@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
 
 
@@ -13,3 +14,23 @@ def test_others_may_read_the_file_and_not_write_it_whatever_the_umask(tmp_path: 
     finally:
         os.umask(before)
     assert (tmp_path / "checkpoint").stat().st_mode & 0o777 == 0o644
+
+
+def test_the_found_end_is_read_again_and_a_torn_one_counts_as_none(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    saved = Checkpoint(path)
+    saved.found_end = 4711
+    saved.moved(1, 2, 3).save()
+
+    def read() -> int | None:
+        found = Checkpoint(path)
+        found.load()
+        return found.found_end
+
+    assert read() == 4711
+    page = bytearray(path.read_bytes())
+    page[layout.FOUND_END_AT + 12] ^= 1
+    path.write_bytes(page)
+    assert read() is None
+    Checkpoint(path).save()
+    assert read() is None
