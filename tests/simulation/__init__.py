@@ -11,8 +11,9 @@ def install() -> None:
     from tests.simulation import seams
 
     seams.install()
-    from tests.simulation import identity
+    from tests.simulation import http, identity
 
+    http.install()
     identity.install()
     from tests.simulation import scenario
 

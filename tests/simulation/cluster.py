@@ -8,13 +8,17 @@ from typing import Any
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.membership.controlled_broker import ControlledBroker
+from mq.daemons.controller.app import Controller
+from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
-from tests.simulation import seams
+from tests.simulation import etcd, seams
 from tests.simulation.world import Machine, Process, World
 
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
+CONTROLLER_PORT = 9878
 
 # What systemd waits before it starts again a daemon that failed (RestartSec).
 RESTART_SECONDS = 2.0
@@ -73,6 +77,11 @@ class Daemon:
         return self.machine.address
 
     @property
+    def locks_since(self) -> float:
+        """Since when it knows who has locked a queue, -inf if it always has."""
+        return -inf if self.starts == 1 or self.process is None else self.process.started
+
+    @property
     def is_clock_right(self) -> bool:
         """Whether nobody has ever set the clocks of those that have put messages into its log."""
         before = self.inherits
@@ -128,6 +137,7 @@ class Daemon:
         if process is None or not process.is_alive:
             return
         self.machine.world.tell(process.name, "gets SIGTERM")
+        starting = None if self.app is not None else getattr(self._made, "stop_starting", None)
         if stop is None or self.stops_since is not None:
             self.kills += 1
             process.kill()
@@ -135,6 +145,8 @@ class Daemon:
             self.stops_since = self.machine.world.now
             self.stops.append((self.stops_since, inf))
             process.loop.call_soon(stop.set)
+            if starting is not None:
+                process.loop.call_soon(starting)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -211,8 +223,11 @@ class Cluster:
     world: World
     settings: dict[str, str] = field(default_factory=dict)
     name_servers: list[Daemon] = field(default_factory=list)
-    brokers: list[Daemon] = field(default_factory=list)  # masters
+    brokers: list[Any] = field(default_factory=list)  # masters, or a `controlled.Face`
     slaves: list[Daemon] = field(default_factory=list)
+    #: What keeps the roles of brokers, and those brokers; as one they are among `brokers`.
+    keepers: list[Daemon] = field(default_factory=list)
+    members: list[Daemon] = field(default_factory=list)
     clients: list["Client"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -222,11 +237,12 @@ class Cluster:
     def is_orderly(self) -> bool:
         """Whether nothing was worse so far than that processes were asked to stop, and did."""
         is_forced = any(daemon.kills for daemon in self.daemons)
-        return not is_forced and self.world.faults.keys() <= ORDERLY
+        return not is_forced and not self.members and self.world.faults.keys() <= ORDERLY
 
     @property
     def daemons(self) -> list[Daemon]:
-        return self.name_servers + self.brokers + self.slaves
+        brokers = self.members or self.brokers + self.slaves
+        return self.name_servers + self.keepers + brokers
 
     @property
     def name_server_list(self) -> str:
@@ -280,17 +296,58 @@ class Cluster:
         machine = self._machine(name)
 
         def make() -> Broker:
-            given = {
-                **BROKER_SETTINGS,
-                "brokerIP1": machine.address,
-                "namesrvAddr": self.name_server_list,
-                "storePathRootDir": f"/sim/{name}/store",
-                **self.settings,
-                **settings,
-            }
-            return Broker(BrokerSettings.load(None, given))
+            return Broker(self._settings(machine, name, settings))
 
         return Daemon(machine, name, make, settings=settings)
+
+    def _settings(self, machine: Machine, name: str, settings: dict[str, str]) -> BrokerSettings:
+        given = {
+            **BROKER_SETTINGS,
+            "brokerIP1": machine.address,
+            "namesrvAddr": self.name_server_list,
+            "storePathRootDir": f"/sim/{name}/store",
+            **self.settings,
+            **settings,
+        }
+        return BrokerSettings.load(None, given)
+
+    def add_etcd(self, kept: etcd.Etcd, number: int) -> Daemon:
+        """A member of etcd."""
+        name = f"etcd-{number}"
+        machine = self._machine(name)
+        daemon = Daemon(machine, name, lambda: etcd.EtcdMember(self.world, kept))
+        self.keepers.append(daemon)
+        return daemon
+
+    def add_controller(self, number: int, endpoints: list[Daemon]) -> Daemon:
+        name = f"controller-{number}"
+        machine = self._machine(name)
+
+        def make() -> Controller:
+            settings = {
+                "listenPort": str(CONTROLLER_PORT),
+                "bindAddress": machine.address,
+                "configStorePath": f"/sim/{name}/controller.properties",
+                "etcdEndpoints": ";".join(f"http://{one.address}:{etcd.PORT}" for one in endpoints),
+            }
+            return Controller(ControllerSettings.load(None, settings))
+
+        daemon = Daemon(machine, name, make)
+        self.keepers.append(daemon)
+        return daemon
+
+    def add_member(self, broker: str, number: int, **settings: str) -> Daemon:
+        """A broker whose role controllers decide."""
+        name = f"{broker}-{number}"
+        machine = self._machine(name)
+        given = {"brokerName": broker, "enableControllerMode": "true", **settings}
+
+        def make() -> ControlledBroker:
+            return ControlledBroker(self._settings(machine, name, given))
+
+        daemon = Daemon(machine, name, make, settings=given)
+        self.members.append(daemon)
+        return daemon
 
     def add_client(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Client:
         """A program on a machine of its own, not started yet."""

@@ -150,6 +150,12 @@ def loss_of_a_master(strike: Strike) -> End:
     return strike.injector.destroys(strike.target)
 
 
+@kind("brokers", is_drawn=False)
+def loss_of_a_member(strike: Strike) -> End:
+    """{it} is destroyed with its disk, if another member of its set is in sync."""
+    return strike.injector.destroys(strike.target)
+
+
 # the network ------------------------------------------------------------------------------------
 
 
@@ -157,14 +163,17 @@ def _peers(strike: Strike) -> tuple[str, list[Machine]]:
     """From whom something is cut off."""
     cluster = strike.injector.cluster
     name_servers = [one.machine for one in cluster.name_servers]
-    brokers = [one.machine for one in cluster.brokers + cluster.slaves]
+    brokers = [one.machine for one in cluster.members or cluster.brokers + cluster.slaves]
+    keepers = [one.machine for one in cluster.keepers]
     clients = [one.machine for one in cluster.clients]
     groups = [
-        ("everybody", [*name_servers, *brokers, *clients]),
+        ("everybody", [*name_servers, *keepers, *brokers, *clients]),
         ("the name servers", name_servers),
         ("the brokers", brokers),
         ("the clients", clients),
     ]
+    if keepers:
+        groups += [("controllers and etcd", keepers), ("the brokers and those", keepers + brokers)]
     who, machines = strike.chance.choice([*groups, groups[0]])
     if strike.chance.random() < 0.3:
         who = f"some of {who}"

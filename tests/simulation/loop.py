@@ -113,6 +113,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """The greenlet of the loop: turns, for as long as nothing else is due before the next."""
         world, process = self._world, self._process
         while True:
+            _set_running_loop(self)
             self._turn()
             when = self._next_turn()
             while when is not None and world.goes_on(process, when):
@@ -120,12 +121,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 when = self._next_turn()
             if when is not None:
                 self._due = world.at(when, self._wake)
+            _set_running_loop(None)
             world.give_way()
 
     def _turn(self) -> None:
         self._is_in_turn = True
         self._due = None
-        _set_running_loop(self)
         end = self._world.now + self._clock_resolution
         timers, ready = self._timers, self._ready
         while timers and timers[0][0] < end:
@@ -139,7 +140,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                     handle._context.run(handle._callback, *handle._args)
                 except (Exception, asyncio.CancelledError) as error:
                     self._callback_failed(handle, error)
-        _set_running_loop(None)
         self._is_in_turn = False
 
     def _callback_failed(self, handle: asyncio.Handle, error: BaseException) -> None:
@@ -262,8 +262,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._world.network.listen(self._process, factory, host, port, **options)
 
     async def create_connection(
-        self, factory: Any, host: Any = None, port: Any = None, **_: Any
+        self, factory: Any, host: Any = None, port: Any = None, sock: Any = None, **_: Any
     ) -> Any:
+        if sock is not None:  # of http.py
+            host, port = sock.host, sock.port
         return await self._world.network.connect(self._process, factory, host, port)
 
     async def create_datagram_endpoint(

@@ -203,14 +203,14 @@ class Pairs:
 
     def _choose(self, pair: Pair) -> Daemon:
         """The slave that has the most of the master's log, as its haStatus showed."""
-        own = _log_files(pair.master)
-        return max(pair.slaves, key=lambda slave: _common(own, _log_files(slave)))
+        own = log_files(pair.master)
+        return max(pair.slaves, key=lambda slave: common_bytes(own, log_files(slave)))
 
     def _excuse(self, pair: Pair, heir: Daemon) -> None:
         """Tell the model what may be lost with the master."""
         model, now, copy = self._model, self._world.now, pair.copies[heir]
-        own = _log_files(pair.master)
-        end = _common(own, _log_files(heir))
+        own = log_files(pair.master)
+        end = common_bytes(own, log_files(heir))
         since = copy.even_at - _UNDER_WAY
         for body in _bodies_behind(own, end):
             sent = model.sent.get(number_in(body))
@@ -287,16 +287,16 @@ class Pairs:
             why = "" if slave.app is None else slave.app.replication.slave.problem
             model.wrong(f"{slave.name} is at {at}, {pair.master.name} at {end}: {why}")
             return
-        own, other = _log_files(pair.master), _log_files(slave)
+        own, other = log_files(pair.master), log_files(slave)
         written: Any = min(one.app.stores.messages.log.written for one in (pair.master, slave))
-        if (common := _common(own, other)) < written:
+        if (common := common_bytes(own, other)) < written:
             model.wrong(
                 f"the log of {slave.name} is another than that of {pair.master.name} from {common} "
                 f"on, they end at {written}"
             )
 
 
-def _log_files(daemon: Daemon) -> dict[int, Inode]:
+def log_files(daemon: Daemon) -> dict[int, Inode]:
     """The files of a log, by their first physical offset."""
     found = {}
     for path, inode in daemon.machine.disk.files():
@@ -306,7 +306,7 @@ def _log_files(daemon: Daemon) -> dict[int, Inode]:
     return found
 
 
-def _common(one: dict[int, Inode], other: dict[int, Inode]) -> int:
+def common_bytes(one: dict[int, Inode], other: dict[int, Inode]) -> int:
     """Up to which offset two logs have the same bytes, from where both begin."""
     both = sorted(one.keys() & other.keys())
     end = 0

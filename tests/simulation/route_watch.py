@@ -50,8 +50,9 @@ class RouteWatch:
         self._cluster = cluster
         self._overlays = overlays
         self.problems: list[str] = []
-        self._watched = list(cluster.brokers)
-        self._pairs = [_Pair(n, b) for n in cluster.name_servers for b in cluster.brokers]
+        self._brokers = cluster.brokers if not cluster.members else []  # it is a set: not watched
+        self._watched = list(self._brokers)
+        self._pairs = [_Pair(n, b) for n in cluster.name_servers for b in self._brokers]
         #: By its machine: since when this start of it has had each topic.
         self._topics: dict[str, dict[str, float]] = {}
         self._starts: dict[str, int] = {}
@@ -67,7 +68,7 @@ class RouteWatch:
         if self._stopped:
             return
         world = self._cluster.world
-        for broker in self._cluster.brokers:
+        for broker in self._brokers:
             if broker not in self._watched:  # a slave that was made the master
                 self._watched.append(broker)
                 self._pairs += [_Pair(one, broker) for one in self._cluster.name_servers]
@@ -86,7 +87,8 @@ class RouteWatch:
             before = self._topics[name]
             now = self._cluster.world.now
             table = broker.app.stores.topics.table
-            self._topics[name] = {topic: before.get(topic, now) for topic in table}
+            if before.keys() != table.keys():
+                self._topics[name] = {topic: before.get(topic, now) for topic in table}
 
     def _is_well(self, pair: _Pair) -> bool:
         network, now = self._cluster.world.network, self._cluster.world.now
@@ -131,9 +133,11 @@ class RouteWatch:
         if f"{broker.address}:{BROKER_PORT}" not in routes.live:
             self._tell(pair, "a live broker", "lives, and is not in its routes")
             return
-        for topic, since in self._topics[broker.machine.name].items():
-            if now - since > REACHED and broker.name not in routes.topics.get(topic, {}):
-                seconds = now - since
+        there, name = routes.topics, broker.name
+        topics = self._topics[broker.machine.name]
+        for topic in [one for one in topics if name not in there.get(one, ())]:
+            seconds = now - topics[topic]
+            if seconds > REACHED:
                 self._tell(
                     pair, "a topic", f"has had topic {topic} for {seconds:.1f} s: not in its routes"
                 )

@@ -9,8 +9,9 @@ from typing import Any
 
 from tests.simulation import fault_kinds, faults, identity, seams, seldom, workloads
 from tests.simulation.cluster import ORDERLY, Cluster
+from tests.simulation.controlled import ControlledSet, is_controlled
 from tests.simulation.faults import Fault, Injector, Target
-from tests.simulation.model import Model
+from tests.simulation.model import Model, Place
 from tests.simulation.model.content import number_in
 from tests.simulation.pairs import BY_HAND, COPIES_SECONDS, Pairs, has_pairs
 from tests.simulation.route_watch import RouteWatch
@@ -154,6 +155,8 @@ class _Scenario:
         self.variant = variant
         self.random = world.stream("scenario", is_noisy=False)
         self.flush = self.random.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
+        if is_controlled(seed):
+            self.flush = "SYNC_FLUSH"  # what all in sync have on their disks is never lost
         self.model = Model(self.flush)
         self.cluster = Cluster(world, {"flushDiskType": self.flush})
         for _ in range(self.random.randint(1, 2)):
@@ -161,7 +164,13 @@ class _Scenario:
         count = self.random.randint(1, 2)
         chance = world.stream("pairs", is_noisy=False)
         self.pairs = Pairs(self.cluster, self.model, chance)
-        if has_pairs(seed):
+        self.set: ControlledSet | None = None
+        if is_controlled(seed):
+            chance = world.stream("controlled set", is_noisy=False)
+            self.set = ControlledSet(self.cluster, self.model, chance)
+            self.set.add()
+            self.model.shows_confirmed = True
+        elif has_pairs(seed):
             self.pairs.add()
         else:
             for _ in range(count):
@@ -169,9 +178,15 @@ class _Scenario:
         self.work_ends = START + variant.work_seconds
         self.context = workloads.Context(
             self.cluster, self.model, self.random, self.work_ends,
-            on_acknowledged=lambda place, at: self.pairs.acknowledged(*place, at),
-            may_lag=lambda: self.pairs.may_lag,
+            on_acknowledged=self._acknowledged,
+            may_lag=lambda: self.set is not None or self.pairs.may_lag,
         )  # fmt: skip
+
+    def _acknowledged(self, place: Place, at: float) -> None:
+        if self.set is None:
+            self.pairs.acknowledged(*place, at)
+        else:
+            self.set.acknowledged(place.topic, place.queue_id, place.offset, at)
 
     def draw(self) -> tuple[dict[str, workloads.Workload], list[Fault]]:
         """The clients by their names, and the faults."""
@@ -180,11 +195,12 @@ class _Scenario:
         share = self.random.random()
         count = 0 if share < CALM else self.random.randint(*FAULTS)
         kinds = ORDERLY if share < CALM + STOPS else ROTS if share < CALM + STOPS + ROT else ()
-        if self.pairs.all and kinds is ROTS:
+        has_copies = bool(self.pairs.all) or self.set is not None
+        if has_copies and kinds is ROTS:
             kinds = ()
         names = list(chosen)
         plan = faults.plan(self.world, self.cluster, FAULTS_BEGIN, FAULTS_END, count, names, kinds)
-        if self.pairs.all and count and not kinds:
+        if has_copies and count and not kinds:
             plan += self._losses(count + 1)
         return chosen, plan
 
@@ -194,12 +210,16 @@ class _Scenario:
         if chance.random() >= _LOST_AMID_WORK:
             return []
         at, seconds = chance.uniform(*_LOST), chance.uniform(*BY_HAND)
+        if self.set is not None:
+            name = chance.choice(self.set.members).name
+            return [Fault(at, seconds, "loss of a member", name, number)]
         name = self.pairs.all[0].master.name
         return [Fault(at, seconds, "loss of a master", name, number)]
 
     def run(self) -> Result:
         world, cluster = self.world, self.cluster
-        injector = self._injector = Injector(cluster, self._loses, self._rots, self.pairs.destroy)
+        destroy = self.pairs.destroy if self.set is None else self.set.destroy
+        injector = self._injector = Injector(cluster, self._loses, self._rots, destroy)
         watch = RouteWatch(cluster, injector.overlays)
         chosen, plan = self.draw()
         if self.variant.faults is not None:
@@ -236,6 +256,8 @@ class _Scenario:
         workloads.watch_offsets(self.context)
         workloads.watch_stops(self.context)
         self.pairs.watch()
+        if self.set is not None:
+            self.set.watch()
         injector.schedule(plan)
         world.run(min(FAULTS_END, self.work_ends) + 0.001)
         injector.end_all()
@@ -244,6 +266,7 @@ class _Scenario:
         world.tell("scenario", "the clients have nothing new to do")
         self._settle()
         self._end_pairs()
+        self._end_set()
         watch.stop()
 
     def _end_pairs(self) -> None:
@@ -263,6 +286,16 @@ class _Scenario:
             world.run(world.now + _PROMOTED)
             promote()
         self._settle()
+
+    def _end_set(self) -> None:
+        """All have the same; and what is lost with the master, if it is lost now, is nothing."""
+        if self.set is None or self.model.problems:
+            return
+        self.set.check()
+        if not self.model.problems and self.world.now >= self.work_ends:
+            self.world.run(self.world.now + COPIES_SECONDS)
+            if self.set.lose_master():
+                self._settle()
 
     def _main(self, workload: workloads.Workload) -> Callable[[], Coroutine[Any, Any, None]]:
         async def main() -> None:

@@ -41,7 +41,8 @@ Work = Callable[[], object]
 #: there are tens of thousands of them for each seed, and a heap compares lists fast.
 Event = list[Any]
 
-_ENTRY = Struct("<qd")
+_pack = Struct("<qd").pack
+_crc32 = zlib.crc32
 
 
 class Stuck(Exception):
@@ -339,12 +340,13 @@ class World:
             return False
         self.now = when
         self.steps += 1
-        self._note_entry(process)
+        trace = self.trace
+        trace.checksum = _crc32(_pack(process.number, when), trace.checksum)
         return True
 
     def _note_entry(self, process: Process) -> None:
         trace = self.trace
-        trace.checksum = zlib.crc32(_ENTRY.pack(process.number, self.now), trace.checksum)
+        trace.checksum = _crc32(_pack(process.number, self.now), trace.checksum)
 
     def enter(self, process: Process, thread: greenlet) -> None:
         """Switch to a greenlet of a process. It comes back by `leave` or `give_way`."""

@@ -87,6 +87,10 @@ class Model:
         self.is_orderly = False
         #: Whether logs have changed where they lie: checksums cover the bodies alone.
         self.is_rotten = False
+        #: Brokers of several machines, one of which at least has had its clock set.
+        self.clocks_differ: set[str] = set()
+        #: Whether what is stored and not had by all in sync may be gone with the next master.
+        self.shows_confirmed = False
         #: Whether slaves may show what their master does not show yet.
         self.shows_early = False
         self._rotten_since: dict[str, float] = {}

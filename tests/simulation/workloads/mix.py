@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from math import inf
 
 from tests.simulation.cluster import Cluster
 from tests.simulation.model import Group, Model, Pops
@@ -148,9 +147,7 @@ class _Mix:
     def _locks_since(self, name: str) -> float:
         """When a broker has last forgotten who has locked a queue."""
         broker = next(one for one in self._cluster.brokers if one.name == name)
-        if broker.starts == 1 or broker.process is None:
-            return -inf
-        return broker.process.started
+        return float(broker.locks_since)
 
     def _late(self, workload: Workload) -> Workload:
         """It may come some time after the others."""

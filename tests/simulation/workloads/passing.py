@@ -138,7 +138,7 @@ class _Passer:
         for number in sorted(found & self._gone.keys()):
             # A slave keeps the queues of a topic that its master deletes until they have messages
             # again (docs/decisions/0052).
-            has_slaves = self._context.cluster.slaves
+            has_slaves = self._context.cluster.slaves or self._context.cluster.members
             if not has_slaves and not model.has_failed_over(name, self._gone[number]):
                 model.wrong(f"message {number} of {TOPIC} at {name} is back after its deletion")
         for number, taken in self._life.taken.items():

@@ -60,6 +60,9 @@ class _Sender:
         if status not in ("SEND_OK", *_MASTER_ONLY):
             return
         model, now = self.context.model, self.context.now
+        if model.shows_confirmed and status != "SEND_OK":
+            self.context.cluster.world.met(f"{status} in a controlled set")
+            return  # as if there was no answer: the next master may not have it
         key = (sent.topic, queue.broker_name, queue.queue_id)
         self.context.tell(f"message {sent.number} is acknowledged at {key} {offset}: {status}")
         place = Place(*key, offset)

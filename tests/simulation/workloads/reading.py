@@ -22,6 +22,9 @@ async def look(context: Context) -> None:
     model.starts = {broker.name: broker.starts for broker in context.cluster.brokers}
     model.crashes = {broker.name: broker.crashes for broker in context.cluster.brokers}
     model.is_orderly = context.cluster.is_orderly
+    if context.cluster.members:
+        wrong = (one.name for one in context.cluster.brokers if not one.is_clock_right)
+        model.clocks_differ.update(wrong)
     model.stops = [stop for broker in context.cluster.brokers for stop in broker.stops]
     await _look_at_registers(context)
     dead: dict[str, set[int]] = {}
