@@ -58,6 +58,7 @@ def make_metadata(
             delivery.delayed,
             services.pop.modes,
             endings=lambda: slave.endings,
+            follows=lambda: slave.connection is not None,
             on_silence=registration.look_for_master,
         )
     )

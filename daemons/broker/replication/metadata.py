@@ -16,6 +16,10 @@ Java does), a slave that is made master would pass over messages that the dead m
 did not replicate. For the same reason what one master said is not taken over behind the log of
 another, nor behind a connection that has ended since: the master may have come back without its
 end.
+
+Nothing is asked of a broker from whom the log does not come, or who has less of it than is here: at
+the address of the master may be another one by now, on an empty disk say, and its topics and groups
+would take the place of what there is.
 """
 
 import asyncio
@@ -82,19 +86,23 @@ class SlaveSynchronize:
         delayed: DelayedMessages,
         modes: RequestModes,
         endings: Callable[[], int] = lambda: 0,
+        follows: Callable[[], bool] = lambda: True,
         on_silence: Callable[[], None] = lambda: None,
     ) -> None:
-        """``endings`` counts the connections that have brought the log and are no more;
+        """``endings`` counts the connections that have brought the log and are no more; ``follows``
+        says whether there is one, to a master whose log was compared with the one here;
         ``on_silence`` is called when the master cannot be reached.
 
         Raises ConfigError for a key file or certificates that cannot be used.
         """
+        self.master = ""  # the address of the last that was named
         self._settings = settings
         self._masters = masters
         self._stores = stores
         self._delayed = delayed
         self._modes = modes
         self._endings = endings
+        self._follows = follows
         self._on_silence = on_silence
         self._timer = TimerCopy(stores.messages.root)
         self._tls: ssl.SSLContext | None = settings.name_server_tls()
@@ -113,13 +121,14 @@ class SlaveSynchronize:
     async def run(self) -> None:
         """Copy every ten seconds while there is a master, and at once when there is another."""
         loop = asyncio.get_running_loop()
-        due, followed = 0.0, ""
+        due = 0.0
         while True:
             address = self._masters.address
-            if address and (address != followed or loop.time() >= due):
-                if address != followed:
-                    self._later.clear()  # the log is to be that of another
-                due, followed = loop.time() + PERIOD_SECONDS, address
+            if address and address != self.master:
+                self._later.clear()  # the log is to be that of another
+                self.master, due = address, 0.0
+            if address and loop.time() >= due and self._follows():
+                due = loop.time() + PERIOD_SECONDS
                 await self.round(address)
             await asyncio.sleep(LOOK_SECONDS)
             await self.take_delivered()
@@ -133,6 +142,8 @@ class SlaveSynchronize:
                 return bytes(reply.body)
 
             failures = len(self._failing)
+            if not await self._is_master(ask):
+                return
             for what, copy in self._copies.items():
                 try:
                     await copy(ask)
@@ -150,6 +161,25 @@ class SlaveSynchronize:
                 self._last = clock.monotonic()
                 if failures:
                     log.info("copied from the master again: all that it has beside its log")
+
+    async def _is_master(self, ask: Ask) -> bool:
+        """Whether who answers has at least the log that is here."""
+        own = self._stores.messages.max_physical_offset
+        try:
+            end = await self._log_end(ask) if own else own
+        except RequestNotSupported:
+            return True
+        except (MQError, ProtocolError) as error:
+            self._failed("what the master has", error)
+            if isinstance(error, ConnectError | RequestTimeout):
+                self._on_silence()
+                self._later.clear()
+            return False
+        if end is None or end < own:
+            behind = BadAnswer(self._masters.address, f"its log ends at {end}, this one at {own}")
+            self._failed("what the master has", behind)
+            return False
+        return True
 
     def age(self) -> float:
         """Seconds since everything was copied; -1 if it never was."""
