@@ -7,6 +7,10 @@ takes. The membership, its connections to the controllers and the heartbeats go 
 A broker that cannot start in a role it was given shows no sign of life until it tries again: the
 controllers are to elect another. The first start is different: what is wrong there is the
 operator's to mend, and ends the daemon.
+
+So does one whose machine has died, if it comes back so soon that it still is master: with
+ASYNC_FLUSH it may lack what all in sync have acknowledged, and they would cut that off. One of them
+is elected then, or itself again, in another epoch, where none of them lives.
 """
 
 import asyncio
@@ -22,7 +26,12 @@ from mq.daemons.broker.config import MASTER_ID, BrokerSettings
 from mq.daemons.broker.membership.controllers import ControllerGroup
 from mq.daemons.broker.membership.master_ha import MasterHa
 from mq.daemons.broker.membership.member import MasterControllers, Member, describe
-from mq.daemons.broker.membership.standing import NOTHING, standing_of, standing_on_disk
+from mq.daemons.broker.membership.standing import (
+    NOTHING,
+    may_have_lost_its_end,
+    standing_of,
+    standing_on_disk,
+)
 from mq.daemons.broker.parts.group import Metrics
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.store_config import BrokerRole
@@ -39,6 +48,9 @@ LOOK_SECONDS = 0.5
 # Between two attempts to take a role, longer from one to the next.
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
+# Behind that a controller of Java, too, takes a broker for dead whose first connection has not
+# ended for it: so much longer than the heartbeats count.
+_MISSED_SECONDS = 1.0
 
 
 class ControlledBroker:
@@ -56,6 +68,8 @@ class ControlledBroker:
         self._group = ControllerGroup(settings)
         self.member = Member(settings, self._group, self._heartbeat, self.tasks)
         self._standing = NOTHING  # of the broker that ran last
+        self._stands_back: list[float] = []  # for how long each time, while it is master as before
+        self._stood_back_in = -1  # the epoch then
         self._stopping = asyncio.Event()
         self._served = asyncio.Event()  # a role has been taken
         self._is_entered = False
@@ -66,6 +80,9 @@ class ControlledBroker:
         async with AsyncExitStack() as parts:
             await self.member.check_identity()
             self._standing = await asyncio.to_thread(standing_on_disk, self._settings)
+            if await asyncio.to_thread(may_have_lost_its_end, self._settings):
+                silence = self._settings.broker.controller_heart_beat_timeout_mills / 1000
+                self._stands_back = [FIRST_PAUSE, silence + _MISSED_SECONDS]
             await self._group.open()
             parts.push_async_callback(self._group.close)
             await parts.enter_async_context(self.tasks)
@@ -112,6 +129,10 @@ class ControlledBroker:
     async def _run(self) -> None:
         pause = FIRST_PAUSE
         while (role := await self._next_role()) is not None:
+            if self._is_to_stand_back(role):
+                await self._withdraw(self._stands_back.pop(0))
+                continue
+            self._stands_back.clear()
             try:
                 await self._serve(role)
                 pause = FIRST_PAUSE
@@ -121,6 +142,21 @@ class ControlledBroker:
                 log.critical("not %s: %s", describe(role), error, exc_info=error)
                 await self._withdraw(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _is_to_stand_back(self, role: ControlledRole) -> bool:
+        """Whether another member is to be elected, which may have what is missing here."""
+        if not self._stands_back or not role.is_master:
+            return False
+        if self._stood_back_in < 0:
+            if not role.members - {role.broker_id}:
+                return False
+            self._stood_back_in = role.master_epoch
+            log.warning(
+                "the machine of %s has died: others in sync may have what is lost here, and one of "
+                "them is to be elected instead of the master of epoch %d",
+                *(self.member.address, role.master_epoch),
+            )
+        return role.master_epoch == self._stood_back_in
 
     async def _next_role(self) -> ControlledRole | None:
         """The role to take now; None where the daemon stops."""

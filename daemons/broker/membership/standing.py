@@ -8,6 +8,8 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.epochs import decode
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
+from mq.daemons.broker.store.recovery import machine_has_crashed
+from mq.daemons.broker.store_config import FlushDiskType
 from mq.daemons.state_file import read_with_backup
 
 
@@ -34,6 +36,16 @@ def standing_on_disk(settings: BrokerSettings) -> Standing:
     if not there:
         return NOTHING
     return Standing(there[-1], end, min(end, checkpoint.confirm_offset))
+
+
+def may_have_lost_its_end(settings: BrokerSettings) -> bool:
+    """Whether a broker that has not started yet may lack what it has acknowledged, and others in
+    sync have: its machine has died with what was not flushed. In a thread. Raises OSError."""
+    store = settings.store
+    is_flushed = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    if is_flushed or not store.all_ack_in_sync_state_set:
+        return False
+    return machine_has_crashed(Path(store.store_path_root_dir))
 
 
 def standing_of(broker: Broker) -> Standing:

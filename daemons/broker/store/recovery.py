@@ -119,11 +119,8 @@ class Recovery:
         """
         began = clock.monotonic()
         report = self.report
-        abort = self._root / layout.ABORT_FILE
-        report.crashed = files.exists(abort)
-        # Without a boot id, or with none in the file of a Java broker, the worse case is assumed.
-        boot = boot_id()
-        report.machine_crashed = report.crashed and not (boot and files.read_bytes(abort) == boot)
+        report.crashed = files.exists(self._root / layout.ABORT_FILE)
+        report.machine_crashed = machine_has_crashed(self._root)
         if not self._log.files:
             self._forget_everything()
         else:
@@ -394,6 +391,16 @@ def implausible(record: Record) -> str:
     if not 0 <= record.queue_offset <= MAX_QUEUE_OFFSET:
         return f"a record left out: queue offset {record.queue_offset}"
     return ""
+
+
+def machine_has_crashed(root: Path) -> bool:
+    """Whether the machine has died, or may have, while the store was last open.
+
+    Without a boot id, or with none in the file of a Java broker, the worse case is assumed. Raises
+    OSError.
+    """
+    abort, boot = root / layout.ABORT_FILE, boot_id()
+    return files.exists(abort) and not (boot and files.read_bytes(abort) == boot)
 
 
 def boot_id() -> bytes:

@@ -60,6 +60,7 @@ class ScriptedController:
         self.mute: set[int] = set()
         self.refuses: dict[int, ResponseCode] = {}
         self.notifies = True
+        self.hears_last = False  # by the last connection of a broker, not the first, it lives
         self.changed = asyncio.Event()
         self._session = Session("127.0.0.1:1", timeout=PATIENCE)
         self._listener: Listener | None = None
@@ -240,6 +241,9 @@ class ScriptedController:
             standing = -1 if said.epoch is None else said.epoch, said.max_offset or -1
             if known is None:
                 there.alive[number] = Heard(channel, *standing)
+                channel.on_close.append(lambda _: self._lost(said.broker_name, number, channel))
+            elif self.hears_last and known.channel is not channel:
+                known.channel = channel
                 channel.on_close.append(lambda _: self._lost(said.broker_name, number, channel))
             elif standing > (known.epoch, known.max_offset):
                 known.epoch, known.max_offset = standing

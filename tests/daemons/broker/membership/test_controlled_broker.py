@@ -523,3 +523,44 @@ def test_a_master_that_was_not_told_whether_a_slave_has_joined_may_not_be_alone(
             await is_slave(member, "")
 
     asyncio.run(play())
+
+
+def test_a_master_whose_machine_died_lets_one_be_elected_that_has_what_it_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes back before the controllers have missed it, and keeps its epoch."""
+    all_ack = {"allAckInSyncStateSet": "true"}
+
+    async def play() -> None:
+        async with ScriptedController() as controller:
+            controller.hears_last = True
+            first = member_of(tmp_path, controller, **all_ack)
+            await first.__aenter__()
+            async with member_of(tmp_path, controller, "two", **all_ack) as second:
+                await is_slave(second, (await is_master(first, 1)).address)
+                there = controller.sets[NAME]
+                await controller.until(lambda: there.members == {1, 2})
+                heard = there.alive[1]
+                with monkeypatch.context() as patch:
+                    patch.setattr(controller, "choose", lambda *_, **__: False)
+                    await first.__aexit__()
+                    await controller.until(lambda: 1 not in there.alive)
+                there.alive[1] = heard
+                (tmp_path / "one" / "abort").write_bytes(b"of another boot")
+                async with member_of(tmp_path, controller, **all_ack) as again:
+                    new = await is_master(second, 2)
+                    await is_slave(again, new.address)
+
+    asyncio.run(play())
+
+
+def test_a_master_whose_machine_died_goes_on_where_nobody_else_is_in_sync(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with ScriptedController() as controller:
+            async with member_of(tmp_path, controller, allAckInSyncStateSet="true") as first:
+                await is_master(first, 1)
+            (tmp_path / "one" / "abort").write_bytes(b"of another boot")
+            async with member_of(tmp_path, controller, allAckInSyncStateSet="true") as first:
+                await is_master(first)
+
+    asyncio.run(play())
