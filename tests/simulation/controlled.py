@@ -1,6 +1,6 @@
 """Controlled sets: brokers whose master controllers elect, in a scenario; all of them acknowledge.
 
-What must hold, with allAckInSyncStateSet and SYNC_FLUSH:
+What must hold, with allAckInSyncStateSet:
 
     acknowledged   SEND_OK: each broker that controllers have in sync has the message in its queue
     kept           whatever dies, and if the disk of any member is lost while another is in sync
@@ -9,6 +9,11 @@ What must hold, with allAckInSyncStateSet and SYNC_FLUSH:
     not cut        what a consumer was given is there, in its place, in the end
     the same log   all members have the master's, once nothing is wrong any more, and its epochs
 
+With ASYNC_FLUSH a member that has lost its power may lack something, until it is out of sync or has
+all that the master has. If it is made the master before that, what was acknowledged since its last
+flush may be gone, if something was wrong with all others that were in sync, too, or with
+controllers or etcd. Else one of the others has to be elected.
+
 The model takes the set for one broker (`Face`): whoever is master. What groups did and what was
 made or deleted since the new master last copied it may be forgotten by it, as of pairs.
 """
@@ -16,7 +21,7 @@ made or deleted since the new master last copied it may be forgotten by it, as o
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from random import Random
 from typing import Any
@@ -43,6 +48,10 @@ _LOOK = 0.1
 # A round of what a slave copies takes so long at most; what was asked for first is that old.
 _ROUND_SECONDS = 10.0
 _REPLACED = (1.0, 8.0)
+# With ASYNC_FLUSH a power cut takes what came in so many seconds, if the disk is slow.
+UNFLUSHED = 15.0
+# What was wrong so many seconds ago may show still.
+_TROUBLE = 15.0
 # From the loss of a master on another one serves within so many seconds, of calm ones.
 ELECTED = 25.0
 
@@ -58,6 +67,9 @@ class _Copy:
 
     id: int = 0  # by which controllers know it
     copied_at: float = START  # when it last had copied all that is not in the log
+    lacks_since: float = inf  # it lost its power, and what came since then may not be there
+    cut_at: float = 0.0  # when that was
+    others: list[Daemon] = field(default_factory=list)  # that were in sync with it
 
 
 class Face:
@@ -114,6 +126,8 @@ class ControlledSet:
         self._broker: Any = None  # the last that was seen to be master
         self._lost_ids: set[int] = set()
         self._failed_over = START  # since when the next master may not know all
+        #: Whether nothing was wrong with a machine for so many seconds.
+        self.is_well: Callable[[Target, float], bool] = lambda target, seconds: True
         self.members: list[Daemon] = []
         self.elections = 0
         self.serves_since = -inf
@@ -163,6 +177,7 @@ class ControlledSet:
             if broker.replication.state is not None:
                 acting.append((broker.replication.last_epoch, member, broker))
             elif broker.metadata.synchronize is not None:
+                self._look_whether_even(member, broker)
                 age = broker.metadata.synchronize.age()
                 if age >= 0:
                     self._copies[member].copied_at = self._world.now - age
@@ -175,6 +190,25 @@ class ControlledSet:
             if len(acting) > 1:
                 self._world.met("a master that does not know of the next one")
                 self._forgets(self._failed_over)
+
+    def lost_power(self, target: Target) -> None:
+        """A member with ASYNC_FLUSH is about to lose its power."""
+        for member, copy in self._copies.items():
+            if member is target:
+                copy.lacks_since = min(copy.lacks_since, self._world.now - UNFLUSHED)
+                copy.cut_at = self._world.now
+                copy.others = [one for one in self.in_sync() if one is not member]
+
+    def _look_whether_even(self, member: Daemon, broker: Any) -> None:
+        copy, master = self._copies[member], self.serving
+        if copy.lacks_since == inf or master is None:
+            return
+        has_all = (
+            broker.replication.slave.connection is not None
+            and broker.stores.messages.log.written >= master.stores.messages.log.written
+        )
+        if has_all or member not in self.in_sync():
+            copy.lacks_since = inf
 
     def _check_alone(self, epoch: int, member: Daemon) -> None:
         before = self._of_epoch.setdefault(epoch, member)
@@ -189,7 +223,7 @@ class ControlledSet:
         }
         furthest = max(shown, key=lambda name: shown[name], default="")
         for member in self.in_sync():
-            if member.name not in shown:
+            if member.name not in shown or self._copies[member].lacks_since < inf:
                 continue
             end = member.app.broker.stores.messages.log.written
             if end < shown[furthest]:
@@ -209,7 +243,19 @@ class ControlledSet:
             self._world.met("another master in a controlled set")
             self._forgets(self._copies[member].copied_at - _ROUND_SECONDS)
         self._world.tell("scenario", f"{member.name} is the master of {NAME}")
+        if self._is_excused(self._copies[member]):
+            self._world.met("a master that may lack something, as others failed, too")
+            self._model.may_be_lost(NAME, self._copies[member].lacks_since, self._world.now)
+        self._copies[member].lacks_since = inf
         self.master = member
+
+    def _is_excused(self, copy: _Copy) -> bool:
+        """Whether a new master may lack what was acknowledged."""
+        if copy.lacks_since == inf:
+            return False
+        seconds = self._world.now - copy.cut_at + _TROUBLE
+        is_kept = all(self.is_well(keeper, seconds) for keeper in self._cluster.keepers)
+        return not (is_kept and any(self.is_well(other, seconds) for other in copy.others))
 
     def _forgets(self, since: float) -> None:
         """What was done at the master since a moment the next one may not know."""
@@ -240,6 +286,8 @@ class ControlledSet:
         """A master has said SEND_OK for a message that was sent at a time."""
         self.look()
         for member in self.in_sync():
+            if self._copies[member].lacks_since < inf:
+                continue
             process = member.process
             broker = None if member.app is None else member.app.broker
             if process is None or not process.is_alive or broker is None:

@@ -42,6 +42,19 @@ _WELL_AGAIN = 12.0
 _LOST_AMID_WORK, _LOST = 0.6, (START + 12.0, START + 40.0)
 _PROMOTED = 2.0  # seconds from the loss of one that is lost later
 
+# Of a controlled set: faults more, the share of them that is its members', which, and how long.
+_MORE_FAULTS, _OF_MEMBERS = 3, 0.7
+_MORE_KINDS = (
+    "power cut",
+    "power cut",
+    "kill",
+    "partition",
+    "one way partition",
+    "stop",
+    "restart",
+)
+_SOME = (0.1, 0.5, 2.0, 5.0)
+
 # What is counted that daemons say.
 _TOLD = {
     "the master does not have it": "a slave cuts its end off",
@@ -155,8 +168,6 @@ class _Scenario:
         self.variant = variant
         self.random = world.stream("scenario", is_noisy=False)
         self.flush = self.random.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
-        if is_controlled(seed):
-            self.flush = "SYNC_FLUSH"  # what all in sync have on their disks is never lost
         self.model = Model(self.flush)
         self.cluster = Cluster(world, {"flushDiskType": self.flush})
         for _ in range(self.random.randint(1, 2)):
@@ -202,7 +213,21 @@ class _Scenario:
         plan = faults.plan(self.world, self.cluster, FAULTS_BEGIN, FAULTS_END, count, names, kinds)
         if has_copies and count and not kinds:
             plan += self._losses(count + 1)
+        if self.set is not None and count and not kinds:
+            plan += self._of_the_set(count + 2)
         return chosen, plan
+
+    def _of_the_set(self, first: int) -> list[Fault]:
+        """Some more of the members of a controlled set, and of what keeps it."""
+        found = []
+        for number in range(first, first + _MORE_FAULTS):
+            chance = self.world.stream(f"plan of fault {number}", is_noisy=False)
+            of_members = chance.random() < _OF_MEMBERS
+            targets = self.cluster.members if of_members else self.cluster.keepers
+            at, seconds = chance.uniform(FAULTS_BEGIN, FAULTS_END - 8.0), chance.choice(_SOME)
+            kind, target = chance.choice(_MORE_KINDS), chance.choice(targets).name
+            found.append(Fault(at, seconds * chance.uniform(0.5, 1.5), kind, target, number))
+        return found
 
     def _losses(self, number: int) -> list[Fault]:
         """Of a master, amid the work."""
@@ -220,6 +245,8 @@ class _Scenario:
         world, cluster = self.world, self.cluster
         destroy = self.pairs.destroy if self.set is None else self.set.destroy
         injector = self._injector = Injector(cluster, self._loses, self._rots, destroy)
+        if self.set is not None:
+            self.set.is_well = lambda target, seconds: injector.is_well(target, 0, seconds)
         watch = RouteWatch(cluster, injector.overlays)
         chosen, plan = self.draw()
         if self.variant.faults is not None:
@@ -307,6 +334,9 @@ class _Scenario:
         """Tell the model what a broker may have lost, by the fault of this number."""
         if self.flush != "ASYNC_FLUSH":
             self.pairs.lost_unshown(target)
+            return
+        if self.set is not None:
+            self.set.lost_power(target)
             return
         now, is_well = self.world.now, self._injector.is_well(target, number, _WELL_AGAIN)
         unflushed = _UNFLUSHED_SECONDS if is_well and _is_up(target) else _WITH_TROUBLE
