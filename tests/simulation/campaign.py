@@ -156,7 +156,7 @@ def _summary(total: Total, elapsed: float) -> str:
         *(f"  {name:<{width}} {total.faults[name]:>7}" for name in kinds),
         "and on the way:",
         *(f"  {name:<{width}} {total.faults[name]:>7}" for name in errors),
-        "of pairs of brokers:",
+        "of pairs and sets of brokers:",
         *(f"  {name:<{width}} {total.situations[name]:>7}" for name in situations),
     ]
     if total.failed:
