@@ -18,6 +18,9 @@ OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"  # 5.x: TopicValidator.RMQ_SYS_ROCKSDB_OFFSET_TOPIC
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"  # 5.x: and the cluster; what was popped
+# 5.x: and the name of a broker; by its route the brokers of a set find each other
+# (TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX).
+MEMBERS_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 TIMER_TOPIC = "rmq_sys_wheel_timer"  # 5.x: where messages wait that are due at any time
 
 # Where clients of a cloud send traces: and the region (TraceConstants.TRACE_TOPIC_PREFIX).

@@ -222,7 +222,7 @@ _ROWS = (
     Request(C.ADD_BROKER, WRITE, NOBODY),
     Request(C.REMOVE_BROKER, WRITE, NOBODY),
     Request(C.BROKER_HEARTBEAT, WRITE, NAME_SERVER | CONTROLLER),
-    Request(C.NOTIFY_MIN_BROKER_ID_CHANGE, WRITE, NOBODY),
+    Request(C.NOTIFY_MIN_BROKER_ID_CHANGE, WRITE, BROKER, ANY_ACCOUNT),
     # What it can change in Java it cannot here: see its handler. A notice only has a broker ask.
     Request(C.EXCHANGE_BROKER_HA_INFO, WRITE, BROKER, ANY_ACCOUNT),
     Request(C.GET_BROKER_HA_STATUS, READ, BROKER, ANY_ACCOUNT),

@@ -229,6 +229,9 @@ BROKER: Mapping[RequestCode, str] = {
     RequestCode.EXCHANGE_BROKER_HA_INFO: (
         f"{_MEMBERSHIP}::test_a_master_says_where_it_is_replicated_from_and_a_slave_does_not"
     ),
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: (
+        "daemons/broker/acting/test_acting_master.py::test_a_notice_has_a_slave_ask_at_once"
+    ),
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: (
         f"{_MEMBERSHIP}::test_a_notice_has_a_broker_ask_and_is_not_believed"
     ),

@@ -14,6 +14,14 @@ from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.beacons import Beacons
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.parts.acting import (
+    Acting,
+    go_on_where_slaves_are,
+    make_acting,
+    open_bridge,
+    outward_writer,
+    wait_for_log,
+)
 from mq.daemons.broker.parts.clients import Clients, make_clients
 from mq.daemons.broker.parts.delivery import Delivery, open_delivery
 from mq.daemons.broker.parts.group import Group, Metrics
@@ -84,6 +92,7 @@ class Broker:
         self.services: Services
         self.metadata: Metadata
         self.membership: Membership
+        self.acting: Acting
         self.registration: Registration
         self.metrics_port = -1  # none
         self._parts = AsyncExitStack()
@@ -136,7 +145,7 @@ class Broker:
     def _groups(self) -> list[Group]:
         return [
             *(self.stats, self.services, self.stores, self.delivery, self.clients),
-            *(self.replication, self.metadata, self.membership),
+            *(self.replication, self.metadata, self.membership, self.acting),
         ]
 
     def _listeners(self) -> dict[str, Listener]:
@@ -167,9 +176,14 @@ class Broker:
         parts.callback(ha_master.stop_accepting)
         bound = None if control is None else control.bound
         self.stores = stores = await open_stores(settings, self._store_host(), parts, bound)
+        ha_address = f"{settings.broker.broker_ip2}:{ha_master.port}"
+        await go_on_where_slaves_are(settings, stores, self.address, ha_address)
         self.clients = clients = make_clients(settings, self.address, stores, access)
         self.stats = make_stats(settings, stores, clients)
-        self.delivery = open_delivery(settings, stores, clients, tasks, parts)
+        bridge = open_bridge(settings, lambda: self.registration, parts)
+        self.delivery = open_delivery(
+            settings, stores, clients, tasks, parts, outward_writer(settings, stores, bridge)
+        )
         await parts.enter_async_context(tasks)
         self.replication = await open_replication(
             settings, stores, ha_master, self.master_addresses, parts, control
@@ -189,12 +203,30 @@ class Broker:
             self.registration,
             lambda: self.on_role_notice(),
             lambda: self.figures_of_member(),
+            lambda: self.acting,
         )
         self.services = make_services(
             settings, stores, clients, self.stats, self.delivery, self.registration, tasks
         )
         self.metadata = make_metadata(
-            settings, stores, self.delivery, self.services, self.registration, self.replication
+            settings,
+            stores,
+            self.delivery,
+            self.services,
+            self.registration,
+            self.replication,
+            is_acting=lambda: self.acting.is_acting,
+        )
+        self.acting = make_acting(
+            settings,
+            stores,
+            self.delivery,
+            self.services,
+            self.registration,
+            self.replication,
+            bridge,
+            self.metadata.knows_delivered,
+            tasks,
         )
         main, fast = (listener.dispatcher for listener in listeners)
         serve(settings, self._groups(), self.services, main, fast)
@@ -213,6 +245,7 @@ class Broker:
             await listener.start()
             parts.push_async_callback(listener.close)
         parts.push_async_callback(self._settle)
+        await wait_for_log(settings, self.registration, self.replication)
         await parts.enter_async_context(self.registration)
         if settings.operation.liveness_beacon_enable:
             tasks.spawn(Beacons(settings, self.registration).run, "beacons")

@@ -351,8 +351,40 @@ class BrokerConfig(Section):
         unit="ms",
         long=True,
     )
+    enable_slave_acting_master: bool = setting(
+        False,
+        "while its master is gone, the slave with the lowest id of a set is read from as if it "
+        "was one, and delivers what waits (a 5.x name)",
+    )
+    enable_remote_escape: bool = setting(
+        False,
+        "a slave that acts as master delivers to other brokers of the cluster; else what waits "
+        "goes on waiting (a 5.x name)",
+    )
+    skip_pre_online: bool = setting(
+        False,
+        "with enableSlaveActingMaster: start without asking the others of the set what was "
+        "delivered meanwhile (a 5.x name)",
+    )
+    sync_broker_member_group_period: int = setting(
+        1000,
+        "pause between questions to name servers who of the set lives (a 5.x name)",
+        unit="ms",
+        long=True,
+    )
+    broker_not_active_timeout_millis: int = setting(
+        10_000,
+        "with enableSlaveActingMaster: name servers take this broker for dead after so long "
+        "without a heartbeat (a 5.x name)",
+        unit="ms",
+        long=True,
+    )
     broker_heartbeat_interval: int = setting(
-        1000, "pause between heartbeats to controllers (a 5.x name)", unit="ms", long=True
+        1000,
+        "pause between heartbeats to controllers, and with enableSlaveActingMaster to name "
+        "servers (a 5.x name)",
+        unit="ms",
+        long=True,
     )
     controller_heart_beat_timeout_mills: int = setting(
         10_000,
@@ -489,6 +521,8 @@ class BrokerSettings(Settings):
             )
             self.broker = self.broker.replace(broker_id=MASTER_ID)
         self.check_sections({name: getattr(self, name) for name in self.section_names})
+        if is_controlled and self.broker.enable_slave_acting_master:
+            log.warning("enableSlaveActingMaster=true has no effect: controllers elect a master")
         self.tls = self.tls.complete()
         self.log_without_effect()
         self._resolve_addresses()
@@ -595,10 +629,18 @@ def _check_broker(broker: BrokerConfig) -> None:
         ("syncControllerMetadataPeriod", broker.sync_controller_metadata_period),
         ("syncBrokerMetadataPeriod", broker.sync_broker_metadata_period),
         ("brokerHeartbeatInterval", broker.broker_heartbeat_interval),
+        ("brokerNotActiveTimeoutMillis", broker.broker_not_active_timeout_millis),
+        ("syncBrokerMemberGroupPeriod", broker.sync_broker_member_group_period),
         ("controllerHeartBeatTimeoutMills", broker.controller_heart_beat_timeout_mills),
     ):
         if value < 1:
             raise ConfigError(f"{name}={value}: must be at least 1")
+    beats, silence = broker.broker_heartbeat_interval, broker.broker_not_active_timeout_millis
+    if broker.enable_slave_acting_master and silence <= beats:
+        raise ConfigError(
+            f"brokerNotActiveTimeoutMillis={silence}: must be more than "
+            f"brokerHeartbeatInterval={beats}"
+        )
     if not 1 <= broker.max_error_rate_of_bloom_filter <= 99:
         raise ConfigError(
             f"maxErrorRateOfBloomFilter={broker.max_error_rate_of_bloom_filter}: expected 1 to 99"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mq.client.machine import clock
 from mq.daemons.broker.aside import SetAside
+from mq.daemons.broker.copy_version import CopyVersion
 from mq.daemons.broker.saves import Saves
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -50,6 +51,7 @@ class DelayedMessages:
         self._saved: dict[int, int] = dict(self.offsets)
         self._saves = Saves()
         self.delivered = 0
+        self.version = CopyVersion()
         for level in writer.delays:
             self._correct(level)
         self._save_corrected()
@@ -85,6 +87,7 @@ class DelayedMessages:
     async def take_copy(self, offsets: Mapping[int, int]) -> None:
         """Have the offsets that the master of this slave has, from which it delivers when it is
         started as a master. Raises OSError; nothing has changed."""
+        self.version.has_acted = False
         copied = dict(sorted(offsets.items()))
         if copied == self._saved:
             return
@@ -92,8 +95,13 @@ class DelayedMessages:
         self.offsets, self._saved = copied, dict(copied)
 
     def encode(self) -> bytes:
-        """The file, which is also the answer to GET_ALL_DELAY_OFFSET."""
+        """The file."""
         return _encode(self.offsets)
+
+    def answer(self) -> bytes:
+        """The answer to GET_ALL_DELAY_OFFSET: the file, and what it is worth."""
+        table = dict(sorted(self.offsets.items()))
+        return fastjson.dumps_pretty({"dataVersion": self.version.fields(), "offsetTable": table})
 
     def running_info(self) -> dict[str, str]:
         """Offset and end of each level, for GET_BROKER_RUNTIME_INFO."""
@@ -195,6 +203,15 @@ def _now() -> int:
 
 def _encode(offsets: dict[int, int]) -> bytes:
     return fastjson.dumps_pretty({"offsetTable": dict(sorted(offsets.items()))})
+
+
+def advance_saved(path: Path, offsets: Mapping[int, int]) -> None:
+    """Have the file of a broker that has not opened it yet say at least these offsets. For a
+    thread. Raises OSError."""
+    own = read_with_backup(path, decode_delay_offsets) or {}
+    reached = {level: max(own.get(level, 0), at) for level, at in offsets.items()}
+    if any(own.get(level) != at for level, at in reached.items()):
+        write_atomically(path, _encode({**own, **reached}))
 
 
 def decode_delay_offsets(data: bytes) -> dict[int, int]:

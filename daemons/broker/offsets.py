@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
+from mq.daemons.broker.copy_version import CopyVersion
 from mq.daemons.broker.saves import Saves
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.protocol import fastjson
@@ -28,6 +29,7 @@ class ConsumerOffsets:
         self._path = path
         self._flush = flush
         self.table: dict[str, dict[int, int]] = read_with_backup(path, decode_offsets) or {}
+        self.version = CopyVersion()
         self._copied: frozenset[str] = frozenset()  # keys that a master had the last time
         self._dirty = False
         self._saving = asyncio.Lock()
@@ -135,8 +137,21 @@ class ConsumerOffsets:
                 except BaseException:
                     self._dirty = self._dirty or dirty
                     raise
+            self.version.has_acted = False
             self.table = merged()  # with what was committed meanwhile, which stays to be saved
             self._copied = frozenset(table)
+
+    def go_on_from(
+        self, table: Mapping[str, dict[int, int]], end_of: Callable[[str, int], int]
+    ) -> None:
+        """Have groups be where they were at a slave that has acted as the master, as far as they
+        were further there, and the messages before are here."""
+        for key, queues in table.items():
+            topic, _, group = key.partition(SEPARATOR)
+            for queue_id, offset in queues.items():
+                reached = min(offset, end_of(topic, queue_id))
+                if reached > self.query(group, topic, queue_id):
+                    self.commit(group, topic, queue_id, reached)
 
     def remove_group(self, group: str) -> None:
         """Forget the offsets of a group that was deleted."""
@@ -156,11 +171,13 @@ class ConsumerOffsets:
         """What encodes the offsets as they are now, for a thread: there may be very many.
 
         As the file, indented as Java writes it, or on one line, as it travels to a slave
-        (GET_ALL_CONSUMER_OFFSET).
+        (GET_ALL_CONSUMER_OFFSET), with what it is worth.
         """
         table = {key: queues.copy() for key, queues in self.table.items()}
-        dumps = fastjson.dumps if compact else fastjson.dumps_pretty
-        return lambda: dumps({"offsetTable": table})
+        if not compact:
+            return lambda: fastjson.dumps_pretty({"offsetTable": table})
+        version = self.version.fields()
+        return lambda: fastjson.dumps({"dataVersion": version, "offsetTable": table})
 
     async def save(self) -> None:
         """Write the file if anything has changed; a failure is logged and tried again next time.

@@ -22,7 +22,7 @@ from mq.daemons.broker.registration_requests import Content, RegistrationRequest
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.named_masters import NamedMasters
-from mq.daemons.broker.roles import is_slave
+from mq.daemons.broker.roles import is_slave, may_act_as_master
 from mq.daemons.broker.topics import Topics
 from mq.daemons.config import ConfigError
 from mq.daemons.supervision import Tasks
@@ -45,7 +45,8 @@ class Registration:
 
     Entering it waits, but not long, until the name servers know the broker. `first_round` is set
     when every name server has answered once, or failed to. A slave registers itself and no topics,
-    which are its master's to tell; `masters` has what the name servers answer of that.
+    which are its master's to tell, unless it may have to act as the master; `masters` has what the
+    name servers answer of that.
     """
 
     def __init__(
@@ -75,12 +76,13 @@ class Registration:
         self.first_round = asyncio.Event()
         self.says_farewell = True  # when it is left; else its connections just end
         self._is_slave = is_slave(settings)
+        self._tells_topics = not self._is_slave or may_act_as_master(settings)
         self._role = role
         self.masters = masters or MasterAddresses(settings.store.ha_master_address or "")
         self._named_masters = NamedMasters(self.masters, self.address)
 
     async def __aenter__(self) -> Self:
-        if not self._is_slave:
+        if self._tells_topics:
             self._topics.on_change.append(self.topic_changed)
         self._settings.on_change.append(self._settings_changed)
         await self._connect_to(self._settings.name_servers())
@@ -103,7 +105,7 @@ class Registration:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._is_slave:
+        if self._tells_topics:
             self._topics.on_change.remove(self.topic_changed)
         self._settings.on_change.remove(self._settings_changed)
         await self._connect_to([])
@@ -130,6 +132,12 @@ class Registration:
         """Ask the name servers again who the master is: the one they named does not answer."""
         for link in self._links.values():
             link.tell(None)
+
+    def master_comes(self, address: str, ha_address: str) -> None:
+        """A master that has not registered yet says where it is: it is followed while name servers
+        name none."""
+        if self._is_slave and self._role is None:
+            self._named_masters.comes(address, ha_address)
 
     async def announced(self) -> None:
         """Wait, but not long, until every change so far has been told to who answers."""
@@ -191,7 +199,7 @@ class Registration:
     # what the name servers say --------------------------------------------------------------
 
     def _content(self) -> Content:
-        table = _NO_TOPICS if self._is_slave else self._topics.table
+        table = self._topics.table if self._tells_topics else _NO_TOPICS
         version = self._topics.data_version
         if self._role is not None:
             version = DataVersion(

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from mq.daemons.beacon import INTERVAL_FIELD, START_FIELD
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.roles import has_acting_slaves
 from mq.daemons.broker.topics import READ_WRITE
 from mq.daemons.registration_body import body_crc32, compress
 from mq.daemons.registration_order import Kind, RegistrationOrder
@@ -98,6 +99,7 @@ class RegistrationRequests:
             )
         )
         data = compress(body) if broker.compressed_register else body.encode()
+        acts = has_acting_slaves(self._settings)
         header = RegisterBrokerRequestHeader(
             broker_name=broker.broker_name,
             broker_addr=self._address,
@@ -106,6 +108,8 @@ class RegistrationRequests:
             broker_id=broker.broker_id,
             compressed=broker.compressed_register,
             body_crc32=body_crc32(data),
+            heartbeat_timeout_millis=broker.broker_not_active_timeout_millis if acts else None,
+            enable_acting_master=acts or None,
         )
         self._sent += 1
         fields = header.encode() | RegistrationOrder(self._start, self._sent, kind, base).encode()

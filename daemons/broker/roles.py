@@ -23,6 +23,18 @@ def is_slave(settings: BrokerSettings) -> bool:
     return settings.store.broker_role is BrokerRole.SLAVE
 
 
+def has_acting_slaves(settings: BrokerSettings) -> bool:
+    """Whether the broker is of a set in which a slave acts while the master is gone. Where
+    controllers elect a master none does."""
+    broker = settings.broker
+    return broker.enable_slave_acting_master and not broker.enable_controller_mode
+
+
+def may_act_as_master(settings: BrokerSettings) -> bool:
+    """Whether the broker is such a slave."""
+    return is_slave(settings) and has_acting_slaves(settings)
+
+
 def check_may_modify(settings: BrokerSettings) -> None:
     """Refuse a change of topics or groups on a slave: it has what its master has.
 

@@ -66,6 +66,8 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
         new_topic(names.SCHEDULE_TOPIC, SCHEDULE_QUEUES),
         new_topic(names.reply_topic(config.broker_cluster_name), 1),
     ]
+    if config.enable_slave_acting_master:
+        topics.append(new_topic(names.MEMBERS_TOPIC_PREFIX + config.broker_name, 1))
     if config.auto_create_topic_enable:
         topics.append(
             new_topic(names.DEFAULT_TOPIC, config.default_topic_queue_nums, inherit | READ_WRITE)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from mq.client.errors import MQError
 from mq.client.session import Session
+from mq.protocol import names
 from mq.protocol.bodies import BrokerData, QueueData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -22,9 +23,8 @@ from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-# The topic by which members of a set find each other: it shows them as they are
-# (TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX).
-MEMBERS_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+# The topic by which members of a set find each other: it shows them as they are.
+MEMBERS_PREFIX = names.MEMBERS_TOPIC_PREFIX
 # A notice that cannot go out by then is not missed: brokers ask, too.
 NOTICE_SECONDS = 1.0
 

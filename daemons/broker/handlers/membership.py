@@ -1,21 +1,31 @@
 """What a broker is told and asked in its set: who is master, and where that is replicated from."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 
+from mq.client.caller import parse_address
+from mq.client.errors import ClientError
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.roles import is_slave
+from mq.daemons.broker.roles import is_slave, may_act_as_master
 from mq.daemons.channel import Channel
 from mq.daemons.serving import serves
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
-from mq.protocol.headers.broker import ExchangeHAInfoResponseHeader
+from mq.protocol.headers.broker import (
+    ExchangeHAInfoRequestHeader,
+    ExchangeHAInfoResponseHeader,
+)
+
+log = logging.getLogger(__name__)
 
 
 class MembershipHandlers:
     """Answers controllers and other members.
 
-    ``on_notice`` is called when controllers say that the master is another: what they say then is
-    asked for, for anybody may send such a notice.
+    ``on_notice`` is called when controllers say that the master is another, ``on_members`` when
+    name servers say so of the lowest id: what they say then is asked for, for anybody may send such
+    a notice. ``master_comes`` is awaited, on a slave that may act as the master, when one says that
+    it starts: with its address, and that of its log.
     """
 
     def __init__(
@@ -25,6 +35,8 @@ class MembershipHandlers:
         ha_address: str,
         end: int,
         on_notice: Callable[[], None],
+        on_members: Callable[[], None],
+        master_comes: Callable[[str, str], Awaitable[None]],
     ) -> None:
         """``end`` is where the log ended at the start."""
         self._settings = settings
@@ -32,6 +44,8 @@ class MembershipHandlers:
             master_ha_address=ha_address, master_flush_offset=end, master_address=address
         )
         self._on_notice = on_notice
+        self._on_members = on_members
+        self._master_comes = master_comes
 
     @serves(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
     def role_changed(self, command: Command, channel: Channel) -> Command:
@@ -39,13 +53,37 @@ class MembershipHandlers:
         self._on_notice()
         return command.reply()
 
+    @serves(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)
+    def lowest_changed(self, command: Command, channel: Channel) -> Command:
+        """A name server has another broker of this set as the one with the lowest id."""
+        self._on_members()
+        return command.reply()
+
     @serves(RequestCode.EXCHANGE_BROKER_HA_INFO)
-    def ha_info(self, command: Command, channel: Channel) -> Command:
+    async def ha_info(self, command: Command, channel: Channel) -> Command:
         """Where this broker is replicated from, if it is a master; a slave says nothing.
 
-        A master of Java that starts sends its own address, for a slave to follow. That is not
-        believed: anybody could send it (AdminBrokerProcessor.exchangeBrokerHaInfo).
+        A master that starts sends its own address, for a slave to follow, before it registers
+        (BrokerPreOnlineService). Anybody could send it (AdminBrokerProcessor.exchangeBrokerHaInfo):
+        so it is followed only where a slave of this set may act as the master, while name servers
+        name no other, and if it is sent from the very host that it names.
         """
-        if is_slave(self._settings):
-            return command.reply()
-        return command.reply(fields=self._own.encode())
+        if not is_slave(self._settings):
+            return command.reply(fields=self._own.encode())
+        told = ExchangeHAInfoRequestHeader.decode(command.fields)
+        if may_act_as_master(self._settings) and told.master_address and told.master_ha_address:
+            host = channel.remote_address[0]
+            if _host_of(told.master_address) == _host_of(told.master_ha_address) == host:
+                await self._master_comes(told.master_address, told.master_ha_address)
+            else:
+                log.warning("%s says that the master is %s: not believed", host,
+                            told.master_address, extra={"failure": "coming master"})  # fmt: skip
+        return command.reply()
+
+
+def _host_of(address: str) -> str:
+    """The host of host:port; "" where it is not that."""
+    try:
+        return parse_address(address)[0]
+    except ClientError:
+        return ""

@@ -147,4 +147,4 @@ class DelayOffsetHandlers:
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_offsets(self, command: Command, channel: Channel) -> Command:
         """How far each delay level has come, as a slave keeps it too."""
-        return command.reply(body=self._delayed.encode())
+        return command.reply(body=self._delayed.answer())

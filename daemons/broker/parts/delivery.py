@@ -25,12 +25,16 @@ from mq.daemons.supervision import Tasks
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What puts messages into queues beside plain sends: at once, later, or with a transaction."""
+    """What puts messages into queues beside plain sends: at once, later, or with a transaction.
+
+    ``outward`` is where what has waited goes: the same as ``writer`` but on a slave that may act as
+    the master."""
 
     settings: BrokerSettings
     stores: Stores
     clients: Clients
     writer: MessageWriter
+    outward: MessageWriter
     delayed: DelayedMessages
     timer: TimerOnDemand
     transactions: Transactions
@@ -70,19 +74,28 @@ class Delivery:
 
 
 def open_delivery(
-    settings: BrokerSettings, stores: Stores, clients: Clients, tasks: Tasks, parts: AsyncExitStack
+    settings: BrokerSettings,
+    stores: Stores,
+    clients: Clients,
+    tasks: Tasks,
+    parts: AsyncExitStack,
+    outward: MessageWriter | None = None,
 ) -> Delivery:
-    """Open what waits for its time; `parts` saves and closes it, in reverse."""
+    """Open what waits for its time; `parts` saves and closes it, in reverse. ``outward`` is where
+    that goes if not into this store."""
     store, aside, topics = stores.messages, stores.aside, stores.topics
     timer = TimerOnDemand(settings, store, aside, tasks)
     writer = MessageWriter(settings, store, topics, on_timed=timer.start)
-    delayed = DelayedMessages(store.root / "config" / "delayOffset.json", store, writer, aside)
+    outward = outward or writer
+    delayed = DelayedMessages(store.root / "config" / "delayOffset.json", store, outward, aside)
     parts.push_async_callback(delayed.save)
     parts.push_async_callback(timer.close)
-    slave = is_slave(settings)
+    slave = delayed.version.is_copy = is_slave(settings)
     transactions = Transactions(store, writer, stores.offsets, topics, has_them=not slave)
     if not slave:
         parts.callback(transactions.save_progress)
     checks = TransactionChecks(settings, transactions, writer, topics, clients.producers, aside)
     settings.on_change.append(lambda _: checks.configure())
-    return Delivery(settings, stores, clients, writer, delayed, timer, transactions, checks)
+    return Delivery(
+        settings, stores, clients, writer, outward, delayed, timer, transactions, checks
+    )

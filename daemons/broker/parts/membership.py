@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.membership import MembershipHandlers
+from mq.daemons.broker.parts.acting import Acting
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.registration import Registration
@@ -35,11 +36,24 @@ def make_membership(
     registration: Registration,
     on_notice: Callable[[], None],
     figures: Callable[[], Metrics],
+    acting: Callable[[], Acting],
 ) -> Membership:
     """The membership of a broker that starts. ``on_notice`` as MembershipHandlers has it,
-    ``figures`` gives what the member, which outlives the broker, tells to monitoring."""
+    ``figures`` gives what the member, which outlives the broker, tells to monitoring; ``acting`` is
+    what is told who of the set lives."""
     end = stores.messages.log.written
+
+    async def master_comes(address: str, ha_address: str) -> None:
+        await acting().make_way()
+        registration.master_comes(address, ha_address)
+
     answers = MembershipHandlers(
-        settings, registration.address, registration.ha_address, end, on_notice
+        settings,
+        registration.address,
+        registration.ha_address,
+        end,
+        on_notice,
+        lambda: acting().look(),
+        master_comes,
     )
     return Membership(answers, figures)

@@ -1,5 +1,6 @@
 """Metadata: what a slave copies from its master beside the log."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mq.daemons.broker.config import BrokerSettings
@@ -32,6 +33,10 @@ class Metadata:
             doc = "Seconds since all that the master has beside its log was copied; -1 for never."
             yield gauge("mq_slave_copies_age_seconds", doc, self.synchronize.age())
 
+    def knows_delivered(self) -> bool:
+        """Whether the master has told, since this slave started, how far it had delivered."""
+        return self.synchronize is not None and self.synchronize.knows_delivered
+
     def reload_key(self) -> None:
         """Read the key for the master again."""
         if self.synchronize is not None:
@@ -45,8 +50,10 @@ def make_metadata(
     services: Services,
     registration: Registration,
     replication: Replication,
+    is_acting: Callable[[], bool] = lambda: False,
 ) -> Metadata:
-    """The copies of a broker. Raises ConfigError for a key file that cannot be used."""
+    """The copies of a broker, which are made while it is not acting as the master. Raises
+    ConfigError for a key file that cannot be used."""
     slave = replication.slave
     if slave is None:
         return Metadata(None)
@@ -60,5 +67,6 @@ def make_metadata(
             endings=lambda: slave.endings,
             follows=lambda: slave.connection is not None,
             on_silence=registration.look_for_master,
+            is_acting=is_acting,
         )
     )

@@ -109,6 +109,7 @@ async def open_stores(
     parts.push_async_callback(groups.file.close)
     offsets = ConsumerOffsets(folder / "consumerOffset.json", store.flusher.drain)
     parts.push_async_callback(offsets.save)
+    offsets.version.is_copy = is_slave(settings)
     if is_slave(settings):
         # They may be ahead of what has come from the master: started as a master it would put what
         # is sent next where its groups have been already.

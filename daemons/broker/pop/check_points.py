@@ -159,6 +159,16 @@ class PopCheckPoints:
         if self._table:
             log.info("%d check points of popped messages", len(self._table))
 
+    def stop(self) -> None:
+        """Take in nothing any more, and forget what was: `start` reads it again."""
+        for revive in self._queues.values():
+            revive.queue.waiting.pop(revive, None)
+            revive.open.clear()
+        for table in (self._table, self._fresh, self._orphans):
+            table.clear()
+        self._due.clear()
+        self._orphaned = 0
+
     def next_queue_id(self) -> int:
         """The revive queue of the next pop: each in turn."""
         self._next_queue = (self._next_queue + 1) % len(self._queues)

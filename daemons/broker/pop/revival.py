@@ -168,21 +168,7 @@ class Revival:
             point.again.add(offset)
 
     def _put(self, point: PopCheckPoint, old: StoredMessage, topic: str) -> None:
-        properties = dict(old.properties)
-        if old.reconsume_times == 0 or PropertyKey.FIRST_POP_TIME not in properties:
-            properties.pop(PropertyKey.FIRST_POP_TIME, None)
-            add_what_fits(properties, {PropertyKey.FIRST_POP_TIME: str(point.pop_time)})
-        message = StoredMessage(
-            topic,
-            old.body,
-            properties,
-            queue_id=0,
-            flag=old.flag,
-            sys_flag=old.sys_flag,
-            born_timestamp=old.born_timestamp,
-            born_host=self._points.host,
-            reconsume_times=min(old.reconsume_times + 1, _MOST_RECONSUMED),
-        )
+        message = come_again(old, point, topic, self._points.host)
         offset = old.queue_offset
 
         def stored(refusal: StoreRefused | None) -> None:
@@ -207,3 +193,24 @@ class Revival:
                     if not is_hopeless(refusal):
                         return
                     self._give_up(point, refusal)
+
+
+def come_again(
+    old: StoredMessage, point: PopCheckPoint, topic: str, host: tuple[str, int]
+) -> StoredMessage:
+    """What a message of a check point is in a retry topic. ``host`` is this broker's address."""
+    properties = dict(old.properties)
+    if old.reconsume_times == 0 or PropertyKey.FIRST_POP_TIME not in properties:
+        properties.pop(PropertyKey.FIRST_POP_TIME, None)
+        add_what_fits(properties, {PropertyKey.FIRST_POP_TIME: str(point.pop_time)})
+    return StoredMessage(
+        topic,
+        old.body,
+        properties,
+        queue_id=0,
+        flag=old.flag,
+        sys_flag=old.sys_flag,
+        born_timestamp=old.born_timestamp,
+        born_host=host,
+        reconsume_times=min(old.reconsume_times + 1, _MOST_RECONSUMED),
+    )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from mq.daemons.broker.acting.popped import ActingCheckPoints
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Subscriptions
 from mq.daemons.broker.handlers.assignment import AssignmentHandlers, QueuesOf
@@ -20,7 +21,7 @@ from mq.daemons.broker.pop.revival import Revival
 from mq.daemons.broker.pop.taking import Pops
 from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.queue_reader import QueueReader
-from mq.daemons.broker.roles import is_slave
+from mq.daemons.broker.roles import is_slave, may_act_as_master
 from mq.daemons.dispatch import Handler
 from mq.daemons.serving import handlers_of
 
@@ -42,9 +43,8 @@ class PopService:
         offsets, writer = stores.offsets, delivery.writer
         folder: Path = store.root / "config"
         host = delivery.transactions.host
-        self.points = PopCheckPoints(
-            settings, store, writer, offsets, topics, groups, host, stores.aside
-        )
+        kind = ActingCheckPoints if may_act_as_master(settings) else PopCheckPoints
+        self.points = kind(settings, store, writer, offsets, topics, groups, host, stores.aside)
         self.revival = Revival(self.points, writer, offsets, topics, groups)
         self.order = OrderedPops(folder / "consumerOrderInfo.json")
         pops = Pops(settings, store, topics, offsets, reader, self.points, self.order)

@@ -34,13 +34,21 @@ class NamedMasters:
         self.addresses = addresses
         self._own = own
         self._named: dict[str, Master] = {}  # by the name server that says so
+        self._coming = _NONE  # that is to register yet, as it says itself
 
     def told(self, name_server: str, address: str | None, ha_address: str | None) -> None:
         """A name server has answered a registration; it names a master, or None."""
         if address and address != self._own:
             self._named[name_server] = Master(address, ha_address or "")
+            self._coming = _NONE
         else:
             self._named.pop(name_server, None)
+        self._choose()
+
+    def comes(self, address: str, ha_address: str) -> None:
+        """A master says itself that it is there, before it registers. Any that a name server names
+        goes before it, now and later."""
+        self._coming = Master(address, ha_address)
         self._choose()
 
     def forget(self, name_server: str) -> None:
@@ -53,7 +61,7 @@ class NamedMasters:
         named = list(self._named.values())
         chosen = next((master for master in named if master.address == followed), None)
         if chosen is None:
-            chosen = named[0] if named else _NONE
+            chosen = named[0] if named else self._coming
         if chosen.address != followed:
             log.info("the master is %s", chosen.address or "gone from the name servers")
         self.addresses.tell(chosen.address, chosen.ha_address)

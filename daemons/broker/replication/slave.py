@@ -192,6 +192,7 @@ class HaSlave:
     ) -> None:
         assert store.replica is not None
         self.connection: MasterConnection | None = None  # while something may come over it
+        self.connected = asyncio.Event()  # set while there is one
         self.master = ""  # the address of it
         self.problem = ""  # why nothing comes, "" if it does
         self.transferred = 0  # bytes of earlier connections
@@ -255,6 +256,7 @@ class HaSlave:
             await self._until_another_is_named(connection, address)
         finally:
             self.connection = None
+            self.connected.clear()
             self.transferred += connection.received
             if connection.received:
                 self._pause = FIRST_PAUSE
@@ -337,5 +339,6 @@ class HaSlave:
         if self._replica.safe < offset:
             raise NotReplicated("the log is not on the disk here yet")
         self.connection, self.master, self.problem = connection, address, ""
+        self.connected.set()
         log.info("replicates from the master at %s, from %d on", address, offset)
         connection.ask(offset)

@@ -47,6 +47,10 @@ class TimerCopy:
         await asyncio.to_thread(self._write, content[: checkpoint.CONTENT_SIZE])
         self._content = content
 
+    def forget(self) -> None:
+        """What is in the file is not what was taken any more."""
+        self._content = None
+
     def _write(self, content: bytes) -> None:
         # Those of a former master, which has become a slave: they would not hold what has come
         # since. Without them its own checkpoint says the same as another's.

@@ -1,12 +1,14 @@
 """Timer on demand: it starts with the first message for it; most brokers never need its files."""
 
+from mq.client.machine import files
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.periodic import save_again_and_again
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.timer.checkpoint import FILE_NAME
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.writer import MessageWriter
-from mq.daemons.supervision import Tasks
+from mq.daemons.supervision import Tasks, Work
 
 
 class TimerOnDemand:
@@ -25,13 +27,29 @@ class TimerOnDemand:
         """Start it, unless it runs already."""
         if self.timer is not None:
             return
-        timer = self.timer = Timer(self._settings, self._store, writer, self._aside)
-        for work, name in timer.works():
+        for work, name in self.open(writer):
             self._tasks.spawn(work, name)
+
+    def open(self, writer: MessageWriter) -> list[tuple[Work, str]]:
+        """Make it; what is to be done until its end, and the names. Raises OSError."""
+        timer = self.timer = Timer(self._settings, self._store, writer, self._aside)
         pause = self._settings.store.timer_flush_interval_ms / 1000
-        self._tasks.spawn(
-            lambda: save_again_and_again(timer.save, lambda: pause, "timer"), "timer: save"
-        )
+
+        async def save() -> None:
+            await save_again_and_again(timer.save, lambda: pause, "timer")
+
+        return [*timer.works(), (save, "timer: save")]
+
+    def has_checkpoint(self) -> bool:
+        """Whether the store says how far a timer has come, this broker's or its master's."""
+        return files.exists(self._store.root / "config" / FILE_NAME)
+
+    async def end(self) -> None:
+        """Save and close it, of which all tasks have ended; it may be opened again. Raises
+        OSError."""
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            await timer.close()
 
     async def close(self) -> None:
         """Close its files, if it was ever started."""

@@ -86,7 +86,7 @@ class Transactions:
         if has_them:
             # Also what is not confirmed: this master will show it, and nothing tells when.
             with store.all_in_sight():
-                self._load()
+                self.load()
                 unfinished = self._find_unfinished_commit() if self.ledger.offsets() else None
             if unfinished is not None:
                 self._finish_commit(*unfinished)
@@ -281,7 +281,8 @@ class Transactions:
 
     # at the start -------------------------------------------------------------------------------
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Find the transactions that are open by what is in the log. Writes nothing."""
         half_queue = self._queue(names.TRANSACTION_HALF_TOPIC)
         if half_queue is None:
             return

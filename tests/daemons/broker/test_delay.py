@@ -138,7 +138,10 @@ def test_an_offset_outside_its_queue_is_corrected(tmp_path: Path) -> None:
             saved = fastjson.loads((tmp_path / "config" / "delayOffset.json").read_bytes())
             assert saved == {"offsetTable": {"1": 0, "3": 0}}
             reply = await session.invoke(broker.address, Command(RequestCode.GET_ALL_DELAY_OFFSET))
-            assert fastjson.loads(reply.body) == {"offsetTable": {"1": 0, "3": 0}}
+            assert fastjson.loads(reply.body) == {
+                "dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0},
+                "offsetTable": {"1": 0, "3": 0},
+            }
             reply = await session.invoke(
                 broker.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO)
             )

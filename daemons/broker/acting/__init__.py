@@ -1,0 +1,1 @@
+"""Acting as master: what a slave does for a set whose master is gone (decision 0058)."""

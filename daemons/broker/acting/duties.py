@@ -1,0 +1,156 @@
+"""What a slave does of its master's work while it acts for it: each as the master does it, from
+where that was, but for messages that go to other brokers."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from mq.daemons.broker.aside import SetAside
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delay import DelayedMessages
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.parts.stores import Stores
+from mq.daemons.broker.periodic import saving
+from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.timer.on_demand import TimerOnDemand
+from mq.daemons.broker.timer.service import Timer
+from mq.daemons.broker.transactions.records import HALF_QUEUE
+from mq.daemons.broker.transactions.service import Transactions
+from mq.daemons.broker.waiting import RETRY_SECONDS, StoreResults, is_stored
+from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.supervision import Work
+from mq.protocol import names
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 64  # halves
+
+
+class OffsetDuty:
+    """Where groups are: they commit here now."""
+
+    def __init__(self, offsets: ConsumerOffsets) -> None:
+        self._offsets = offsets
+
+    def begin(self) -> Iterable[tuple[Work, str]]:
+        self._offsets.version.has_acted = True
+        return ()
+
+    async def end(self) -> None:
+        await self._offsets.save()
+
+
+class DelayDuty:
+    """Delay levels."""
+
+    def __init__(
+        self, settings: BrokerSettings, delayed: DelayedMessages, is_known: Callable[[], bool]
+    ) -> None:
+        """``is_known`` says whether the master has ever told how far it had delivered."""
+        self._settings = settings
+        self._delayed = delayed
+        self._is_known = is_known
+
+    def begin(self) -> Iterable[tuple[Work, str]]:
+        if not self._is_known() and not self._delayed.offsets:
+            log.warning("delay levels wait: the master has never told how far it had come")
+            return
+        self._delayed.version.has_acted = True
+        yield from self._delayed.works()
+        yield saving(
+            self._delayed.save,
+            lambda: self._settings.store.flush_delay_offset_interval / 1000,
+            "delay offsets",
+        )
+
+    async def end(self) -> None:
+        await self._delayed.save()
+
+
+class TimerDuty:
+    """Messages that are due at times of their own."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        timer: TimerOnDemand,
+        writer: MessageWriter,
+        is_known: Callable[[], bool],
+    ) -> None:
+        self._stores = stores
+        self._timer = timer
+        self._writer = writer
+        self._is_known = is_known
+
+    def begin(self) -> Iterable[tuple[Work, str]]:
+        if not Timer.is_used(self._stores.messages):
+            return ()
+        if not self._is_known() and not self._timer.has_checkpoint():
+            log.warning("the timer waits: the master has never told how far it had come")
+            return ()
+        return self._timer.open(self._writer)
+
+    async def end(self) -> None:
+        await self._timer.end()
+
+
+class HalfDuty:
+    """Transactions that are open: nobody can end one here, so another broker gets its half, and
+    asks its producer. The offset of the group that checks passes those that have gone."""
+
+    def __init__(self, stores: Stores, writer: MessageWriter) -> None:
+        self._stores = stores
+        self._writer = writer
+        self._aside: SetAside = stores.aside
+        self._transactions: Transactions
+
+    def begin(self) -> Iterable[tuple[Work, str]]:
+        stores = self._stores
+        self._transactions = Transactions(
+            stores.messages, self._writer, stores.offsets, stores.topics, has_them=False
+        )
+        self._transactions.load()
+        yield self._run, "halves of transactions"
+
+    async def end(self) -> None:
+        self._transactions.save_progress()
+
+    async def _run(self) -> None:
+        transactions = self._transactions
+        while offsets := transactions.open_halves()[:_AT_ONCE]:
+            gone: list[int] = []
+            results = StoreResults()
+            try:
+                for offset in offsets:
+                    results.put(partial(self._put, offset, gone))
+            except (StoreRefused, OSError) as error:  # the master is back; or it is the disk
+                log.warning("halves of transactions wait: %s", error, extra={"failure": "acting"})
+            try:
+                await results.wait()
+            finally:
+                transactions.ledger.remove(gone)
+                transactions.save_progress()
+            if len(gone) < len(offsets):
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _put(self, offset: int, gone: list[int], outcome: OnStored) -> None:
+        """Send one, or set it aside. Raises StoreRefused and OSError."""
+
+        def stored(refusal: StoreRefused | None) -> None:
+            if is_stored(refusal):
+                gone.append(offset)
+            outcome(refusal)
+
+        try:
+            half = self._transactions.read_half(offset)
+            if half is None:
+                raise LookupError("the half of an open transaction is not in the log")
+            self._writer.put(half, stored)
+        except (StoreRefused, OSError):
+            raise
+        except Exception as error:  # of this half: the others go on
+            topic = names.TRANSACTION_HALF_TOPIC
+            self._aside.put("acting: halves", error, topic, HALF_QUEUE, offset)
+            stored(None)

@@ -1,0 +1,199 @@
+"""Escape: what an acting master delivers goes to other brokers of the cluster, for its log is to
+stay its master's (EscapeBridge of 5.x).
+
+A message goes to each of the other brokers in turn that has its topic. A retry topic that no other
+broker has yet is made by the one that is sent to. What is answered with an error, or not at all, is
+sent again by whoever has put it: after an answer that was lost it is there twice.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import NamedTuple
+
+from mq.client.errors import MQError, RouteNotFound
+from mq.client.routes import broker_address, write_queues
+from mq.client.session import Session
+from mq.daemons.broker.acting.letters import Outgoing, delivered, half, rolled
+from mq.daemons.broker.acting.members import NameServerSession
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.waiting import is_stored
+from mq.daemons.broker.writer import MessageWriter
+from mq.protocol import names
+from mq.protocol.bodies import TopicRouteData
+from mq.protocol.codes import ResponseCode
+from mq.protocol.message import StoredMessage
+
+log = logging.getLogger(__name__)
+
+SEND_SECONDS = 3.0  # Java's SEND_TIMEOUT
+ROUTE_AGE = 5.0
+# Messages on their way at once. Those behind wait in memory of who has put them.
+MOST_AT_ONCE = 32
+# Behind an error, so that a cluster without another broker is not asked without a pause.
+PAUSE_SECONDS = 0.5
+
+
+class Place(NamedTuple):
+    """A queue of another broker."""
+
+    session: Session
+    address: str
+    broker: str
+    queue_id: int
+
+
+class _Parcel(NamedTuple):
+    message: StoredMessage
+    outgoing: Outgoing
+    on_stored: OnStored
+
+
+class EscapeBridge:
+    """Sends messages, as long as it is open. ``escaped`` counts those that are stored."""
+
+    def __init__(
+        self, settings: BrokerSettings, name_servers: Callable[[], Iterable[NameServerSession]]
+    ) -> None:
+        self.escaped = 0
+        self._settings = settings
+        self._name_servers = name_servers
+        self._waiting: deque[_Parcel] = deque()
+        self._carriers: set[asyncio.Task[None]] = set()
+        self._turn = count()
+        self._is_open = False
+        broker = settings.broker
+        # What it is in the place of the producer's group (EscapeBridge.innerProducerGroupName).
+        self._group = f"InnerProducerGroup_{broker.broker_name}_{broker.broker_id}"
+
+    def open(self) -> None:
+        """Take messages from now on."""
+        self._is_open = True
+
+    def send(self, message: StoredMessage, outgoing: Outgoing, on_stored: OnStored) -> None:
+        """Send a message to another broker; what has become of it is told later.
+
+        Raises StoreRefused while it is closed.
+        """
+        if not self._is_open:
+            raise StoreRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "this slave does not act as the master any more"
+            )
+        self._waiting.append(_Parcel(message, outgoing, on_stored))
+        if len(self._carriers) < MOST_AT_ONCE:
+            carrier = asyncio.create_task(self._carry(), name="escape")
+            self._carriers.add(carrier)
+            carrier.add_done_callback(self._carriers.discard)
+
+    async def settle(self) -> None:
+        """Take no more, and wait until all that are on their way have arrived or have not. What has
+        not left yet stays here."""
+        self._is_open = False
+        while self._waiting:
+            self._waiting.popleft().on_stored(
+                StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the master is back")
+            )
+        if self._carriers:
+            await asyncio.wait(set(self._carriers))
+
+    async def close(self) -> None:
+        """End what is on its way. Idempotent."""
+        self._is_open = False
+        for carrier in list(self._carriers):
+            carrier.cancel()
+        if self._carriers:
+            await asyncio.wait(set(self._carriers))
+        self._waiting.clear()
+
+    async def _carry(self) -> None:
+        while self._waiting:
+            parcel = self._waiting.popleft()
+            refusal: StoreRefused | None = StoreRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "it was not sent"
+            )
+            try:
+                refusal = await self._deliver(parcel)
+            except MQError as error:
+                refusal = StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+            except Exception as error:  # of this message: the others go on
+                log.exception("%r cannot be sent to another broker", parcel.message)
+                refusal = StoreRefused(ResponseCode.SYSTEM_ERROR, str(error))
+            finally:
+                parcel.on_stored(refusal)
+            if is_stored(refusal):
+                self.escaped += 1
+                continue
+            log.warning("%s waits: %s", parcel.outgoing.topic, refusal,
+                        extra={"failure": "escape"})  # fmt: skip
+            await asyncio.sleep(PAUSE_SECONDS if self._is_open else 0)
+
+    async def _deliver(self, parcel: _Parcel) -> StoreRefused | None:
+        """None when it is stored. Raises MQError."""
+        place = await self._place(parcel.outgoing.topic)
+        command = parcel.outgoing.command(parcel.message, self._group, place.queue_id, place.broker)
+        reply = await place.session.invoke(place.address, command, SEND_SECONDS)
+        if reply.code == ResponseCode.SUCCESS:
+            return None
+        with contextlib.suppress(ValueError):
+            return StoreRefused(ResponseCode(reply.code), f"{place.address}: {reply.remark}")
+        return StoreRefused(ResponseCode.SYSTEM_ERROR, f"{place.address}: {reply.remark}")
+
+    async def _place(self, topic: str) -> Place:
+        """Where the next message of a topic goes. Raises MQError where it can go nowhere."""
+        found = await self._places(topic)
+        if not found and topic.startswith(names.RETRY_PREFIX):
+            cluster = self._settings.broker.broker_cluster_name  # a topic that each broker has
+            found = [place._replace(queue_id=0) for place in await self._places(cluster)]
+        if not found:
+            raise MQError(f"no other broker of the cluster takes messages of {topic}")
+        return found[next(self._turn) % len(found)]
+
+    async def _places(self, topic: str) -> list[Place]:
+        """The queues of a topic at other brokers."""
+        own = self._settings.broker.broker_name
+        for link in self._name_servers():
+            try:
+                route: TopicRouteData = await link.session.route(topic, max_age=ROUTE_AGE)
+            except RouteNotFound:
+                return []
+            except MQError as error:
+                log.debug("no route of %s from %s: %s", topic, link.address, error)
+                continue
+            return [
+                Place(link.session, address, queue.broker_name, queue.queue_id)
+                for queue in write_queues(topic, route)
+                if queue.broker_name != own
+                and (address := broker_address(route, queue.broker_name)) is not None
+            ]
+        return []
+
+
+class EscapeWriter(MessageWriter):
+    """Reads from the log of this broker, and puts into those of others."""
+
+    def __init__(
+        self, settings: BrokerSettings, store: MessageStore, topics: Topics, bridge: EscapeBridge
+    ) -> None:
+        super().__init__(settings, store, topics)
+        self._bridge = bridge
+
+    def put(self, message: StoredMessage, on_stored: OnStored | None = None) -> int:
+        """Send a message to another broker. Returns -1: it has no place in the log here.
+
+        Raises StoreRefused, and NoTarget for one that cannot go to another broker.
+        """
+        if message.topic == names.TIMER_TOPIC:
+            outgoing = rolled(message)
+        elif message.topic == names.TRANSACTION_HALF_TOPIC:
+            outgoing = half(message)
+        else:
+            outgoing = delivered(message)
+        self._bridge.send(message, outgoing, on_stored or (lambda refusal: None))
+        return -1

@@ -1,0 +1,149 @@
+"""Popped messages while a slave acts as the master.
+
+The revive topic stays as the master left it: an acknowledgement counts in memory, and what is not
+acknowledged in time goes to the retry topic of its group at another broker. Where no message of a
+check point is missing any more, the offset of the group that revives passes it, and that is what
+the master gets when it is back. So what was acknowledged of a check point with others that were not
+may come again, if this broker ends or the master comes before they have been revived. New pops are
+refused: they would have to be written down (Java's have other brokers do that).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from mq.client.machine import clock
+from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
+from mq.daemons.broker.pop.receipt import normal_topic, retry_topic
+from mq.daemons.broker.pop.records import Key, PopCheckPoint
+from mq.daemons.broker.pop.revival import come_again
+from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.waiting import RETRY_SECONDS, StoreResults, is_stored
+from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.supervision import Work
+from mq.protocol.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+_LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
+
+
+class ActingCheckPoints(PopCheckPoints):
+    """The check points in the log of the master, which nothing is written to."""
+
+    def put(self, point: PopCheckPoint, on_stored: OnStored) -> None:
+        raise StoreRefused(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "this slave acts as the master, and gives nothing to who pops",
+        )
+
+    def acknowledge(
+        self, key: Key, offsets: Sequence[int], revive_queue_id: int, due: int, on_stored: OnStored
+    ) -> None:
+        """Count that messages were consumed. Raises StoreRefused for a check point that is not
+        known here."""
+        point = self.find(key)
+        if point is None:
+            raise StoreRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "this slave does not have that check point"
+            )
+        self.count_as_consumed(point, offsets)
+        on_stored(None)
+
+    def count_as_consumed(self, point: PopCheckPoint, offsets: Sequence[int]) -> None:
+        """Messages of a check point are not missing any more."""
+        for offset in offsets:
+            self._take_ack(point.key, [offset], point.due)
+        if not point.missing:
+            self.drop(point)
+
+
+class ActingRevival:
+    """Sends what is not acknowledged in time to the retry topic at another broker: the duty."""
+
+    def __init__(
+        self, points: ActingCheckPoints, writer: MessageWriter, topics: Topics, groups: Groups
+    ) -> None:
+        self._points = points
+        self._writer = writer
+        self._topics = topics
+        self._groups = groups
+
+    def begin(self) -> Iterable[tuple[Work, str]]:
+        self._points.start()
+        yield self._run, "popped messages"
+
+    async def end(self) -> None:
+        self._points.stop()
+
+    async def _run(self) -> None:
+        points = self._points
+        while True:
+            points.changed.clear()
+            point = points.pop_due(clock.milliseconds())
+            if point is not None:
+                point.is_reviving = True  # who acknowledges now is too late
+                try:
+                    is_done = await self._revive(point)
+                finally:
+                    point.is_reviving = False
+                if not is_done:
+                    points.push(point)
+                    await asyncio.sleep(RETRY_SECONDS)
+                continue
+            first = points.next_due()
+            left = _LONGEST_SLEEP if first is None else (first - clock.milliseconds()) / 1000
+            try:
+                async with asyncio.timeout(min(max(left, 0), _LONGEST_SLEEP)):
+                    await points.changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _revive(self, point: PopCheckPoint) -> bool:
+        """Send what is missing of a check point; False if something of it could not be sent."""
+        gone: list[int] = []
+        results = StoreResults()
+        topic = normal_topic(point.topic, point.group)
+        is_for_nobody = self._topics.get(topic) is None or point.group not in self._groups.table
+        again = retry_topic(point.group, topic)
+        try:
+            for offset in point.missing:
+                if is_for_nobody:
+                    gone.append(offset)
+                else:
+                    results.put(partial(self._send, point, offset, again, gone))
+        except (StoreRefused, OSError) as error:  # the master is back; or it is the disk
+            log.warning("popped messages wait: %s", error, extra={"failure": "revive"})
+        try:
+            await results.wait()
+        finally:
+            self._points.count_as_consumed(point, gone)
+        return not point.missing
+
+    def _send(
+        self, point: PopCheckPoint, offset: int, topic: str, gone: list[int], outcome: OnStored
+    ) -> None:
+        """Send one message, or set it aside. Raises StoreRefused and OSError."""
+
+        def stored(refusal: StoreRefused | None) -> None:
+            if is_stored(refusal):
+                gone.append(offset)
+            outcome(refusal)
+
+        try:
+            old = self._writer.read_entry(point.topic, point.queue_id, offset)
+            if old is None:
+                log.warning("%s queue %d: message %d, which group %s popped, is gone", point.topic,
+                            point.queue_id, offset, point.group)  # fmt: skip
+                stored(None)
+                return
+            self._writer.put(come_again(old, point, topic, self._points.host), stored)
+        except (StoreRefused, OSError):
+            raise
+        except Exception as error:
+            self._points.aside.put(SERVICE, error, point.topic, point.queue_id, offset)
+            stored(None)

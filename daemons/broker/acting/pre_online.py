@@ -1,0 +1,202 @@
+"""Before it is seen: what a broker does whose set has slaves that act (BrokerPreOnlineService).
+
+A master that comes back tells each living slave that it starts. One of ours stops acting then, and
+answers when how far it has come is final; one of Java goes on until the master has registered. Then
+it is asked how far delay levels, the timer and groups are, and what it is ahead in is taken over:
+before the services start that go on from there. What is wrong with a slave is not to keep the set
+without a master: after a while the master starts without its word, and delivers again what that one
+has delivered.
+
+A slave waits, but not for long, until the log of its master comes.
+
+Nothing is asked where no name server is known, or none answers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from mq.client.errors import BrokerError, MQError
+from mq.client.machine import clock
+from mq.client.session import Session
+from mq.daemons.broker.acting.members import ask_for_members
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.copy_version import is_worth_taking
+from mq.daemons.broker.delay import advance_saved, decode_delay_offsets
+from mq.daemons.broker.parts.stores import Stores
+from mq.daemons.broker.replication import copies
+from mq.daemons.broker.timer import checkpoint
+from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
+from mq.daemons.broker.timer.inheritance import TimerCopy
+from mq.protocol import fastjson, names
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.errors import ProtocolError
+from mq.protocol.headers.broker import ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader
+
+log = logging.getLogger(__name__)
+
+# A master starts without the word of slaves that do not answer for so long.
+PATIENCE = 30.0
+# Nor does it wait longer for name servers: without them nobody finds it anyway.
+NAME_SERVER_PATIENCE = 5.0
+RETRY_SECONDS = 0.5
+# A slave that stops acting waits for what is on its way before it answers.
+ASK_SECONDS = 12.0
+# A slave waits so long for the log of its master (HAConnectionStateNotificationService).
+CONNECT_SECONDS = 10.0
+
+
+class PreOnline:
+    """Of one broker at its addresses; an async context manager."""
+
+    def __init__(self, settings: BrokerSettings, address: str, ha_address: str) -> None:
+        self._settings = settings
+        self._address = address
+        self._ha_address = ha_address
+        self._sessions: list[tuple[str, Session]] = []
+        self._parts = AsyncExitStack()
+
+    async def __aenter__(self) -> "PreOnline":
+        settings = self._settings
+        for address in settings.name_servers():
+            session = Session(
+                address,
+                connect_timeout=1.0,
+                tls=settings.name_server_tls(),
+                buffers=settings.client.buffers(),
+            )
+            session.credentials = settings.name_server_key()
+            self._sessions.append((address, await self._parts.enter_async_context(session)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    async def members(self) -> dict[int, str] | None:
+        """The other living brokers of the set by id; None if no name server says."""
+        broker = self._settings.broker
+        found: dict[int, str] | None = None
+        for address, session in self._sessions:
+            try:
+                answer = await ask_for_members(
+                    session, address, broker.broker_cluster_name, broker.broker_name
+                )
+            except (MQError, ProtocolError) as error:
+                log.warning("%s does not say who of the set lives: %s", address, error)
+            else:
+                found = answer | (found or {})
+        if found is None:
+            return None
+        return {n: a for n, a in found.items() if n != broker.broker_id and a != self._address}
+
+    # a master -------------------------------------------------------------------------------------
+
+    async def take_over(self, stores: Stores) -> None:
+        """Go on from where slaves are that have acted as the master. Raises OSError."""
+        if not self._sessions:
+            return
+        began, asked = clock.monotonic(), set[str]()
+        while True:
+            members = await self.members()
+            waited = clock.monotonic() - began
+            if members is None:
+                if waited > NAME_SERVER_PATIENCE:
+                    log.warning("no name server says whether a slave has acted as the master")
+                    return
+            else:
+                left = [members[number] for number in sorted(members)]
+                for address in [one for one in left if one not in asked]:
+                    if await self._take_from(address, stores):
+                        asked.add(address)
+                silent = [one for one in left if one not in asked]
+                if not silent:
+                    return
+                if waited > PATIENCE:
+                    log.error("%s may have acted as the master, and does not say how far it has "
+                              "come: what it has delivered comes again", silent)  # fmt: skip
+                    return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _take_from(self, address: str, stores: Stores) -> bool:
+        """Take over what a slave has been further in; False if it does not answer. Raises
+        OSError."""
+        session = self._sessions[0][1]
+
+        async def ask(code: RequestCode) -> bytes:
+            return bytes((await session.call(address, Command(code), ASK_SECONDS)).body)
+
+        told = ExchangeHAInfoRequestHeader(
+            master_ha_address=self._ha_address,
+            master_flush_offset=stores.messages.log.written,
+            master_address=self._address,
+        )
+        command = Command(RequestCode.EXCHANGE_BROKER_HA_INFO, told.encode())
+        try:
+            await session.call(address, command, ASK_SECONDS)
+            delays = await ask(RequestCode.GET_ALL_DELAY_OFFSET)
+            offsets = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            timer = await _timer_of(ask)
+            is_further = _may_be_further(offsets)
+            if is_further:
+                await self._take(stores, delays, offsets, timer)
+        except (MQError, ProtocolError, ValueError) as error:
+            log.warning("%s does not say how far it has come: %s", address, error)
+            return False
+        log.info("%s has%s acted as the master", address, "" if is_further else " not")
+        return True
+
+    async def _take(
+        self, stores: Stores, delays: bytes, offsets: bytes, timer: bytes | None
+    ) -> None:
+        """Raises OSError and ValueError."""
+        store = stores.messages
+        table = await asyncio.to_thread(copies.read_offsets, offsets)
+        stores.offsets.go_on_from(table, store.max_offset)
+        await stores.offsets.save()
+        config = store.root / "config"
+        await asyncio.to_thread(
+            advance_saved, config / "delayOffset.json", decode_delay_offsets(delays)
+        )
+        own = TimerCheckpoint(config / checkpoint.FILE_NAME)
+        values = None if timer is None else checkpoint.read_values(timer)
+        end = store.end_offset(names.TIMER_TOPIC, 0)
+        if timer is not None and values is not None:
+            read_time, reached = values[0], min(values[2:4])
+            if read_time > own.read_time and own.queue_offset <= reached <= end:
+                await TimerCopy(store.root).take(timer)
+
+    # a slave --------------------------------------------------------------------------------------
+
+    async def find_master(self, told: Callable[[str, str], None]) -> bool:
+        """Ask the master, if one lives, where it is replicated from; whether it says."""
+        address = (await self.members() or {}).get(names.MASTER_ID)
+        if address is None:
+            return False
+        session = self._sessions[0][1]
+        command = Command(RequestCode.EXCHANGE_BROKER_HA_INFO)
+        try:
+            reply = await session.call(address, command, ASK_SECONDS)
+            header = ExchangeHAInfoResponseHeader.decode(reply.fields)
+        except (MQError, ProtocolError) as error:
+            log.warning("%s does not say where it is replicated from: %s", address, error)
+            return False
+        if not header.master_ha_address:
+            return False
+        told(address, header.master_ha_address)
+        return True
+
+
+async def _timer_of(ask: Callable[[RequestCode], Awaitable[bytes]]) -> bytes | None:
+    """A broker that has had no message for its timer has no checkpoint, and refuses."""
+    try:
+        return await ask(RequestCode.GET_TIMER_CHECK_POINT)
+    except BrokerError:
+        return None
+
+
+def _may_be_further(offsets: bytes) -> bool:
+    """Raises ValueError."""
+    plain = fastjson.loads(offsets)
+    return is_worth_taking(plain.get("dataVersion") if isinstance(plain, dict) else None)

@@ -1,0 +1,136 @@
+"""When a slave acts as the master of its set, and when it stops.
+
+    begin   no living broker of the set has a lower id, and nothing has come from the master for a
+            while, though a name server may have forgotten it
+    end     a broker with a lower id lives, or the log of one comes, or a master says that it starts
+    make    way: a master that starts asks what was delivered, so this ends before it is answered
+
+Ending, nothing more is sent, what is on its way is waited for, the tasks are cancelled, and how far
+each has come is saved: from there the master goes on.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from mq.client.machine import clock
+from mq.daemons.broker.acting.escape import EscapeBridge
+from mq.daemons.broker.acting.members import Members
+from mq.daemons.supervision import Tasks, Work
+
+log = logging.getLogger(__name__)
+
+TICK = 0.5  # between two looks, whatever is told
+# A master that has said that it starts is to register by then; else it was none.
+WAY_SECONDS = 15.0
+# Who waits for the end of it waits no longer.
+END_SECONDS = 10.0
+
+
+class Duty(Protocol):
+    """Something that a master does and a slave does not."""
+
+    def begin(self) -> Iterable[tuple[Work, str]]:
+        """Take up where the master was; what is to be done until the end. Raises OSError."""
+
+    async def end(self) -> None:
+        """Its tasks have ended: save how far it has come. Raises OSError."""
+
+
+class ActingMaster:
+    """Acts as the master when it has to: `run`, until cancelled. ``is_acting`` says whether it
+    does, ``began`` how often it has begun."""
+
+    def __init__(
+        self,
+        own_id: int,
+        members: Members,
+        hears_master: Callable[[], bool],
+        duties: Sequence[Duty],
+        bridge: EscapeBridge | None,
+        tasks: Tasks,
+    ) -> None:
+        """``hears_master`` says whether the log of a master comes; ``bridge`` is there where duties
+        deliver."""
+        self.is_acting = False
+        self.began = 0
+        self._own_id = own_id
+        self._members = members
+        self._hears_master = hears_master
+        self._duties = duties
+        self._bridge = bridge
+        self._tasks = tasks
+        self._running: list[asyncio.Task[None]] = []
+        self._begun: list[Duty] = []
+        self._news = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._ended.set()
+        self._way_until = 0.0
+        members.changed = self._news.set
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self._news.clear()
+                wanted = self._is_wanted()
+                if wanted and not self.is_acting:
+                    self._begin()
+                elif self.is_acting and not wanted:
+                    await self._end()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TICK):
+                        await self._news.wait()
+        finally:
+            if self.is_acting:
+                await self._end()
+
+    def _is_wanted(self) -> bool:
+        known = self._members.known
+        if known is None or self._own_id not in known:  # or name servers do not know this one yet
+            return False
+        if any(number < self._own_id for number in known):
+            self._way_until = 0.0  # it has come
+            return False
+        return clock.monotonic() >= self._way_until and not self._hears_master()
+
+    async def make_way(self) -> None:
+        """A master says that it starts: stop acting, and return when that is done."""
+        self._way_until = clock.monotonic() + WAY_SECONDS
+        self._news.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await self._ended.wait()
+
+    def _begin(self) -> None:
+        log.warning("the master is gone: this slave acts as the master")
+        self.is_acting = True
+        self.began += 1
+        self._ended.clear()
+        if self._bridge is None:
+            log.warning("what is due waits for the master (enableRemoteEscape=false)")
+        else:
+            self._bridge.open()
+        for duty in self._duties:
+            self._begun.append(duty)
+            for work, name in duty.begin():
+                self._running.append(self._tasks.spawn(work, f"acting: {name}"))
+
+    async def _end(self) -> None:
+        """Stop. Whatever goes wrong with one duty leaves the others."""
+        if self._bridge is not None:
+            await self._bridge.settle()
+        running, self._running = self._running, []
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        begun, self._begun = self._begun, []
+        for duty in reversed(begun):
+            try:
+                await duty.end()
+            except OSError as error:
+                log.error("how far this slave has delivered cannot be saved: %s", error)
+        self.is_acting = False
+        self._ended.set()
+        log.warning("this slave does not act as the master any more")

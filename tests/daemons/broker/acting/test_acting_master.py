@@ -1,0 +1,117 @@
+"""A slave acts as the master of its set while that is gone: what waits is delivered, once."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.daemons.broker.acting.sets import (
+    SET,
+    acts,
+    acts_no_more,
+    bodies,
+    cluster,
+    have,
+    is_copied,
+    sees,
+    send,
+    stored,
+)
+
+SHORT = {"messageDelayLevel": "1s 2s 3s"}
+
+
+def test_what_is_delayed_comes_once_through_another_broker(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.other() as other:
+            await send(other, b"topic")  # it has the topic
+            async with brokers.slave(1, **SHORT) as slave:
+                async with brokers.master(**SHORT) as master:
+                    await brokers.shows(slave, 1)
+                    await send(master, b"delayed", DELAY="2", KEYS="k", own="x")
+                    await is_copied(slave, master)
+                await acts(slave)
+                assert await have(other, 2) == [b"delayed", b"topic"]
+                message = next(one for one in stored(other) if one.body == b"delayed")
+                assert (message.properties["KEYS"], message.properties["own"]) == ("k", "x")
+                assert "DELAY" not in message.properties
+                async with brokers.master(**SHORT) as master:
+                    await acts_no_more(slave)
+                    await brokers.shows(master)
+                    assert master.delivery.delayed.offsets == {2: 1}
+                    await send(master, b"second", DELAY="1")
+                    assert await have(master, 1) == [b"second"]
+                    assert bodies(other) == [b"delayed", b"topic"]
+
+    asyncio.run(script())
+
+
+def test_a_notice_has_a_slave_ask_at_once(tmp_path: Path) -> None:
+    """The name server sends NOTIFY_MIN_BROKER_ID_CHANGE; the slave itself would ask much later."""
+
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers:
+            async with brokers.slave(1, syncBrokerMemberGroupPeriod="600000") as slave:
+                await acts(slave)  # there has never been another
+                async with brokers.master() as master:
+                    await sees(slave, master)
+                    assert not slave.acting.is_acting
+                await acts(slave)
+
+    asyncio.run(script())
+
+
+def test_without_a_way_out_what_is_due_waits_for_the_master(tmp_path: Path) -> None:
+    async def script() -> None:
+        stays = {**SHORT, "enableRemoteEscape": "false"}
+        async with cluster(tmp_path) as brokers, brokers.other() as other:
+            await send(other, b"topic")
+            async with brokers.slave(1, **stays) as slave:
+                async with brokers.master(**stays) as master:
+                    await send(master, b"delayed", DELAY="1")
+                    await is_copied(slave, master)
+                await acts(slave)
+                async with brokers.master(**stays) as master:
+                    assert await have(master, 1) == [b"delayed"]
+                assert bodies(other) == [b"topic"]
+
+    asyncio.run(script())
+
+
+def test_of_two_slaves_the_one_with_the_lower_id_acts(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.slave(2) as second:
+            async with brokers.slave(1) as first:
+                async with brokers.master() as master:
+                    await sees(first, second, master)
+                    assert not first.acting.is_acting
+                await acts(first)
+                await acts_no_more(second)
+            await acts(second)
+
+    asyncio.run(script())
+
+
+def test_a_slave_that_hears_its_master_does_not_act_though_no_name_server_knows_it(
+    tmp_path: Path,
+) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.slave() as slave:
+            async with brokers.master() as master:
+                await send(master, b"first")
+                await is_copied(slave, master)
+                await sees(slave, master)
+                brokers.names.routes.unregister("DefaultCluster", SET, master.address, 0)
+                await sees(slave)
+                assert await stays(lambda: not slave.acting.is_acting)
+            await acts(slave)
+
+    asyncio.run(script())
+
+
+async def stays(holds: Callable[[], bool]) -> bool:
+    """Whether something is so, and still behind some turns of the loop."""
+    for _ in range(20):
+        if not holds():
+            return False
+        await asyncio.sleep(0)
+    return True
