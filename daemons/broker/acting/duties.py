@@ -2,6 +2,7 @@
 where that was, but for messages that go to other brokers."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -26,6 +27,9 @@ from mq.protocol import names
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 64  # halves
+# A slot of the timer lasts for a second, unless it is set otherwise. One that takes longer is begun
+# anew by the master.
+FINISH_SECONDS = 3.0
 
 
 class OffsetDuty:
@@ -37,6 +41,9 @@ class OffsetDuty:
     def begin(self) -> Iterable[tuple[Work, str]]:
         self._offsets.version.has_acted = True
         return ()
+
+    async def finish(self) -> None:
+        return
 
     async def end(self) -> None:
         await self._offsets.save()
@@ -65,6 +72,9 @@ class DelayDuty:
             "delay offsets",
         )
 
+    async def finish(self) -> None:
+        return
+
     async def end(self) -> None:
         await self._delayed.save()
 
@@ -92,6 +102,13 @@ class TimerDuty:
             return ()
         return self._timer.open(self._writer)
 
+    async def finish(self) -> None:
+        timer = self._timer.timer
+        if timer is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FINISH_SECONDS):
+                    await timer.finish()
+
     async def end(self) -> None:
         await self._timer.end()
 
@@ -113,6 +130,9 @@ class HalfDuty:
         )
         self._transactions.load()
         yield self._run, "halves of transactions"
+
+    async def finish(self) -> None:
+        return
 
     async def end(self) -> None:
         self._transactions.save_progress()

@@ -77,6 +77,9 @@ class ActingRevival:
         self._points.start()
         yield self._run, "popped messages"
 
+    async def finish(self) -> None:
+        return
+
     async def end(self) -> None:
         self._points.stop()
 

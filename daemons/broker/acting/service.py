@@ -35,6 +35,9 @@ class Duty(Protocol):
     def begin(self) -> Iterable[tuple[Work, str]]:
         """Take up where the master was; what is to be done until the end. Raises OSError."""
 
+    async def finish(self) -> None:
+        """Come to where one can end, with what can still be delivered, but not for long."""
+
     async def end(self) -> None:
         """Its tasks have ended: save how far it has come. Raises OSError."""
 
@@ -119,6 +122,7 @@ class ActingMaster:
 
     async def _end(self) -> None:
         """Stop. Whatever goes wrong with one duty leaves the others."""
+        await asyncio.gather(*(duty.finish() for duty in self._begun))
         if self._bridge is not None:
             await self._bridge.settle()
         running, self._running = self._running, []

@@ -82,6 +82,8 @@ class Timer:
         self._log = TimerLog(store.root / TIMER_LOG, config.mapped_file_size_timer_log)
         self._news = NextMessage()
         self._changed = asyncio.Event()  # a slot that may be the current one has got a unit
+        self._is_last_slot = False  # no other is to be begun
+        self._finished = asyncio.Event()
         # Physical offsets of what was put from the slot that is being delivered: that begins again
         # after an error.
         self._put_from_slot: set[int] = set()
@@ -157,6 +159,13 @@ class Timer:
                 f"the broker is restarted",
             )
             raise self._failure from error
+
+    async def finish(self) -> None:
+        """Return when the slot that has been begun is delivered; no other is begun. So whoever goes
+        on from here delivers nothing of it again."""
+        self._is_last_slot = True
+        self._changed.set()
+        await self._finished.wait()
 
     async def close(self) -> None:
         """Save and close. Raises OSError."""
@@ -278,7 +287,7 @@ class Timer:
 
     async def _deliver(self) -> None:
         passed = 0
-        while True:
+        while not self._is_last_slot:
             if self._read_time > _now():
                 await asyncio.sleep(self._seconds_to(self._read_time))
             elif self._wheel.slot(self._read_time).last >= 0:
@@ -293,6 +302,7 @@ class Timer:
                 passed += 1
                 if passed % _SLOTS_A_TURN == 0:
                     await asyncio.sleep(0)
+        self._finished.set()
 
     async def _deliver_slot(self, slot_time: int) -> None:
         """Deliver what a slot holds and still gets until its end, each message at its time."""
