@@ -14,6 +14,7 @@ from mq.cli.top.subjects import BROKERS, COLUMNS, Subject
 # have consumed is nothing, or too much.
 _CONSUMING_SECONDS = 10.0
 _STEADY = 0.5  # messages a second by which a lag may grow or shrink and yet be the same
+_ACTING = "acting"  # the state of a slave that acts as the master
 _BUCKET = re.compile(r"\[([^\]]*)\]:(\d+)|(\S+):(\d+)")
 
 
@@ -67,7 +68,7 @@ def _broker_rows(now: Look, last: Look | None) -> Iterable[Row]:
             broker.broker_id,
             address,
             broker.cluster,
-            broker.state,
+            _ACTING if table.get("actingMaster") == "true" else broker.state,
             table.get("brokerVersionDesc"),
             _growth("msgPutTotalTodayNow", broker, before),
             _growth("msgGetTotalTodayNow", broker, before),

@@ -228,6 +228,7 @@ class Broker:
             self.metadata.knows_delivered,
             tasks,
         )
+        self.services.told.append(self.acting.info)
         main, fast = (listener.dispatcher for listener in listeners)
         serve(settings, self._groups(), self.services, main, fast)
         if main.bulk is not None:

@@ -139,6 +139,10 @@ class Registration:
         if self._is_slave and self._role is None:
             self._named_masters.comes(address, ha_address)
 
+    def was_master(self, address: str) -> bool:
+        """Whether the master that name servers have named last is at an address."""
+        return address == self._named_masters.last
+
     async def announced(self) -> None:
         """Wait, but not long, until every change so far has been told to who answers."""
         wanted = {link: link.requested for link in self._links.values()}

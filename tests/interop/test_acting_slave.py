@@ -80,7 +80,9 @@ def test_a_delayed_message_of_a_java_master_that_is_gone_comes_once(tmp_path: Pa
             names.address,
             {
                 **{"brokerName": NAME, "brokerId": 0, "brokerRole": "ASYNC_MASTER"},
-                **{"haListenPort": free_port(), **ACTS, **LEVELS, **REPLICAS},
+                # It waits for a connection from the address that its slave has registered.
+                **{"haListenPort": free_port(), "brokerIP2": "127.0.0.1"},
+                **{**ACTS, **LEVELS, **REPLICAS},
             },
             store=tmp_path / "store-master",
         )

@@ -1,6 +1,6 @@
 """Sets of brokers, each a master and its replicas: whether what they promise together holds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from mq.client.operations.doctor.examination import Examination
 from mq.client.operations.doctor.finding import Severity
@@ -16,7 +16,8 @@ _MOST_BEHIND = 256 << 20
 async def check_sets(examination: Examination, answers: Mapping[str, Mapping[str, str]]) -> None:
     """Each has one master, with the replicas that it needs, and they follow it. `answers` is the
     runtime info of the brokers by address."""
-    _check_masters(examination)
+    acting = {a for a, runtime in answers.items() if runtime.get("actingMaster") == "true"}
+    _check_masters(examination, acting)
     _check_rivals(examination)
     configs, _ = await examination.each(answers, examination.admin.broker_config)
     _check_roles(examination, {a: config.get("brokerRole", "") for a, config in configs.items()})
@@ -28,15 +29,26 @@ async def check_sets(examination: Examination, answers: Mapping[str, Mapping[str
     _check_epochs(examination, epochs)
 
 
-def _check_masters(examination: Examination) -> None:
+def _check_masters(examination: Examination, acting: Set[str]) -> None:
+    """`acting` are the addresses of slaves that act as masters (enableSlaveActingMaster)."""
     for name, broker in sorted(examination.info.broker_addr_table.items()):
+        deputies = [a for _, a in sorted(broker.broker_addrs.items()) if a in acting]
         if MASTER_ID not in broker.broker_addrs:
+            acts = f"; its slave at {deputies[0]} acts as the master" if deputies else ""
             examination.say(
                 "master",
                 Severity.CRITICAL,
                 name,
-                "has no master: it can be read and not written",
+                f"has no master: it can be read and not written{acts}",
                 "start its master",
+            )
+        elif deputies:
+            examination.say(
+                "acting-master",
+                Severity.WARNING,
+                deputies[0],
+                f"acts as the master of {name}, which has one: what waits is delivered twice",
+                "does it reach its master, and the name servers? see its log",
             )
 
 

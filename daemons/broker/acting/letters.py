@@ -7,7 +7,7 @@ sent it, but for what has been done already. No I/O.
 """
 
 from mq.client.outgoing import DEFAULT_QUEUES
-from mq.daemons.broker.timer.request import number
+from mq.daemons.broker.timer.request import deliver_time, number
 from mq.daemons.broker.writer import NoTarget
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
@@ -28,6 +28,7 @@ _TIMER = (
     PropertyKey.TIMER_DEQUEUE_MS,
     PropertyKey.TIMER_ROLL_TIMES,
 )
+_SLOT_MS = 1000  # of a slot of the timer (timerPrecisionMs)
 _WAITED = (PropertyKey.REAL_TOPIC, PropertyKey.REAL_QUEUE_ID)
 _CHECKED = (PropertyKey.TRANSACTION_CHECK_TIMES, PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET)
 
@@ -78,12 +79,22 @@ def rolled(message: StoredMessage) -> Outgoing:
     due = number(message, PropertyKey.TIMER_OUT_MS)
     if due is None:
         raise NoTarget("TIMER_OUT_MS is not a number")
-    asked = number(message, PropertyKey.TIMER_DELIVER_MS)
     topic = message.properties.get(PropertyKey.REAL_TOPIC, "")
     gone = (*_WAITED, *_TIMER, *_CHECKED, PropertyKey.DELAY_LEVEL, PropertyKey.TRANSACTION_PREPARED)
     properties = _without(message, gone)
-    properties[PropertyKey.TIMER_DELIVER_MS] = str(due if asked is None else asked)
+    properties[PropertyKey.TIMER_DELIVER_MS] = str(_exact(message, due))
     return Outgoing(topic, _sys_flag(message), properties)
+
+
+def _exact(message: StoredMessage, slot: int) -> int:
+    """When a message is due that is in the timer's slot of that time, ms; rather late than early. A
+    delay counts from where it was stored first."""
+    has_rolled = PropertyKey.TIMER_ROLL_TIMES in message.properties
+    asks_for_time = PropertyKey.TIMER_DELIVER_MS in message.properties
+    exact = None
+    if asks_for_time or not has_rolled:
+        exact = deliver_time(message, message.store_timestamp)
+    return slot + _SLOT_MS if exact is None else exact
 
 
 def half(message: StoredMessage) -> Outgoing:

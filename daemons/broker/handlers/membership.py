@@ -25,7 +25,8 @@ class MembershipHandlers:
     ``on_notice`` is called when controllers say that the master is another, ``on_members`` when
     name servers say so of the lowest id: what they say then is asked for, for anybody may send such
     a notice. ``master_comes`` is awaited, on a slave that may act as the master, when one says that
-    it starts: with its address, and that of its log.
+    it starts: with its address, and that of its log. ``was_named`` says whether name servers have
+    named a master at an address.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class MembershipHandlers:
         on_notice: Callable[[], None],
         on_members: Callable[[], None],
         master_comes: Callable[[str, str], Awaitable[None]],
+        was_named: Callable[[str], bool],
     ) -> None:
         """``end`` is where the log ended at the start."""
         self._settings = settings
@@ -46,6 +48,7 @@ class MembershipHandlers:
         self._on_notice = on_notice
         self._on_members = on_members
         self._master_comes = master_comes
+        self._was_named = was_named
 
     @serves(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
     def role_changed(self, command: Command, channel: Channel) -> Command:
@@ -66,14 +69,17 @@ class MembershipHandlers:
         A master that starts sends its own address, for a slave to follow, before it registers
         (BrokerPreOnlineService). Anybody could send it (AdminBrokerProcessor.exchangeBrokerHaInfo):
         so it is followed only where a slave of this set may act as the master, while name servers
-        name no other, and if it is sent from the very host that it names.
+        name no other, and if it is sent from the very host that it names; with access control only
+        one that name servers have named before.
         """
         if not is_slave(self._settings):
             return command.reply(fields=self._own.encode())
         told = ExchangeHAInfoRequestHeader.decode(command.fields)
         if may_act_as_master(self._settings) and told.master_address and told.master_ha_address:
             host = channel.remote_address[0]
-            if _host_of(told.master_address) == _host_of(told.master_ha_address) == host:
+            is_there = host == _host_of(told.master_address) and _host_of(told.master_ha_address)
+            is_open = not self._settings.broker.acl_enable
+            if is_there and (is_open or self._was_named(told.master_address)):
                 await self._master_comes(told.master_address, told.master_ha_address)
             else:
                 log.warning("%s says that the master is %s: not believed", host,

@@ -68,6 +68,15 @@ class Acting:
             doc = "Messages that this slave has delivered to other brokers."
             yield counter("mq_escaped_messages_total", doc, self.bridge.escaped)
 
+    def info(self) -> dict[str, str]:
+        """For GET_BROKER_RUNTIME_INFO, of a slave that may act."""
+        if self.master is None:
+            return {}
+        info = {"actingMaster": str(self.master.is_acting).lower()}
+        if self.bridge is not None:
+            info["escapedMessages"] = str(self.bridge.escaped)
+        return info
+
     def look(self) -> None:
         """Somebody says that the lowest id of the set is another."""
         if self.members is not None:

@@ -55,5 +55,6 @@ def make_membership(
         on_notice,
         lambda: acting().look(),
         master_comes,
+        registration.was_master,
     )
     return Membership(answers, figures)

@@ -1,7 +1,7 @@
 """Services: what answers sends, pulls and pops."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mq.daemons.broker.config import BrokerSettings
@@ -65,6 +65,8 @@ class Services:
     topic_sizes: TopicSizes
     moved_events: OffsetMovedEvents
     slow_consumers: SlowConsumers
+    #: What other parts tell in the runtime info.
+    told: list[Callable[[], Mapping[str, str]]] = field(default_factory=list)
 
     def works(self) -> Works:
         yield self.topic_sizes.run, "sizes of topics"
@@ -97,11 +99,14 @@ class Services:
         yield gauge("mq_native_pulls", doc, float(self.pulls.native.is_taken))
 
     def _runtime_info(self) -> Mapping[str, str]:
-        return {
+        info = {
             **self.delivery.delayed.running_info(),
             **self.tasks.info(),
             **self.stores.aside.info(),
         }
+        for tell in self.told:
+            info.update(tell())
+        return info
 
     async def end_reads(self) -> None:
         """Finish what is being read for connections."""

@@ -32,6 +32,7 @@ class NamedMasters:
     def __init__(self, addresses: MasterAddresses, own: str) -> None:
         """`own` is this broker's address."""
         self.addresses = addresses
+        self.last = ""  # the address that name servers have named last
         self._own = own
         self._named: dict[str, Master] = {}  # by the name server that says so
         self._coming = _NONE  # that is to register yet, as it says itself
@@ -41,6 +42,7 @@ class NamedMasters:
         if address and address != self._own:
             self._named[name_server] = Master(address, ha_address or "")
             self._coming = _NONE
+            self.last = address
         else:
             self._named.pop(name_server, None)
         self._choose()

@@ -7,7 +7,7 @@ import pytest
 from mq.client import Consumer, Session
 from mq.client.operations.doctor.examination import Examination, Limits
 from mq.client.operations.doctor.finding import Finding, Severity, worst
-from mq.client.operations.doctor.sets import _check_epochs
+from mq.client.operations.doctor.sets import _check_epochs, _check_masters
 from mq.client.pull_consumer import PullConsumer
 from mq.client.send_back import send_back
 from mq.protocol.bodies import ClusterInfo, MessageQueue
@@ -251,6 +251,22 @@ def test_two_masters_of_one_name_are_critical(mq: Mq, mq_broker: RunningBroker) 
         [rivals] = found(done, "two-masters")
         assert (done.status, rivals["severity"], rivals["subject"]) == (1, "critical", "twice")
         assert one.broker.address in rivals["detail"] and other.broker.address in rivals["detail"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "check", "severity"),
+    [((1,), "master", Severity.CRITICAL), ((0, 1), "acting-master", Severity.WARNING)],
+)
+def test_a_slave_that_acts_as_the_master_is_named(
+    ids: tuple[int, ...], check: str, severity: Severity
+) -> None:
+    data = BrokerData(cluster="C", broker_name="set", broker_addrs={n: f"h{n}:1" for n in ids})
+    info = ClusterInfo(broker_addr_table={"set": data})
+    examination = Examination(Session("127.0.0.1:1"), Limits(), 0.0, {"127.0.0.1:1": info})
+    _check_masters(examination, {"h1:1"})
+    [finding] = examination.findings
+    assert (finding.check, finding.severity) == (check, severity)
+    assert "h1:1" in finding.subject + finding.detail
 
 
 def test_a_slave_with_an_epoch_that_its_master_has_not_is_critical() -> None:

@@ -70,6 +70,15 @@ def test_what_a_slave_lacks_of_its_masters_log_is_shown() -> None:
     assert [row["replicationLagBytes"] for row in rows] == [None, 800, 0, None, None]
 
 
+def test_a_slave_that_acts_as_the_master_says_so() -> None:
+    def state(acting: str) -> object:
+        told = {"actingMaster": acting}
+        (row,) = facts(history(Look(1, {ADDRESS: broker(1, 0, more=told)})), Subject.BROKERS)
+        return row["state"]
+
+    assert (state("true"), state("false")) == ("acting", "up")
+
+
 def test_how_many_cores_a_broker_keeps_busy_is_the_growth_of_its_cpu_time() -> None:
     def look(at: float, milliseconds: int) -> Look:
         told = {"processCpuMillis": str(milliseconds), "processPrivateBytes": "25000000"}

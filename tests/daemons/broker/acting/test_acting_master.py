@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from mq.protocol.bodies import KVTable
+from mq.protocol.codes import RequestCode
 from tests.daemons.broker.acting.sets import (
     SET,
     acts,
@@ -16,6 +18,7 @@ from tests.daemons.broker.acting.sets import (
     send,
     stored,
 )
+from tests.daemons.peer import Peer
 
 SHORT = {"messageDelayLevel": "1s 2s 3s"}
 
@@ -73,6 +76,22 @@ def test_without_a_way_out_what_is_due_waits_for_the_master(tmp_path: Path) -> N
                 async with brokers.master(**stays) as master:
                     assert await have(master, 1) == [b"delayed"]
                 assert bodies(other) == [b"topic"]
+
+    asyncio.run(script())
+
+
+def test_who_watches_sees_that_a_slave_acts(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.slave() as slave:
+            await acts(slave)
+            async with Peer(slave.port) as peer:
+                reply = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+            told = KVTable.decode(reply.body).table
+            assert (told["actingMaster"], told["escapedMessages"]) == ("true", "0")
+            figures = {one.name: one.values for one in slave.metrics().all()}
+            assert [value for _, value in figures["mq_acting_master"]] == [1]
+            assert [value for _, value in figures["mq_acting_master_begins_total"]] == [1]
+            assert [value for _, value in figures["mq_escaped_messages_total"]] == [0]
 
     asyncio.run(script())
 
