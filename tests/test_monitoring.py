@@ -11,11 +11,13 @@ import pytest
 import yaml
 from prometheus_client import PROCESS_COLLECTOR
 
+from mq.daemons.broker.app import Broker
 from mq.daemons.controller.app import Controller
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.metrics import LoopDelay, Metric
 from mq.daemons.namesrv.metrics import metrics_of as of_name_server
 from mq.daemons.standalone import Standalone
+from tests.daemons.broker.replication.pair import settings_of
 from tests.daemons.broker.replication.sets import ScriptedControllers, set_master
 
 MONITORING = Path(__file__).parents[1] / "docs" / "monitoring"
@@ -38,6 +40,9 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             found += of_name_server(*parts)
         async with set_master(folder / "set", ScriptedControllers()) as master:
             found += master.metrics().all()
+        slave = {"brokerRole": "SLAVE", "brokerId": "1", "enableSlaveActingMaster": "true"}
+        async with Broker(settings_of(folder / "slave", **slave)) as acting:
+            found += acting.metrics().all()
         nowhere = {"listenPort": "0", "etcdEndpoints": "http://127.0.0.1:1"}
         async with Controller(ControllerSettings.load(None, nowhere)) as controller:
             return [*found, *controller.metrics()]

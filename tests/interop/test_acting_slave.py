@@ -90,7 +90,9 @@ def test_a_delayed_message_of_a_java_master_that_is_gone_comes_once(tmp_path: Pa
             tmp_path / "store-slave",
             {
                 **{"brokerName": NAME, "brokerId": "1", "brokerRole": "SLAVE", **registered},
-                **{"enableRemoteEscape": "true", "haListenPort": "0", **ACTS, **LEVELS},
+                # It is asked on listenPort - 2, too.
+                **{"listenPort": str(free_port()), "haListenPort": "0"},
+                **{"enableRemoteEscape": "true", **ACTS, **LEVELS},
             },
         )
         other = BrokerProcess(
