@@ -215,7 +215,7 @@ class Broker:
             self.services,
             self.registration,
             self.replication,
-            is_acting=lambda: self.acting.is_acting,
+            knows_better=lambda: self.acting.knows_better,
         )
         self.acting = make_acting(
             settings,
@@ -225,7 +225,6 @@ class Broker:
             self.registration,
             self.replication,
             bridge,
-            self.metadata.knows_delivered,
             tasks,
         )
         self.services.told.append(self.acting.info)
@@ -248,6 +247,7 @@ class Broker:
         parts.push_async_callback(self._settle)
         await wait_for_log(settings, self.registration, self.replication)
         await parts.enter_async_context(self.registration)
+        parts.push_async_callback(self.acting.stop)
         if settings.operation.liveness_beacon_enable:
             tasks.spawn(Beacons(settings, self.registration).run, "beacons")
         if exporters.are_wanted(settings.operation):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from mq.client.machine import clock
+from mq.client.machine import clock, files
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.copy_version import CopyVersion
 from mq.daemons.broker.saves import Saves
@@ -89,10 +89,15 @@ class DelayedMessages:
         started as a master. Raises OSError; nothing has changed."""
         self.version.has_acted = False
         copied = dict(sorted(offsets.items()))
-        if copied == self._saved:
+        if copied == self._saved and self.is_known:
             return
         await self._saves.run(lambda: write_atomically(self._path, _encode(copied)))
         self.offsets, self._saved = copied, dict(copied)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this broker, or a master that it has copied from, has ever said how far it is."""
+        return files.exists(self._path)
 
     def encode(self) -> bytes:
         """The file."""

@@ -4,7 +4,7 @@ where that was, but for messages that go to other brokers."""
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from mq.daemons.broker.aside import SetAside
@@ -13,8 +13,8 @@ from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.periodic import saving
-from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.timer.on_demand import TimerOnDemand
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.transactions.records import HALF_QUEUE
@@ -52,16 +52,12 @@ class OffsetDuty:
 class DelayDuty:
     """Delay levels."""
 
-    def __init__(
-        self, settings: BrokerSettings, delayed: DelayedMessages, is_known: Callable[[], bool]
-    ) -> None:
-        """``is_known`` says whether the master has ever told how far it had delivered."""
+    def __init__(self, settings: BrokerSettings, delayed: DelayedMessages) -> None:
         self._settings = settings
         self._delayed = delayed
-        self._is_known = is_known
 
     def begin(self) -> Iterable[tuple[Work, str]]:
-        if not self._is_known() and not self._delayed.offsets:
+        if not self._delayed.is_known:
             log.warning("delay levels wait: the master has never told how far it had come")
             return
         self._delayed.version.has_acted = True
@@ -85,19 +81,20 @@ class TimerDuty:
     def __init__(
         self,
         stores: Stores,
+        delayed: DelayedMessages,
         timer: TimerOnDemand,
         writer: MessageWriter,
-        is_known: Callable[[], bool],
     ) -> None:
+        """What the master has told of ``delayed``, it has told of the timer, too."""
         self._stores = stores
+        self._delayed = delayed
         self._timer = timer
         self._writer = writer
-        self._is_known = is_known
 
     def begin(self) -> Iterable[tuple[Work, str]]:
         if not Timer.is_used(self._stores.messages):
             return ()
-        if not self._is_known() and not self._timer.has_checkpoint():
+        if not self._delayed.is_known:
             log.warning("the timer waits: the master has never told how far it had come")
             return ()
         return self._timer.open(self._writer)

@@ -19,8 +19,8 @@ from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
 from mq.daemons.broker.pop.receipt import normal_topic, retry_topic
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
 from mq.daemons.broker.pop.revival import come_again
-from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import RETRY_SECONDS, StoreResults, is_stored
 from mq.daemons.broker.writer import MessageWriter

@@ -12,6 +12,7 @@ each has come is saved: from there the master goes on.
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -43,8 +44,8 @@ class Duty(Protocol):
 
 
 class ActingMaster:
-    """Acts as the master when it has to: `run`, until cancelled. ``is_acting`` says whether it
-    does, ``began`` how often it has begun."""
+    """Acts as the master when it has to: `run`, until cancelled; `stop` before that, to end well.
+    ``is_acting`` says whether it does, ``began`` how often it has begun."""
 
     def __init__(
         self,
@@ -87,20 +88,34 @@ class ActingMaster:
                         await self._news.wait()
         finally:
             if self.is_acting:
-                await self._end()
+                await self._end(at_once=True)
 
     def _is_wanted(self) -> bool:
         known = self._members.known
         if known is None or self._own_id not in known:  # or name servers do not know this one yet
             return False
         if any(number < self._own_id for number in known):
-            self._way_until = 0.0  # it has come
+            if self._way_until < math.inf:
+                self._way_until = 0.0  # it has come
             return False
         return clock.monotonic() >= self._way_until and not self._hears_master()
 
+    @property
+    def knows_better(self) -> bool:
+        """Whether this slave may be further than the master: while it acts, and then until the
+        master that starts has asked, and is seen."""
+        return self.is_acting or clock.monotonic() < self._way_until
+
     async def make_way(self) -> None:
         """A master says that it starts: stop acting, and return when that is done."""
-        self._way_until = clock.monotonic() + WAY_SECONDS
+        await self._end_until(clock.monotonic() + WAY_SECONDS)
+
+    async def stop(self) -> None:
+        """Stop acting for good."""
+        await self._end_until(math.inf)
+
+    async def _end_until(self, moment: float) -> None:
+        self._way_until = max(self._way_until, moment)
         self._news.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
@@ -120,9 +135,10 @@ class ActingMaster:
             for work, name in duty.begin():
                 self._running.append(self._tasks.spawn(work, f"acting: {name}"))
 
-    async def _end(self) -> None:
+    async def _end(self, *, at_once: bool = False) -> None:
         """Stop. Whatever goes wrong with one duty leaves the others."""
-        await asyncio.gather(*(duty.finish() for duty in self._begun))
+        if not at_once:
+            await asyncio.gather(*(duty.finish() for duty in self._begun))
         if self._bridge is not None:
             await self._bridge.settle()
         running, self._running = self._running, []

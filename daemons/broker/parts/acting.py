@@ -82,6 +82,16 @@ class Acting:
         if self.members is not None:
             self.members.look()
 
+    @property
+    def knows_better(self) -> bool:
+        """Whether this slave may be further than its master."""
+        return self.master is not None and self.master.knows_better
+
+    async def stop(self) -> None:
+        """Stop acting, while the connections that it needs are open still."""
+        if self.master is not None:
+            await self.master.stop()
+
     async def make_way(self) -> None:
         """A master of the set says that it starts."""
         if self.master is not None:
@@ -116,11 +126,9 @@ def make_acting(
     registration: Registration,
     replication: Replication,
     bridge: EscapeBridge | None,
-    knows_delivered: Callable[[], bool],
     tasks: Tasks,
 ) -> Acting:
-    """The part of a broker. ``knows_delivered`` says whether the master of this slave has told how
-    far it had delivered."""
+    """The part of a broker."""
     if not has_acting_slaves(settings):
         return Acting()
     heartbeats = Heartbeats(settings, registration)
@@ -139,8 +147,8 @@ def make_acting(
         points, outward = services.pop.points, delivery.outward
         assert isinstance(points, ActingCheckPoints)
         duties += [
-            DelayDuty(settings, delivery.delayed, knows_delivered),
-            TimerDuty(stores, delivery.timer, outward, knows_delivered),
+            DelayDuty(settings, delivery.delayed),
+            TimerDuty(stores, delivery.delayed, delivery.timer, outward),
             HalfDuty(stores, outward),
             ActingRevival(points, outward, stores.topics, stores.groups),
         ]

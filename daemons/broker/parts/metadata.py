@@ -33,10 +33,6 @@ class Metadata:
             doc = "Seconds since all that the master has beside its log was copied; -1 for never."
             yield gauge("mq_slave_copies_age_seconds", doc, self.synchronize.age())
 
-    def knows_delivered(self) -> bool:
-        """Whether the master has told, since this slave started, how far it had delivered."""
-        return self.synchronize is not None and self.synchronize.knows_delivered
-
     def reload_key(self) -> None:
         """Read the key for the master again."""
         if self.synchronize is not None:
@@ -50,9 +46,9 @@ def make_metadata(
     services: Services,
     registration: Registration,
     replication: Replication,
-    is_acting: Callable[[], bool] = lambda: False,
+    knows_better: Callable[[], bool] = lambda: False,
 ) -> Metadata:
-    """The copies of a broker, which are made while it is not acting as the master. Raises
+    """The copies of a broker, which are not made while it knows better than its master. Raises
     ConfigError for a key file that cannot be used."""
     slave = replication.slave
     if slave is None:
@@ -67,6 +63,6 @@ def make_metadata(
             endings=lambda: slave.endings,
             follows=lambda: slave.connection is not None,
             on_silence=registration.look_for_master,
-            is_acting=is_acting,
+            knows_better=knows_better,
         )
     )

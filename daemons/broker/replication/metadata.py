@@ -88,12 +88,12 @@ class SlaveSynchronize:
         endings: Callable[[], int] = lambda: 0,
         follows: Callable[[], bool] = lambda: True,
         on_silence: Callable[[], None] = lambda: None,
-        is_acting: Callable[[], bool] = lambda: False,
+        knows_better: Callable[[], bool] = lambda: False,
     ) -> None:
         """``endings`` counts the connections that have brought the log and are no more; ``follows``
         says whether there is one, to a master whose log was compared with the one here;
-        ``on_silence`` is called when the master cannot be reached; while ``is_acting`` nothing is
-        copied, for this broker goes on where the master was.
+        ``on_silence`` is called when the master cannot be reached; while this broker
+        ``knows_better``, which has gone on where the master was, nothing is copied.
 
         Raises ConfigError for a key file or certificates that cannot be used.
         """
@@ -106,8 +106,7 @@ class SlaveSynchronize:
         self._endings = endings
         self._follows = follows
         self._on_silence = on_silence
-        self._is_acting = is_acting
-        self.knows_delivered = False  # how far the master had come, in this life of the broker
+        self._knows_better = knows_better
         self._timer = TimerCopy(stores.messages.root)
         self._tls: ssl.SSLContext | None = settings.name_server_tls()
         self._key: AccessKey | None = settings.name_server_key()
@@ -131,7 +130,7 @@ class SlaveSynchronize:
             if address and address != self.master:
                 self._later.clear()  # the log is to be that of another
                 self.master, due = address, 0.0
-            if self._is_acting():
+            if self._knows_better():
                 self._later.clear()
                 self._timer.forget()
             elif address and loop.time() >= due and self._follows():
@@ -271,10 +270,9 @@ class SlaveSynchronize:
             return
 
         async def take() -> None:
-            await self._delayed.take_copy(offsets)
             if timer is not None:
                 await self._timer.take(timer)
-            self.knows_delivered = True
+            await self._delayed.take_copy(offsets)  # last: that it is there stands for both
 
         await self._take_later(_DELIVERED, end, take)
 
@@ -304,7 +302,7 @@ class SlaveSynchronize:
 
     async def take_delivered(self) -> None:
         """Take over what the master has said and all of which is here by now."""
-        if self._is_acting():
+        if self._knows_better():
             return
         for what, later in list(self._later.items()):
             if later.endings == self._endings():

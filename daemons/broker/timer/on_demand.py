@@ -1,11 +1,9 @@
 """Timer on demand: it starts with the first message for it; most brokers never need its files."""
 
-from mq.client.machine import files
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.periodic import save_again_and_again
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.timer.checkpoint import FILE_NAME
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.supervision import Tasks, Work
@@ -39,10 +37,6 @@ class TimerOnDemand:
             await save_again_and_again(timer.save, lambda: pause, "timer")
 
         return [*timer.works(), (save, "timer: save")]
-
-    def has_checkpoint(self) -> bool:
-        """Whether the store says how far a timer has come, this broker's or its master's."""
-        return files.exists(self._store.root / "config" / FILE_NAME)
 
     async def end(self) -> None:
         """Save and close it, of which all tasks have ended; it may be opened again. Raises

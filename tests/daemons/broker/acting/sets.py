@@ -85,7 +85,7 @@ async def is_copied(slave: Broker, master: Broker) -> None:
     synchronize = slave.metadata.synchronize
     assert synchronize is not None
     await synchronize.round(master.address)
-    await until(slave.metadata.knows_delivered)
+    await until(lambda: slave.delivery.delayed.is_known)
 
 
 async def sees(slave: Broker, *others: Broker) -> None:
