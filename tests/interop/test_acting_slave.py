@@ -1,4 +1,5 @@
-"""Our slave acts for a master of Java 5.5.0 that was killed, and lets it go on when it is back."""
+"""A slave acts for a master that was killed, and lets it go on when it is back: ours for one of
+Java 5.5.0, and the reverse."""
 
 import asyncio
 import time
@@ -121,3 +122,48 @@ def test_a_delayed_message_of_a_java_master_that_is_gone_comes_once(tmp_path: Pa
                 caught_up(slave.address, master.address)
                 time.sleep(1)  # what came again would have come with it
                 assert (count(master.address), count(other.address)) == (1, 1)
+
+
+def test_a_delayed_message_of_our_master_that_a_java_slave_has_delivered_comes_once(
+    tmp_path: Path,
+) -> None:
+    require_java()
+    shown = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
+    with NameServerProcess(tmp_path / "names", shown) as names:
+        registered = {"namesrvAddr": names.address}
+        master = BrokerProcess(
+            tmp_path / "store-master",
+            {
+                **{"brokerName": NAME, "haListenPort": str(free_port()), **registered},
+                **{"listenPort": str(free_port()), **ACTS, **LEVELS},
+                "mappedFileSizeCommitLog": str(64 << 20),  # as of those of Java in these tests
+            },
+        )
+        slave = peers.JavaBroker(
+            "5.5.0",
+            tmp_path,
+            names.address,
+            {
+                **{"brokerName": NAME, "brokerId": 1, "brokerRole": "SLAVE"},
+                **{"haListenPort": free_port(), "brokerIP2": "127.0.0.1"},
+                **{"enableRemoteEscape": "true", **ACTS, **LEVELS},
+            },
+            store=tmp_path / "store-slave",
+        )
+        other = BrokerProcess(
+            tmp_path / "store-other", {"brokerName": OTHER, "haListenPort": "0", **registered}
+        )
+        with master, other, slave:
+            config = TopicConfig(topic_name=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+            with BlockingSession(names.address) as session:
+                for broker in (master, other, slave):  # one of Java copies topics after a minute
+                    run(Admin(session).create_topic(broker.address, config))
+            send(master.address, "delayed", 2)
+            caught_up(slave.address, master.address)
+            master.kill()
+            until(lambda: count(other.address) == 1)
+            master.start()
+            send(master.address, "after", 1)
+            until(lambda: count(master.address) == 1)
+            time.sleep(1)  # what came again would have come with it
+            assert (count(master.address), count(other.address)) == (1, 1)

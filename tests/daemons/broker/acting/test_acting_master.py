@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from mq.daemons.broker.app import Broker
 from mq.protocol.bodies import KVTable
 from mq.protocol.codes import RequestCode
 from tests.daemons.broker.acting.sets import (
@@ -46,6 +47,57 @@ def test_what_is_delayed_comes_once_through_another_broker(tmp_path: Path) -> No
                     assert bodies(other) == [b"delayed", b"topic"]
 
     asyncio.run(script())
+
+
+def test_a_slave_that_is_started_again_while_it_acts_goes_on_where_it_was(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.other() as other:
+            await send(other, b"topic")
+            async with brokers.slave(1, **SHORT) as slave:
+                async with brokers.master(**SHORT) as master:
+                    await send(master, b"one", DELAY="1")
+                    await send(master, b"two", DELAY="3")
+                    await is_copied(slave, master)
+                await acts(slave)
+                assert delivers()
+                assert await have(other, 2) == [b"one", b"topic"]
+            assert not delivers()
+            async with brokers.slave(1, **SHORT):
+                assert await have(other, 3) == [b"one", b"topic", b"two"]
+                async with brokers.master(**SHORT) as master:
+                    assert master.delivery.delayed.offsets == {1: 1, 3: 1}
+            assert bodies(other) == [b"one", b"topic", b"two"]
+
+    asyncio.run(script())
+
+
+def test_a_slave_whose_master_never_said_how_far_it_was_delivers_nothing(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.other() as other:
+            await send(other, b"topic")
+            async with brokers.master(**SHORT) as master, brokers.slave(1, **SHORT) as slave:
+                await send(master, b"delayed", DELAY="1")
+                await is_copied(slave, master)
+            forget_copies(slave)  # as if the master had died before it was asked
+            async with brokers.slave(1, **SHORT) as slave:
+                await acts(slave)
+                assert not delivers()
+                async with brokers.master(**SHORT) as master:
+                    assert await have(master, 1) == [b"delayed"]
+            assert bodies(other) == [b"topic"]
+
+    asyncio.run(script())
+
+
+def delivers() -> bool:
+    """Whether any slave works on delay levels."""
+    return any(task.get_name() == "acting: delay level 1" for task in asyncio.all_tasks())
+
+
+def forget_copies(slave: Broker) -> None:
+    """Of a slave that has stopped."""
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (slave.stores.messages.root / "config" / name).unlink(missing_ok=True)
 
 
 def test_a_notice_has_a_slave_ask_at_once(tmp_path: Path) -> None:
