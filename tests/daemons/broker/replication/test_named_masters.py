@@ -58,3 +58,20 @@ def test_a_fixed_address_of_replication_is_not_changed() -> None:
     masters, addresses = named(fixed="10.0.0.7:10912")
     masters.told("ns1", OLD, OLD_HA)
     assert (addresses.address, addresses.ha_address) == (OLD, "10.0.0.7:10912")
+
+
+def test_a_master_that_comes_is_followed_until_a_name_server_names_one() -> None:
+    masters, addresses = named()
+    masters.comes(OLD, OLD_HA)
+    assert (addresses.address, addresses.ha_address) == (OLD, OLD_HA)
+    masters.told("ns1", NEW, NEW_HA)
+    assert (addresses.address, addresses.ha_address) == (NEW, NEW_HA)
+    masters.told("ns1", None, None)
+    assert (addresses.address, masters.last) == ("", NEW)  # that one was named, and is gone
+
+
+def test_a_master_that_comes_goes_behind_one_that_is_named() -> None:
+    masters, addresses = named()
+    masters.told("ns1", OLD, OLD_HA)
+    masters.comes(NEW, NEW_HA)
+    assert addresses.address == OLD
