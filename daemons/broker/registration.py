@@ -262,7 +262,11 @@ class Registration:
         self._running[address] = self._tasks.spawn(link.run, f"registration with {address}")
 
     def _seeks_master(self) -> bool:
-        return self._is_slave and self._role is None and not self.masters.address
+        """Whether to register again and again until a master is named. One that tells all its
+        topics each time does not: it hears by other means that the master is there."""
+        if not self._is_slave or self._tells_topics:
+            return False
+        return self._role is None and not self.masters.address
 
     async def _leave(self, link: NameServerLink) -> None:
         if self._role is None:

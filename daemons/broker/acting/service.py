@@ -20,6 +20,7 @@ from mq.client.machine import clock
 from mq.daemons.broker.acting.escape import EscapeBridge
 from mq.daemons.broker.acting.members import Members
 from mq.daemons.supervision import Tasks, Work
+from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +56,11 @@ class ActingMaster:
         duties: Sequence[Duty],
         bridge: EscapeBridge | None,
         tasks: Tasks,
+        on_master: Callable[[], None],
     ) -> None:
         """``hears_master`` says whether the log of a master comes; ``bridge`` is there where duties
-        deliver."""
+        deliver. ``on_master`` is called when the master lives that did not before, or it is at
+        another address."""
         self.is_acting = False
         self.began = 0
         self._own_id = own_id
@@ -72,7 +75,9 @@ class ActingMaster:
         self._ended = asyncio.Event()
         self._ended.set()
         self._way_until = 0.0
-        members.changed = self._news.set
+        self._on_master = on_master
+        self._master: str | None = None  # the address of it
+        members.changed = self._look
 
     async def run(self) -> None:
         try:
@@ -89,6 +94,13 @@ class ActingMaster:
         finally:
             if self.is_acting:
                 await self._end(at_once=True)
+
+    def _look(self) -> None:
+        """Others of the set live than before."""
+        before, self._master = self._master, (self._members.known or {}).get(MASTER_ID)
+        if self._master is not None and self._master != before:
+            self._on_master()
+        self._news.set()
 
     def _is_wanted(self) -> bool:
         known = self._members.known

@@ -153,7 +153,8 @@ def make_acting(
             ActingRevival(points, outward, stores.topics, stores.groups),
         ]
     number = settings.broker.broker_id
-    master = ActingMaster(number, members, hears_master, duties, bridge, tasks)
+    on_master = registration.look_for_master
+    master = ActingMaster(number, members, hears_master, duties, bridge, tasks, on_master)
     return Acting(heartbeats, members, master, bridge)
 
 

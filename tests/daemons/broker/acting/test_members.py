@@ -15,7 +15,16 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.broker import ExchangeHAInfoRequestHeader
 from mq.protocol.headers.route import GetRouteInfoRequestHeader
-from tests.daemons.broker.acting.sets import SET, acts, acts_no_more, cluster
+from tests.daemons.broker.acting.sets import (
+    SET,
+    TOPIC,
+    acts,
+    acts_no_more,
+    cluster,
+    is_copied,
+    sees,
+    send,
+)
 from tests.daemons.broker.replication.pair import until
 from tests.daemons.peer import Peer
 
@@ -31,6 +40,25 @@ def test_a_slave_that_acts_is_known_with_its_topics_and_shows_that_it_lives(tmp_
             assert live.timeout == 10.0
             first = live.last_seen
             await until(lambda: live.last_seen > first)
+
+    asyncio.run(script())
+
+
+def test_clients_are_shown_the_acting_slave_in_the_place_of_the_master(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.slave() as slave:
+            async with brokers.master() as master:
+                await send(master, b"first")
+                await is_copied(slave, master)
+                await sees(slave, master)
+            await acts(slave)
+            route = brokers.names.routes.route(TOPIC)
+            assert route is not None
+            assert [one.broker_addrs for one in route.broker_datas] == [{0: slave.address}]
+            assert [one.perm for one in route.queue_datas] == [4]
+            async with brokers.master() as master:
+                await until(lambda: slave.master_addresses.address == master.address)
+                await until(lambda: slave.replication.slave.connection is not None)  # type: ignore[union-attr]
 
     asyncio.run(script())
 

@@ -1,0 +1,47 @@
+"""Messages on their way to other brokers: what cannot go now waits, what arrives arrives once."""
+
+import asyncio
+from pathlib import Path
+
+from tests.daemons.broker.acting.sets import acts, bodies, cluster, have, is_copied, send
+from tests.daemons.broker.replication.pair import until
+
+SHORT = {"messageDelayLevel": "1s 2s 3s"}
+COUNT = 100  # more than are on their way at once
+
+
+def test_what_no_other_broker_takes_waits_until_one_does(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.slave(1, **SHORT) as slave:
+            async with brokers.master(**SHORT) as master:
+                await send(master, b"delayed", DELAY="1")
+                await is_copied(slave, master)
+            await acts(slave)
+            async with brokers.other() as other:
+                await send(other, b"topic")
+                assert await have(other, 2) == [b"delayed", b"topic"]
+                await until(lambda: slave.delivery.delayed.offsets == {1: 1})
+                assert slave.acting.bridge is not None
+                assert slave.acting.bridge.escaped == 1
+
+    asyncio.run(script())
+
+
+def test_many_that_are_due_at_once_come_once_each(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.other() as other:
+            await send(other, b"topic")
+            async with brokers.slave(1, **SHORT) as slave:
+                async with brokers.master(**SHORT) as master:
+                    for number in range(COUNT):
+                        await send(master, b"%d" % number, DELAY="2")
+                    await is_copied(slave, master)
+                await acts(slave)
+                await until(lambda: len(bodies(other)) > COUNT // 4)
+                # In the middle of it the master comes back, and does the rest.
+                async with brokers.master(**SHORT) as master:
+                    await until(lambda: len(bodies(other)) + len(bodies(master)) > COUNT)
+                    found = [one for one in bodies(other) + bodies(master) if one != b"topic"]
+                    assert sorted(found, key=int) == [b"%d" % number for number in range(COUNT)]
+
+    asyncio.run(script())
