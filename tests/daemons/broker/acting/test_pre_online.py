@@ -1,0 +1,94 @@
+"""Before a broker is seen: it asks the others of its set, and waits for none of them for long."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.acting import pre_online
+from mq.daemons.broker.timer.checkpoint import FILE_NAME, TimerCheckpoint
+from tests.daemons.broker.acting.sets import SET, cluster, send
+from tests.daemons.broker.replication.pair import until
+from tests.daemons.namesrv.test_namesrv import header, register
+from tests.daemons.peer import Peer
+
+
+@asynccontextmanager
+async def silent_member() -> AsyncIterator[str]:
+    """The address of a broker that takes connections, and answers nothing."""
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1024):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"127.0.0.1:{port}"
+
+
+def test_a_slave_that_does_not_answer_holds_up_its_master_but_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pre_online, "PATIENCE", 0.2)
+    monkeypatch.setattr(pre_online, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(pre_online, "RETRY_SECONDS", 0.01)
+
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, silent_member() as address:
+            async with Peer(brokers.names.port) as peer:
+                await register(peer, told=header(SET, address, 1, enable_acting_master=True))
+                async with brokers.master() as master:
+                    await brokers.shows(master)
+                    await send(master, b"first")
+
+    asyncio.run(script())
+    assert "and does not say how far it has come: what it has delivered comes again" in caplog.text
+
+
+def test_a_master_that_is_to_ask_nobody_starts_at_once(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, silent_member() as address:
+            async with Peer(brokers.names.port) as peer:
+                await register(peer, told=header(SET, address, 1, enable_acting_master=True))
+                async with asyncio.timeout(pre_online.ASK_SECONDS / 2):
+                    async with brokers.master(skipPreOnline="true") as master:
+                        await brokers.shows(master)
+
+    asyncio.run(script())
+
+
+def test_a_slave_is_seen_when_the_log_of_its_master_comes(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.master() as master:
+            await brokers.shows(master)
+            slave = brokers.slave()
+            starting = asyncio.ensure_future(slave.__aenter__())
+            await until(lambda: 1 in brokers.names.routes.brokers[SET].broker_addrs)
+            assert slave.replication.slave is not None
+            assert slave.replication.slave.connected.is_set()
+            await starting
+            await slave.__aexit__(None, None, None)
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize(("told", "taken"), [(1000, 2000), (3000, 3000)])
+def test_of_two_timers_a_master_believes_the_one_that_is_further(
+    told: int, taken: int, tmp_path: Path
+) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.slave() as slave:
+            own, other = (tmp_path / name / "config" / FILE_NAME for name in ("master", "slave-1"))
+            own.parent.mkdir(parents=True)
+            other.parent.mkdir(exist_ok=True)
+            TimerCheckpoint(own).save(2000, 0, 0)
+            TimerCheckpoint(other).save(told, 0, 0)
+            slave.stores.offsets.version.has_acted = True
+            async with brokers.master():
+                assert TimerCheckpoint(own).read_time == taken
+
+    asyncio.run(script())
