@@ -35,8 +35,10 @@ log = logging.getLogger(__name__)
 
 SEND_SECONDS = 3.0  # Java's SEND_TIMEOUT
 ROUTE_AGE = 5.0
-# Messages on their way at once. Those behind wait in memory of who has put them.
-MOST_AT_ONCE = 32
+MOST_AT_ONCE = 32  # messages on their way
+# Of bodies that wait for one of those: what is due has been read from the log by then. A larger one
+# goes alone.
+MOST_WAITING_BYTES = 16 * 1024 * 1024
 # Behind an error, so that a cluster without another broker is not asked without a pause.
 PAUSE_SECONDS = 0.5
 
@@ -66,6 +68,7 @@ class EscapeBridge:
         self._settings = settings
         self._name_servers = name_servers
         self._waiting: deque[_Parcel] = deque()
+        self._bytes = 0  # of bodies, waiting and on their way
         self._carriers: set[asyncio.Task[None]] = set()
         self._turn = count()
         self._is_open = False
@@ -80,12 +83,18 @@ class EscapeBridge:
     def send(self, message: StoredMessage, outgoing: Outgoing, on_stored: OnStored) -> None:
         """Send a message to another broker; what has become of it is told later.
 
-        Raises StoreRefused while it is closed.
+        Raises StoreRefused while it is closed, and where enough waits already.
         """
         if not self._is_open:
             raise StoreRefused(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "this slave does not act as the master any more"
             )
+        size = len(message.body)
+        if self._bytes and self._bytes + size > MOST_WAITING_BYTES:
+            raise StoreRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "enough is on its way to other brokers"
+            )
+        self._bytes += size
         self._waiting.append(_Parcel(message, outgoing, on_stored))
         if len(self._carriers) < MOST_AT_ONCE:
             carrier = asyncio.create_task(self._carry(), name="escape")
@@ -96,10 +105,9 @@ class EscapeBridge:
         """Take no more, and wait until all that are on their way have arrived or have not. What has
         not left yet stays here."""
         self._is_open = False
+        late = StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the master is back")
         while self._waiting:
-            self._waiting.popleft().on_stored(
-                StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the master is back")
-            )
+            self._end(self._waiting.popleft(), late)
         if self._carriers:
             await asyncio.wait(set(self._carriers))
 
@@ -111,6 +119,11 @@ class EscapeBridge:
         if self._carriers:
             await asyncio.wait(set(self._carriers))
         self._waiting.clear()
+        self._bytes = 0
+
+    def _end(self, parcel: _Parcel, refusal: StoreRefused | None) -> None:
+        self._bytes -= len(parcel.message.body)
+        parcel.on_stored(refusal)
 
     async def _carry(self) -> None:
         while self._waiting:
@@ -126,7 +139,7 @@ class EscapeBridge:
                 log.exception("%r cannot be sent to another broker", parcel.message)
                 refusal = StoreRefused(ResponseCode.SYSTEM_ERROR, str(error))
             finally:
-                parcel.on_stored(refusal)
+                self._end(parcel, refusal)
             if is_stored(refusal):
                 self.escaped += 1
                 continue

@@ -2,7 +2,11 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from mq.daemons.broker.acting import escape
 from tests.daemons.broker.acting.sets import acts, bodies, cluster, have, is_copied, send
 from tests.daemons.broker.replication.pair import until
 
@@ -23,6 +27,37 @@ def test_what_no_other_broker_takes_waits_until_one_does(tmp_path: Path) -> None
                 await until(lambda: slave.delivery.delayed.offsets == {1: 1})
                 assert slave.acting.bridge is not None
                 assert slave.acting.bridge.escaped == 1
+
+    asyncio.run(script())
+
+
+def test_no_more_waits_than_memory_is_given_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 2000
+    monkeypatch.setattr(escape, "MOST_WAITING_BYTES", most)
+    sizes: list[int] = []
+
+    def spy(bridge: escape.EscapeBridge, *parcel: Any) -> None:
+        send_now(bridge, *parcel)
+        sizes.append(bridge._bytes)
+
+    send_now = escape.EscapeBridge.send
+    monkeypatch.setattr(escape.EscapeBridge, "send", spy)
+
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.other() as other:
+            await send(other, b"topic")
+            async with brokers.slave(1, **SHORT) as slave:
+                async with brokers.master(**SHORT) as master:
+                    for number in range(9):
+                        await send(master, b"%d" % number * 700, DELAY="1")
+                    await send(master, b"x" * 3 * most, DELAY="1")
+                    await is_copied(slave, master)
+                await acts(slave)
+                found = await have(other, 11)
+                assert sorted(map(len, found)) == [5, *[700] * 9, 3 * most]
+        assert max(size for size in sizes if size != 3 * most) <= most
 
     asyncio.run(script())
 
