@@ -332,7 +332,8 @@ class MasterControllers:
         return await self._member.alter(self._role, members, epoch)
 
     def may_answer(self) -> bool:
-        return self._member.may_answer()
+        # Of another role the member knows another set, which says nothing of this one.
+        return self._member.role is self._role and self._member.may_answer()
 
     def on_members(self, callback: Callable[[frozenset[int], int], None]) -> None:
         self._member.on_members(callback)

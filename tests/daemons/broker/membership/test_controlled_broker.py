@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.membership import controlled_broker
+from mq.daemons.broker.membership.member import MasterControllers
 from mq.daemons.service import CannotStart
 from mq.protocol.bodies import HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -296,6 +297,30 @@ def test_a_master_that_is_late_to_see_that_its_lease_is_over_acknowledges_nothin
             await until(lambda: master.replication.confirmed == end_of(master))
             assert await code_of_send(master) == ResponseCode.SUCCESS
             assert member.broker is master
+
+    asyncio.run(play())
+
+
+def test_who_was_master_may_not_answer_once_another_is_though_that_one_is_alone(
+    tmp_path: Path,
+) -> None:
+    """The set of the new master, which is learned first, says nothing of the old one's."""
+
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller) as first,
+            member_of(tmp_path, controller, "two") as second,
+        ):
+            await is_slave(second, (await is_master(first, 1)).address)
+            role = first.member.role
+            assert role is not None
+            old = MasterControllers(first.member, role)
+            assert old.may_answer()
+            assert controller.choose(NAME, 2, designated=True)
+            await until(lambda: first.member.role is not role)
+            assert len(first.member._members[0]) == 1
+            assert not old.may_answer()
 
     asyncio.run(play())
 
