@@ -74,7 +74,7 @@ class MembershipHandlers:
         """
         if not is_slave(self._settings):
             return command.reply(fields=self._own.encode())
-        told = ExchangeHAInfoRequestHeader.decode(command.fields)
+        told = command.read_header(ExchangeHAInfoRequestHeader)
         if may_act_as_master(self._settings) and told.master_address and told.master_ha_address:
             host = channel.remote_address[0]
             is_there = host == _host_of(told.master_address) and _host_of(told.master_ha_address)
