@@ -15,6 +15,8 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.broker import ExchangeHAInfoRequestHeader
 from mq.protocol.headers.route import GetRouteInfoRequestHeader
+from tests.daemons.broker.acl.accounts import home
+from tests.daemons.broker.acl.guarded import ACCOUNTS, NOTHING, Account, SigningPeer
 from tests.daemons.broker.acting.sets import (
     SET,
     TOPIC,
@@ -26,6 +28,7 @@ from tests.daemons.broker.acting.sets import (
     send,
 )
 from tests.daemons.broker.replication.pair import until
+from tests.daemons.namesrv.test_namesrv import header, register
 from tests.daemons.peer import Peer
 
 
@@ -93,11 +96,11 @@ def test_a_name_server_of_4_9_is_asked_for_the_route_of_the_members(knows: bool)
     asyncio.run(script())
 
 
-async def announce(port: int, host: str) -> None:
+async def announce(port: int, host: str, account: Account | None = None) -> None:
     told = ExchangeHAInfoRequestHeader(
         master_address=f"{host}:1", master_ha_address=f"{host}:2", master_flush_offset=0
     )
-    async with Peer(port) as peer:
+    async with SigningPeer(port, account) as peer:
         reply = await peer.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, told)
     assert (reply.code, reply.fields) == (ResponseCode.SUCCESS, {})
 
@@ -131,5 +134,25 @@ def test_a_slave_that_may_not_act_follows_nobody_who_says_so_itself(tmp_path: Pa
         async with cluster(tmp_path) as brokers, brokers.slave(1, **plain) as slave:
             await announce(slave.port, "127.0.0.1")
             assert slave.master_addresses.address == ""
+
+    asyncio.run(script())
+
+
+def test_with_access_control_only_a_master_that_was_named_is_believed(tmp_path: Path) -> None:
+    guarded = {"aclEnable": "true", "rocketmqHome": str(home(tmp_path, ACCOUNTS))}
+
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.slave(1, **guarded) as slave:
+            await acts(slave)
+            await announce(slave.port, "127.0.0.1", NOTHING)
+            assert slave.acting.is_acting
+            async with Peer(brokers.names.port) as peer:
+                await register(peer, told=header(SET, "127.0.0.1:1", enable_acting_master=True))
+                await until(lambda: slave.master_addresses.address == "127.0.0.1:1")
+            await until(lambda: slave.master_addresses.address == "")
+            await acts(slave)
+            await announce(slave.port, "127.0.0.1", NOTHING)
+            await acts_no_more(slave)
+            assert slave.master_addresses.address == "127.0.0.1:1"
 
     asyncio.run(script())
