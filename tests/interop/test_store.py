@@ -156,9 +156,10 @@ def test_java_serves_a_store_of_ours_that_was_damaged_and_repaired(tmp_path: Pat
     assert mq("store", "repair", str(root), "--yes").status == 0
     names.remove("ours-0100")
     with java("4.9.7", tmp_path) as broker:
-        # Java hands the message behind the lost one out twice.
         found = asyncio.run(read_all(broker.address))
-        assert found == {**dict.fromkeys(names, 1), "ours-0104": 2}
+        # Java mostly hands the message behind the lost one of its queue out twice.
+        assert found.pop("ours-0104") in (1, 2)
+        assert found == dict.fromkeys(set(names) - {"ours-0104"}, 1)
         names += (more := [f"java-{number:04d}" for number in range(300)])
         asyncio.run(send(broker.address, more))
         broker.stop()
