@@ -135,7 +135,7 @@ class PopCheckPoints:
         self._expire_from = 0  # ms: when those of it that have waited too long are looked for
         self.changed = asyncio.Event()
         # By revive queue, at the start: what had been taken in, and what was there. The end of that
-        # may be taken in later: when it is confirmed.
+        # may be taken in later: when it can be read.
         self._seen: dict[int, int] = {}
         self._found: dict[int, int] = {}
         numbers: set[int] = {*range(settings.broker.revive_queue_num), *store.queues_of(self.topic)}
@@ -146,7 +146,17 @@ class PopCheckPoints:
         return len(self._table)
 
     def start(self) -> None:
-        """Read what is not done yet, and from now on what comes."""
+        """Read what is not done yet, and from now on what comes.
+
+        Also what is not confirmed any more: what was popped and acknowledged with it would be given
+        again.
+        """
+        with self._store.all_in_sight():
+            self._read_all()
+        if self._table:
+            log.info("%d check points of popped messages", len(self._table))
+
+    def _read_all(self) -> None:
         for number, revive in self._queues.items():
             queue = revive.queue
             committed = self._offsets.query(REVIVE_GROUP, self.topic, number)
@@ -156,8 +166,6 @@ class PopCheckPoints:
             revive.position = min(max(committed + 1, queue.minimum), queue.appended)
             queue.waiting[revive] = None
             self.read(revive)
-        if self._table:
-            log.info("%d check points of popped messages", len(self._table))
 
     def stop(self) -> None:
         """Take in nothing any more, and forget what was: `start` reads it again."""

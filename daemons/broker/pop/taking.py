@@ -213,8 +213,8 @@ class Pops:
     def _take_from(self, request: PopRequest, queue: ConsumeQueue, maximum: int) -> PopBatch | None:
         key = (request.group, queue.topic, queue.queue_id)
         begin = start = self.place(request, queue)
-        if start == queue.readable:
-            return None
+        if queue.readable <= start <= queue.appended:
+            return None  # what was given before a start may not be shown again yet
         if self._offsets.query(*key) < 0:
             self._commit(key, start)
         for _ in range(_MOST_LOOKS):

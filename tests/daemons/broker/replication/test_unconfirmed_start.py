@@ -11,6 +11,7 @@ from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import ResponseCode
 from mq.protocol.names import SCHEDULE_TOPIC
+from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, fill
 from tests.daemons.broker.replication.pair import end_of, send, until
 from tests.daemons.broker.replication.sets import ScriptedControllers, ScriptedMember, set_master
 from tests.daemons.broker.transactions.producers import COMMIT, HALF, OPERATION, TransactionPeer
@@ -92,6 +93,31 @@ def test_a_commit_that_is_not_in_sight_at_the_start_is_not_made_again(tmp_path: 
                 async with follower(first):
                     await until(lambda: in_sight(first, OPERATION) == 1)
                     assert await peer.consumed() == [b"paid"]
+
+    asyncio.run(main())
+
+
+def test_what_was_popped_and_acknowledged_does_not_come_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with set_master(tmp_path, both()) as first, follower(first):
+            async with Peer(first.port) as peer:
+                await fill(peer, 3)
+                await first.stores.messages.checkpointer.checkpoint()
+                await send(peer, b"3", TOPIC)
+                popped = await PopConsumer(peer, first).pop()
+                while len(popped) < 4:
+                    popped += await PopConsumer(peer, first).pop()
+                for one in popped:
+                    reply = await PopConsumer(peer, first).ack(one)
+                    assert reply.code == ResponseCode.SUCCESS
+            shutil.copytree(tmp_path / "1", tmp_path / "killed" / "1")
+        async with set_master(tmp_path / "killed", both()) as first, Peer(first.port) as peer:
+            consumer = PopConsumer(peer, first)
+            assert in_sight(first, TOPIC) == 3
+            assert await consumer.pop() == []
+            async with follower(first):
+                await until(lambda: in_sight(first, TOPIC) == 4)
+                assert await consumer.pop(pollTime="300") == []
 
     asyncio.run(main())
 
