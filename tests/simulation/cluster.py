@@ -329,6 +329,7 @@ class Cluster:
                 "bindAddress": machine.address,
                 "configStorePath": f"/sim/{name}/controller.properties",
                 "etcdEndpoints": ";".join(f"http://{one.address}:{etcd.PORT}" for one in endpoints),
+                **daemon.settings,
             }
             return Controller(ControllerSettings.load(None, settings))
 

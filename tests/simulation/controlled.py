@@ -14,6 +14,9 @@ all that the master has. If it is made the master before that, what was acknowle
 flush may be gone, if something was wrong with all others that were in sync, too, or with
 controllers or etcd. Else one of the others has to be elected.
 
+Controllers may elect who has lost its disk, and is not missed yet, when its master dies. Then
+somebody has them elect another one (enableElectUncleanMaster): that need not have everything.
+
 The model takes the set for one broker (`Face`): whoever is master. What groups did and what was
 made or deleted since the new master last copied it may be forgotten by it, as of pairs.
 """
@@ -125,6 +128,8 @@ class ControlledSet:
         self._of_epoch: dict[int, Daemon] = {}
         self._broker: Any = None  # the last that was seen to be master
         self._lost_ids: set[int] = set()
+        self._is_by_hand = False
+        self._controllers: list[Daemon] = []
         self._failed_over = START  # since when the next master may not know all
         #: Whether nothing was wrong with a machine for so many seconds.
         self.is_well: Callable[[Target, float], bool] = lambda target, seconds: True
@@ -141,6 +146,7 @@ class ControlledSet:
             cluster.add_controller(number, members)
             for number in range(1, random.choice((2, 2, 3)) + 1)
         ]
+        self._controllers = controllers
         addresses = ";".join(f"{one.address}:{CONTROLLER_PORT}" for one in controllers)
         settings = {**SETTINGS, "controllerAddr": addresses}
         count = random.choice((2, 2, 3))
@@ -184,6 +190,8 @@ class ControlledSet:
         for epoch, member, _ in acting:
             self._check_alone(epoch, member)
         self._check_shown()
+        if self._lost_ids.issuperset(self._kept().get("syncStateSet", (0,))):
+            self._elect_by_hand()
         if acting:
             _, member, broker = max(acting, key=lambda one: one[0])
             self._follow(member, broker)
@@ -209,6 +217,19 @@ class ControlledSet:
         )
         if has_all or member not in self.in_sync():
             copy.lacks_since = inf
+
+    def _elect_by_hand(self) -> None:
+        """All in sync have lost their disks: have controllers elect others, and restart them."""
+        if self._is_by_hand:
+            return
+        self._is_by_hand = True
+        self._world.met("a member that had lost its disk was elected")
+        self._world.tell("scenario", "whoever there is may be elected, in sync or not")
+        self._model.may_be_lost(NAME, START, inf)
+        for controller in self._controllers:
+            controller.settings["enableElectUncleanMaster"] = "true"
+            controller.terminate()
+            controller.start()
 
     def _check_alone(self, epoch: int, member: Daemon) -> None:
         before = self._of_epoch.setdefault(epoch, member)

@@ -38,16 +38,29 @@ class Pops:
         self.messages: dict[int, Popped] = {}
         self._wrong = wrong
 
-    def popped(self, pop: Pop, may_have_lost: Callable[[str, float, float], bool]) -> None:
-        """A message has come. ``may_have_lost``: a broker, what it was asked for and answered."""
+    def popped(
+        self,
+        pop: Pop,
+        may_have_lost: Callable[[str, float, float], bool],
+        later: Callable[[Callable[[], None]], None] = lambda check: check(),
+    ) -> None:
+        """A message has come. ``may_have_lost``: a broker, what it was asked for and answered.
+
+        ``later`` asks that when it is known of which broker it came.
+        """
         known = self.messages.setdefault(pop.number, Popped())
         known.broker = pop.broker
         if known.acknowledged_at and pop.at > known.acknowledged_at:
-            if not may_have_lost(pop.broker, known.pops[0].at, known.acknowledged_at):
-                self._wrong(
-                    f"{self.group}: message {pop.number} was acknowledged at "
-                    f"{known.acknowledged_at:.6f} and came again at {pop.at:.6f}"
-                )
+            asked, answered = known.pops[0].at, known.acknowledged_at
+
+            def check() -> None:
+                if not may_have_lost(pop.broker, asked, answered):
+                    self._wrong(
+                        f"{self.group}: message {pop.number} was acknowledged at {answered:.6f} "
+                        f"and came again at {pop.at:.6f}"
+                    )
+
+            later(check)
         known.pops.append(pop)
 
     def acknowledged(self, number: int, now: float) -> None:

@@ -1,6 +1,7 @@
 """Consumers that pop: they acknowledge, or do not, or hide for longer."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from mq.client import Session
@@ -21,6 +22,7 @@ from tests.simulation.model.content import damage, number_of
 from tests.simulation.workloads.context import Context, Workload
 
 _POLL = 4000  # ms
+_SEEN = 0.5  # s
 _INVISIBLE = (1500, 4000, 10_000)  # ms
 
 
@@ -90,7 +92,7 @@ class _Popper:
             context.model.wrong(f"{self._pops.group} was given what nobody sent: {text or number}")
             return
         popped = Pop(number, self._broker, asked, int(receipt[1]) + int(receipt[2]))
-        self._pops.popped(popped, context.model.may_have_forgotten)
+        self._pops.popped(popped, context.model.may_have_forgotten, self._later)
         chance = context.random.random()
         if chance < 0.15:
             return  # it is forgotten, and comes again
@@ -104,6 +106,14 @@ class _Popper:
         popped.is_unanswered = "fsync of the commit log failed" in (reply.remark or "")
         if reply.code == ResponseCode.SUCCESS:
             self._pops.acknowledged(number, context.now)
+
+    def _later(self, check: Callable[[], None]) -> None:
+        """A controlled set is seen to have another master a moment after that has answered."""
+        world = self._context.cluster.world
+        if self._context.cluster.members:
+            world.at(world.now + _SEEN, check)
+        else:
+            check()
 
     async def _hide(self, receipt: list[str], milliseconds: int) -> list[str]:
         """Hide a message for so long from now on; its new receipt."""
