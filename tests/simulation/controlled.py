@@ -129,6 +129,7 @@ class ControlledSet:
         self._broker: Any = None  # the last that was seen to be master
         self._lost_ids: set[int] = set()
         self._is_by_hand = False
+        self._known: tuple[int, dict[str, Any]] = (0, {})  # `_kept` at a revision of etcd's
         self._controllers: list[Daemon] = []
         self._failed_over = START  # since when the next master may not know all
         #: Whether nothing was wrong with a machine for so many seconds.
@@ -292,11 +293,13 @@ class ControlledSet:
 
     def _kept(self) -> dict[str, Any]:
         """The set as controllers keep it in etcd."""
-        for key, pair in self._etcd.pairs.items():
-            if key.endswith(f"/sets/{NAME}".encode()):
-                found: dict[str, Any] = json.loads(base64.b64decode(pair.value))
-                return found
-        return {}
+        if self._known[0] != self._etcd.revision:
+            found: dict[str, Any] = {}
+            for key, pair in self._etcd.pairs.items():
+                if key.endswith(f"/sets/{NAME}".encode()):
+                    found = json.loads(base64.b64decode(pair.value))
+            self._known = self._etcd.revision, found
+        return self._known[1]
 
     def in_sync(self) -> list[Daemon]:
         """The members that are in sync, as controllers know, and have not lost their disks."""
@@ -401,8 +404,7 @@ class ControlledSet:
         world.tell("scenario", f"{lost.name} is destroyed, with its disk")
         self.destroy(lost)
 
-        def has_next() -> bool:
-            self.look()
+        def has_next() -> bool:  # `watch` looks
             return self.master is not lost and self.serving is not None
 
         world.run(world.now + ELECTED, has_next)
