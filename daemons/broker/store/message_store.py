@@ -6,6 +6,7 @@ reverse, and answers questions about what is stored. Messages come in through `a
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -223,7 +224,8 @@ class MessageStore:
         """Remember, for the starts to come, where the log ends now if it may have ended later.
 
         A kill alone takes nothing: what was known before it stays. On the disk before the store is
-        marked as running, for a start behind a kill of this one sees no power cut any more. Raises
+        marked as running, for a start behind a kill of this one sees no power cut any more. Only a
+        full disk is no reason not to serve what there is: the next checkpoint has it. Raises
         OSError.
         """
         checkpoint, report, end = self._lowered_checkpoint, self.report, self.log.written
@@ -232,8 +234,14 @@ class MessageStore:
         is_news = report.crashed and known is None
         if is_cut or is_news or (is_master and self._was_anothers()):
             checkpoint.found_end = end
-        if checkpoint.found_end != known:
+        if checkpoint.found_end == known:
+            return
+        try:
             checkpoint.save()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            log.error("the checkpoint cannot be written now: %s", error)
 
     def _show_what_is_confirmed(self, bound: ConfirmBound) -> None:
         saved = self._lowered_checkpoint.confirm_offset

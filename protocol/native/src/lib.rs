@@ -25,9 +25,10 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 20] = [
+const SOURCES: [(&str, &[u8]); 21] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
+    ("condition.rs", include_bytes!("condition.rs")),
     ("filter.rs", include_bytes!("filter.rs")),
     ("filter_form.rs", include_bytes!("filter_form.rs")),
     ("hash.rs", include_bytes!("hash.rs")),
