@@ -52,6 +52,8 @@ class ControlledMasterConnection(MasterConnection):
         with the connection."""
         store = self._settings.store
         hello = SlaveHello(self._id, store.sync_from_last_file, store.async_learner)
+        if self.ended.done():
+            self.ended.result()
         self._transport.write(hello.encode())
         async with asyncio.timeout(HELLO_SECONDS):
             await asyncio.wait((self._hello, self.ended), return_when=asyncio.FIRST_COMPLETED)

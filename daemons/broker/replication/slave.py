@@ -90,8 +90,10 @@ class MasterConnection(asyncio.Protocol):
         self._stored()
 
     def decide(self, firsts: Mapping[tuple[str, int], int | None]) -> None:
-        """Go on behind a doubt, as `Replica.decide` says."""
+        """Go on behind a doubt, as `Replica.decide` says, unless the connection has ended."""
         self.doubts.clear()
+        if self.ended.done():
+            return
         try:
             self._replica.decide(firsts)
         except (StoreError, OSError) as error:
@@ -132,8 +134,9 @@ class MasterConnection(asyncio.Protocol):
             self.received += end - begin
 
     def ask(self, offset: int) -> None:
-        """Have the master send its log from an offset on."""
-        self._say(offset)
+        """Have the master send its log from an offset on, unless the connection has ended."""
+        if not self.ended.done():
+            self._say(offset)
 
     def say(self) -> None:
         """Acknowledge what is safe here, if that is more than was said."""

@@ -1,0 +1,57 @@
+"""A connection to a master that has ended while its slave was busy with something else."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from mq.daemons.broker.replication.controlled_slave import (
+    ControlledMasterConnection,
+    ControlledSlave,
+)
+from mq.daemons.broker.replication.slave import Lost, MasterConnection
+from tests.daemons.broker.replication.pair import master, settings_of, slave_of
+from tests.daemons.broker.replication.sets import ScriptedControllers, set_master, set_slave
+
+
+async def ended(connection: MasterConnection) -> None:
+    """Connect it to a peer that closes at once."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        await asyncio.get_running_loop().create_connection(lambda: connection, "127.0.0.1", port)
+        await asyncio.wait((connection.ended,))
+    await asyncio.sleep(0)  # uvloop takes its handle away behind the end
+
+
+def test_nothing_is_asked_of_a_master_that_is_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            replica = slave.stores.messages.replica
+            assert replica is not None
+            connection = MasterConnection(settings_of(tmp_path / "other"), replica)
+            await ended(connection)
+            connection.ask(0)
+            connection.decide({})
+            with pytest.raises(Lost, match="the master has closed it"):
+                connection.ended.result()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+def test_no_master_is_greeted_that_is_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        async with set_master(tmp_path, controllers) as first, set_slave(tmp_path, first) as slave:
+            has = slave.replication.slave
+            assert isinstance(has, ControlledSlave)
+            connection = has._connect()
+            assert isinstance(connection, ControlledMasterConnection)
+            await ended(connection)
+            with pytest.raises(Lost, match="the master has closed it"):
+                await connection.greet()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
