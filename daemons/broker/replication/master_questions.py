@@ -19,6 +19,11 @@ from mq.protocol.headers.query import QueryConsumeQueueRequestHeader, ViewMessag
 
 TIMEOUT = 5.0
 _AT_ONCE = 32  # questions
+# What a master says that is too busy, or fails, is no answer: what a slave has would go by it.
+# So the remark begins where there is no such record (QueryMessageProcessor.viewMessageById), and
+# ends where there is no such queue, or entry (AdminBrokerProcessor.queryConsumeQueue).
+_NO_RECORD = "can not find message by the offset"
+_NOT_THERE = " is not exist!"
 
 
 class MasterQuestions:
@@ -48,7 +53,14 @@ class MasterQuestions:
         request = Command(RequestCode.VIEW_MESSAGE_BY_ID, header.encode())
         reply = await self._session.invoke(self._address, request, TIMEOUT)
         self._check_may_see(reply)
-        return bytes(reply.body) if reply.code == ResponseCode.SUCCESS else None
+        if reply.code == ResponseCode.SUCCESS:
+            return bytes(reply.body)
+        if not (reply.remark or "").startswith(_NO_RECORD):
+            raise NotReplicated(
+                f"{self._address} does not say what its log has at {physical}: "
+                f"{reply.code} {reply.remark}"
+            )
+        return None
 
     def _check_may_see(self, reply: Command) -> None:
         if reply.code == ResponseCode.NO_PERMISSION:
@@ -60,8 +72,8 @@ class MasterQuestions:
     async def first_offsets(
         self, queues: Sequence[tuple[str, int]]
     ) -> dict[tuple[str, int], int | None]:
-        """By topic and queue id the physical offset of the first message that a queue has; None
-        for one that has none, or is not there."""
+        """By topic and queue id the physical offset of the first message that a queue has; 0 for
+        one whose first ones have expired, None for one that has none to show, or is not there."""
         found: dict[tuple[str, int], int | None] = {}
         for begin in range(0, len(queues), _AT_ONCE):
             asked = queues[begin : begin + _AT_ONCE]
@@ -79,17 +91,21 @@ class MasterQuestions:
                 f"{self._address} does not say where queue {queue_id} of {topic} begins: "
                 f"{reply.code} {reply.remark}"
             )
-        index = reply.read_header(GetMinOffsetResponseHeader).offset
-        entry = QueryConsumeQueueRequestHeader(
-            topic=topic, queue_id=queue_id, index=max(index, 0), count=1
-        )
+        if reply.read_header(GetMinOffsetResponseHeader).offset > 0:
+            return 0  # what begins anew has message 0 as long as the log has what came behind
+        entry = QueryConsumeQueueRequestHeader(topic=topic, queue_id=queue_id, index=0, count=1)
         request = Command(RequestCode.QUERY_CONSUME_QUEUE, entry.encode())
         reply = await self._session.invoke(self._address, request, TIMEOUT)
         self._check_may_see(reply)
-        if reply.code != ResponseCode.SUCCESS or not reply.body:
-            return None  # "… is not exist!"
-        entries = QueryConsumeQueueResponseBody.decode(reply.body).queue_data
-        return entries[0].physic_offset if entries else None
+        if reply.code == ResponseCode.SUCCESS and reply.body:
+            entries = QueryConsumeQueueResponseBody.decode(reply.body).queue_data
+            return entries[0].physic_offset if entries else None
+        if not (reply.remark or "").endswith(_NOT_THERE):
+            raise NotReplicated(
+                f"{self._address} does not say what queue {queue_id} of {topic} has: "
+                f"{reply.code} {reply.remark}"
+            )
+        return None
 
     async def bounds(self) -> tuple[int, int]:
         """Where its log begins and ends."""

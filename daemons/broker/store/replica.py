@@ -166,25 +166,33 @@ class Replica:
         self._rest = bytearray(memoryview(data)[taken:])
 
     def queues_in_doubt(self) -> list[tuple[str, int]]:
-        """Of the topic that the doubt is about, by topic and id, those that have messages: all of
-        them begin anew where one does."""
+        """Of the topic that the doubt is about, by topic and id, those that have messages: where
+        one begins anew, mostly all of them do."""
         assert self.doubt is not None
         queues = self._queues.of_topic(self.doubt.topic)
         return [(queue.topic, queue.queue_id) for queue in queues if queue.appended]
 
     def decide(self, firsts: Mapping[tuple[str, int], int | None]) -> None:
-        """Go on behind a doubt: the physical offsets of the first messages that queues have at the
-        master, None of one that has none. Raises as `receive`.
+        """Go on behind a doubt: the physical offsets of the first messages that queues show at the
+        master, None of one that shows none. Raises as `receive`.
 
         Java leaves the new messages out of its slave's queue as long as they have the offsets of
         old ones (ConsumeQueue.putMessagePositionInfo).
         """
         doubt, self.doubt = self.doubt, None
         assert doubt is not None
+        # A master shows what it has in the order of its log, and not all that it has: of a queue
+        # that shows nothing only older messages than what it shows elsewhere are known to be gone.
+        # One that has gone unseen is in doubt itself when it begins anew.
+        shown = max((first for first in firsts.values() if first is not None), default=0)
         gone = {
             key: doubt.physical
             for key, first in firsts.items()
-            if first is None or first >= doubt.physical
+            if (
+                key == doubt.key or self._begin_of(*key) < shown
+                if first is None
+                else first >= doubt.physical
+            )
         }
         if gone:
             log.info("%d queues of %s begin anew, as at the master", len(gone), doubt.topic)
@@ -192,6 +200,12 @@ class Replica:
         if doubt.key not in gone:
             self._misnumbered = doubt.physical
         self._take_all(bytes(self._rest))
+
+    def _begin_of(self, topic: str, queue_id: int) -> int:
+        """Where the first message of a queue lies here."""
+        queue = self._queues.get(topic, queue_id)
+        entry = None if queue is None else queue.entry(queue.minimum)
+        return self._log.written if entry is None else entry[0]
 
     def check_next(self, offset: int) -> None:
         """Raises NotReplicated if bytes at a physical offset are not what comes next."""

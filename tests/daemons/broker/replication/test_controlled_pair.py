@@ -406,6 +406,36 @@ def test_a_slave_shows_what_its_master_says_is_confirmed(tmp_path: Path) -> None
     asyncio.run(main())
 
 
+def test_a_queue_whose_messages_are_not_confirmed_is_no_queue_that_its_master_has_deleted(
+    tmp_path: Path,
+) -> None:
+    """Another one of its topic begins anew; the master tells of nothing that it may not show."""
+
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        async with (
+            set_master(tmp_path, controllers, slaveTimeout="100") as first,
+            set_slave(tmp_path, first) as slave,
+            Peer(first.port) as peer,
+        ):
+            await send(peer, b"old")
+            await until(lambda: controllers.members == {1, 2})
+            await caught_up(slave, first)
+            await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Orders"})
+            controllers.gate.clear()
+            controllers.tell(frozenset((1, 2, 3)), controllers.epoch + 1)  # which has nothing yet
+            for queue_id in (1, 0):
+                reply = await send(peer, b"new", queue_id=queue_id)
+                assert reply.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            await caught_up(slave, first)
+            controllers.tell(frozenset((1, 2)), controllers.epoch + 2)
+            await until(lambda: shown(first, 0) == shown(first, 1) == 1)
+            await until(lambda: shown(slave, 0) == 1)
+            assert entries(slave) == entries(first)
+
+    asyncio.run(main())
+
+
 def test_role_and_settings_have_to_agree(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(ConfigError, match="controllers have this broker be master"):

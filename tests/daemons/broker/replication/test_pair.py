@@ -347,6 +347,34 @@ def test_a_slave_keeps_a_queue_though_a_bit_of_its_masters_log_says_that_it_begi
     asyncio.run(main())
 
 
+def test_a_slave_keeps_a_queue_of_which_its_master_has_only_the_message_with_the_wrong_bit(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        settings = {"fileReservedTime": "0", "deleteCommitLogFilesInterval": "0"}
+        async with master(tmp_path, **settings) as first, Peer(first.port) as peer:
+            store = first.stores.messages
+            async with slave_of(tmp_path, first) as slave:
+                for _ in range(4):
+                    await send(peer, b"a chair")
+                while len(store.log.files) < 3:
+                    await send(peer, bytes(20_000), queue_id=1)
+                await caught_up(slave, first)
+            await send(peer, b"a table")
+            spoil_offset(first, 0, 4)
+            await until(lambda: store.log.flushed == store.log.written)
+            await asyncio.sleep(0.01)  # older than no time
+            assert await store.retention.clean(manual=True)
+            assert store.queue("Orders", 0).minimum == 4
+            async with slave_of(tmp_path, first) as slave:
+                await caught_up(slave, first)
+                queue = slave.stores.messages.queue("Orders", 0)
+                assert (queue.minimum, queue.readable) == (0, 5)
+                assert queue.entry(4) == store.queue("Orders", 0).entry(4)
+
+    asyncio.run(main())
+
+
 def test_queues_of_a_slave_begin_anew_as_those_of_its_master_while_it_is_connected(
     tmp_path: Path,
 ) -> None:
