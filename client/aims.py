@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
 
 from mq.client.errors import ClientError, MQError, RequestTimeout, RouteNotFound
 from mq.client.latency import BrokerFaults, FaultTolerance
@@ -38,6 +39,8 @@ class Aims:
         self._vip = vip
         self._beat_new = beat_new
         self._targets: dict[str, Target] = {}
+        self._looks: WeakValueDictionary[frozenset[tuple[str, str]], asyncio.Lock]
+        self._looks = WeakValueDictionary()  # who looks for other addresses than these
         self.faults = None if faults is None else BrokerFaults(faults)
 
     async def prepare(self, topic: str, timeout: float | None = None) -> Target:
@@ -142,19 +145,26 @@ class Aims:
         """
         with contextlib.suppress(MQError, TimeoutError):
             async with asyncio.timeout(seconds):
-                # Nobody tells of a new route.
-                while not await self._is_renewed(topic, old):  # noqa: ASYNC110
-                    await asyncio.sleep(LOOK_SECONDS)
+                if old is None:
+                    await self._session.fresh_route(self.routed(topic))
+                    return
+                # One topic is looked at for all of a set: with a thousand each name server would
+                # get all of their questions, of each producer, for as long as the set is gone.
+                async with self._looks.setdefault(frozenset(old.addresses.items()), asyncio.Lock()):
+                    known = self._session.known_route(self.routed(topic))
+                    if known is not None and self._is_another(known, old):
+                        return
+                    # Nobody tells of a new route.
+                    while not await self._is_renewed(topic, old):  # noqa: ASYNC110
+                        await asyncio.sleep(LOOK_SECONDS)
 
-    async def _is_renewed(self, topic: str, old: Target | None) -> bool:
+    async def _is_renewed(self, topic: str, old: Target) -> bool:
         try:
-            route = await self._session.fresh_route(self.routed(topic))
+            return self._is_another(await self._session.fresh_route(self.routed(topic)), old)
         except RouteNotFound:
-            if old is None:
-                raise
             return False
-        if old is None:
-            return True
+
+    def _is_another(self, route: TopicRouteData, old: Target) -> bool:
         named = {name: self._address_in(route, name) for name in old.addresses}
         return None not in named.values() and named != old.addresses
 

@@ -95,3 +95,39 @@ def test_a_send_to_the_only_broker_says_in_the_end_that_it_cannot_be_reached(
                 await producer.send(Message("topic", b"one"))
 
     asyncio.run(scenario())
+
+
+def moves_at(looks: int, dead: str, new: str, asked: Counter[str]) -> Handler:
+    """A name server's answer: all topics are at a dead master, until it was asked so often."""
+
+    def answer(request: Command, channel: Channel) -> Command:
+        asked["routes"] += 1
+        reply = routes({"set": dead if asked["routes"] <= looks else new})(request, channel)
+        assert isinstance(reply, Command)
+        return reply
+
+    return answer
+
+
+@pytest.mark.parametrize("comes", [False, True])
+def test_sends_of_many_topics_look_together_for_the_new_master_of_their_set(comes: bool) -> None:
+    """Each by itself would ask 20 times a second, for as long as the set is gone."""
+    asked: Counter[str] = Counter()
+    topics = 40
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as parts:
+            new = await parts.enter_async_context(scripted(stores("new", asked)))
+            looks = topics + 20 if comes else 1 << 30
+            answer = moves_at(looks, closed_port(), new, asked)
+            names: dict[int, Handler] = {RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}
+            namesrv = await parts.enter_async_context(scripted(names))
+            producer = await parts.enter_async_context(Producer(namesrv, "senders"))
+            messages = [Message(f"topic-{number}", b"one") for number in range(topics)]
+            results = await asyncio.gather(*map(producer.send, messages), return_exceptions=True)
+            if not comes:
+                assert {type(result) for result in results} == {ConnectError}
+
+    asyncio.run(scenario())
+    assert asked["new"] == (topics if comes else 0)
+    assert asked["routes"] < 8 * topics
