@@ -36,7 +36,7 @@ from mq.daemons.broker.store.replica import NotReplicated, Replica
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
-# Between two attempts, longer from one to the next while nothing comes.
+# Between two attempts, longer from one to the next while nothing is stored.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 TICK = 1.0
@@ -252,6 +252,7 @@ class HaSlave:
 
         async with asyncio.timeout(CONNECT_SECONDS):
             _, connection = await loop.create_connection(self._connect, host, port)
+        before = self._store.log.written
         try:
             await self._store.flusher.drain()  # what is asked from is acknowledged, too
             await self._compare(connection, address)
@@ -261,7 +262,7 @@ class HaSlave:
             self.connection = None
             self.connected.clear()
             self.transferred += connection.received
-            if connection.received:
+            if self._store.log.written != before:
                 self._pause = FIRST_PAUSE
             connection.close()
 

@@ -9,9 +9,13 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication import slave_connection
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.record import AT
+from tests.client.scripted import scripted
 from tests.daemons.broker.replication.pair import (
     LOG_FILE,
     ScriptedSlave,
@@ -371,6 +375,42 @@ def test_a_slave_keeps_a_queue_of_which_its_master_has_only_the_message_with_the
                 queue = slave.stores.messages.queue("Orders", 0)
                 assert (queue.minimum, queue.readable) == (0, 5)
                 assert queue.entry(4) == store.queue("Orders", 0).entry(4)
+
+    asyncio.run(main())
+
+
+def test_a_master_that_does_not_settle_a_doubt_is_asked_less_and_less_often(
+    tmp_path: Path,
+) -> None:
+    """It sends what it has each time, and nothing of that is stored."""
+
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            async with slave_of(tmp_path, first) as slave:
+                await fill(first, 20)
+                await caught_up(slave, first)
+            await fill(first, 20)
+            spoil_offset(first, 0, 8)
+
+            def view(request: Command, channel: Channel) -> Command:
+                record = first.stores.messages.record_at(int(request.fields["offset"]))
+                return request.reply(body=bytes(record or b""))
+
+            def refuse(request: Command, channel: Channel) -> Command:
+                return request.reply(ResponseCode.NO_PERMISSION, remark="no")
+
+            handlers: dict[int, Handler] = {
+                RequestCode.VIEW_MESSAGE_BY_ID: view,
+                RequestCode.GET_MIN_OFFSET: refuse,
+            }
+            async with scripted(handlers) as address, slave_of(tmp_path, first) as slave:
+                slave.master_addresses.tell(address, ha_address(first))
+                replication = slave.replication.slave
+                assert replication is not None
+                await until(lambda: "does not let this slave see" in replication.problem)
+                before = replication.endings
+                await asyncio.sleep(2)
+                assert 0 < replication.endings - before < 9
 
     asyncio.run(main())
 
