@@ -82,7 +82,9 @@ class MasterQuestions:
         return found
 
     async def _first_offset(self, topic: str, queue_id: int) -> int | None:
-        header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
+        # Not of a queue of a static topic: 5.x would look for it under another id, or not have it
+        # (TopicQueueMappingManager.buildTopicQueueMappingContext).
+        header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, logical=False)
         request = Command(RequestCode.GET_MIN_OFFSET, header.encode())
         reply = await self._session.invoke(self._address, request, TIMEOUT)
         self._check_may_see(reply)

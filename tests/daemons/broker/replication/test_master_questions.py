@@ -80,3 +80,22 @@ def test_a_master_that_is_busy_has_not_said_that_it_has_nothing(
                 await questions.first_offsets(QUEUES[:1])
 
     asyncio.run(main())
+
+
+def test_a_master_of_5x_is_asked_about_its_own_queues_and_not_about_those_of_static_topics(
+    tmp_path: Path,
+) -> None:
+    """It does not lead what it has no mapping for, and replication would end there for good."""
+
+    def own(request: Command, channel: Channel) -> Command:
+        if request.fields.get("lo") != "false":
+            return request.reply(ResponseCode.NOT_LEADER_FOR_QUEUE, remark="not here")
+        return request.reply(fields={"offset": "5"})
+
+    async def main() -> None:
+        handlers: dict[int, Handler] = {RequestCode.GET_MIN_OFFSET: own}
+        settings = settings_of(tmp_path)
+        async with scripted(handlers) as address, MasterQuestions(address, settings) as questions:
+            assert await questions.first_offsets(QUEUES[:1]) == {QUEUES[0]: 0}
+
+    asyncio.run(main())
