@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mq.client.errors import MQError
 from mq.client.session import Session
 from mq.daemons.controller.config import ControllerSettings
-from mq.daemons.controller.election import elect
+from mq.daemons.controller.election import elect, is_awaited
 from mq.daemons.controller.liveness import Liveness
 from mq.daemons.controller.registry import Registry
 from mq.daemons.controller.replica_set import ReplicaSet, with_master, without_master
@@ -25,7 +25,7 @@ from mq.protocol.headers.controller import NotifyBrokerRoleChangedRequestHeader
 log = logging.getLogger(__name__)
 
 _NOTICE_SECONDS = 3.0
-# An election that etcd has not confirmed is tried again.
+# An election that etcd has not confirmed, or for which a heartbeat is awaited, is tried again.
 _RETRY_SECONDS = 0.3
 
 
@@ -68,9 +68,10 @@ class Elections:
             self._wake.clear()
             while self._due:
                 name = next(iter(self._due))
-                if await self._elect_if_dead(name):
-                    self._due.pop(name, None)
-                else:
+                is_done = await self._elect_if_dead(name)
+                self._due.pop(name, None)
+                if not is_done:
+                    self._due[name] = None  # behind the others
                     await asyncio.sleep(_RETRY_SECONDS)
 
     async def scan(self) -> None:
@@ -153,6 +154,8 @@ class Elections:
             return True
         if self._liveness.may_live(name, kept.master_id):
             return True
+        if is_awaited(kept, self._liveness):
+            return False
         try:
             await self.hold(name)
         except Refused as error:

@@ -24,6 +24,8 @@ GRACE = DEFAULT_TIMEOUT
 #: Brokers that are heard of at most: anybody can send a heartbeat.
 MOST_BROKERS = 10_000
 _LONGEST_TIMEOUT = 3600.0
+_USUAL_INTERVAL = 1.0  # seconds between two heartbeats, as brokers send them by default
+_LATE = 1.5  # intervals without a heartbeat
 LOWEST_PRIORITY = 2**31 - 1
 
 #: The name of a broker set, and an id in it.
@@ -41,6 +43,13 @@ class Live:
     epoch: int
     max_offset: int
     priority: int  # the lowest is elected first
+    interval: float | None = None  # seconds between its last heartbeats, None behind the first one
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether its next heartbeat is not late."""
+        silence = clock.monotonic() - self.heard
+        return self.interval is None or silence <= _LATE * max(self.interval, _USUAL_INTERVAL)
 
     def rank(self) -> tuple[int, int, int]:
         """What is sorted by in an election, the best last."""
@@ -70,15 +79,16 @@ class Liveness:
             raise Overloaded("MOST_BROKERS", f"{MOST_BROKERS} brokers send heartbeats already")
         millis = header.heartbeat_timeout_mills
         timeout = DEFAULT_TIMEOUT if millis is None else millis / 1000
-        before = self._live.get(key)
+        before, now = self._live.get(key), clock.monotonic()
         self._live[key] = Live(
             address=header.broker_addr,
             channel=channel,
-            heard=clock.monotonic(),
+            heard=now,
             timeout=min(max(timeout, 0.1), _LONGEST_TIMEOUT),
             epoch=-1 if header.epoch is None else header.epoch,
             max_offset=-1 if header.max_offset is None else header.max_offset,
             priority=LOWEST_PRIORITY if priority is None else priority,
+            interval=None if before is None else now - before.heard,
         )
         self._dead.discard(key)
         if before is not None and before.channel is channel:

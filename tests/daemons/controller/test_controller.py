@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import orjson
+import pytest
 
+from mq.daemons.controller import liveness
 from mq.daemons.controller.app import Controller
 from mq.protocol.bodies.controller import BrokerReplicasInfo, ElectMasterResponseBody, SyncStateSet
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -261,6 +263,31 @@ def test_without_etcd_nobody_leads_and_brokers_are_told_so() -> None:
                 assert reply.fields["isLeader"] == "false"
 
     asyncio.run(main())
+
+
+def test_a_broker_in_sync_that_is_late_with_a_heartbeat_is_not_elected_before_it_comes(
+    etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine may be gone with its disk; who is elected is alone in sync from then on."""
+    monkeypatch.setattr(liveness, "_LATE", 0.0)
+
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 2) as late:
+            async with ScriptedBroker(one.port, 1) as first:
+                await first.join()
+                await late.join()
+                await first.elect()
+                assert (await first.alter({1, 2}, 1, 1)).code == ResponseCode.SUCCESS
+                await late.beat()
+            await until(lambda: not one.liveness.is_alive(NAME, 1))
+            await asyncio.sleep(0.5)
+            assert (await late.info()).fields["masterBrokerId"] == "1"
+            assert one.elections.held == 1
+            monkeypatch.setattr(liveness, "_LATE", 1000.0)
+            await until(lambda: one.elections.held == 2)
+            assert (await late.info()).fields["masterBrokerId"] == "2"
+
+    run(etcd, "late", script)
 
 
 def test_the_id_of_a_broker_that_lives_is_not_taken_from_another_address(etcd: EtcdServer) -> None:
