@@ -177,6 +177,13 @@ class PopCheckPoints:
         self._due.clear()
         self._orphaned = 0
 
+    def can_be_read(self, point: PopCheckPoint) -> bool:
+        """Whether the messages of a check point are shown: behind a start what is not confirmed is
+        not, and is no less there."""
+        queue = self._store.queues.get(point.topic, point.queue_id)
+        last = max(point.missing, default=-1)
+        return queue is None or not queue.readable <= last < queue.appended
+
     def next_queue_id(self) -> int:
         """The revive queue of the next pop: each in turn."""
         self._next_queue = (self._next_queue + 1) % len(self._queues)

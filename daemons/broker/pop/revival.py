@@ -96,6 +96,8 @@ class Revival:
 
     def _try(self, point: PopCheckPoint) -> bool:
         """Revive a check point, or set it aside; False if that is not possible now."""
+        if not self._points.can_be_read(point):
+            return False
         try:
             self._revive(point)
         except StoreRefused as refusal:

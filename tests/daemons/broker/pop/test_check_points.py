@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, broker_on, fill
+from tests.daemons.broker.replication.pair import until
+from tests.daemons.broker.replication.sets import ScriptedControllers, set_master
 from tests.daemons.peer import Peer
 
 ONE_QUEUE = {"reviveQueueNum": "1"}
@@ -299,3 +302,35 @@ def test_a_record_in_the_place_of_one_that_was_refused_is_read_itself(
             assert point.acked == {second.offset}
 
     asyncio.run(script())
+
+
+def test_what_was_not_acknowledged_comes_again_though_it_was_due_before_it_could_be_shown(
+    tmp_path: Path,
+) -> None:
+    """Of a set, whose master has been killed: nothing is confirmed before another one has it."""
+    killed = tmp_path / "killed"
+
+    async def main() -> None:
+        async with (
+            set_master(tmp_path, ScriptedControllers(), **ONE_QUEUE) as broker,
+            Peer(broker.port) as peer,
+        ):
+            await fill(peer, 1)
+            assert len(await PopConsumer(peer, broker).pop(invisibleTime="1000")) == 1
+            shutil.copytree(tmp_path / "1", killed / "1")
+        controllers = ScriptedControllers((1, 2))
+        controllers.gate.clear()  # the other is waited for
+        async with (
+            set_master(killed, controllers, **ONE_QUEUE) as broker,
+            Peer(broker.port) as peer,
+        ):
+            points = broker.services.pop.points
+            (point,) = points._table.values()
+            await until(lambda: time.time() * 1000 > point.due + 100)
+            points.changed.set()
+            await asyncio.sleep(0.2)
+            controllers.tell(frozenset((1,)), controllers.epoch + 1)
+            await until(lambda: not points)
+            assert bodies(await PopConsumer(peer, broker).pop()) == [b"0"]
+
+    asyncio.run(main())
