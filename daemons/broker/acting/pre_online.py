@@ -7,6 +7,10 @@ before the services start that go on from there. What is wrong with a slave is n
 without a master: after a while the master starts without its word, and delivers again what that one
 has delivered.
 
+Nothing is taken from a slave whose log is longer than the master's, which has lost the end of its
+own: with it went what the slave's copies say that the master had done. That is done again rather
+than not at all.
+
 A slave waits, but not for long, until the log of its master comes.
 
 Nothing is asked where no name server is known, or none answers.
@@ -17,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
-from mq.client.errors import BrokerError, MQError
+from mq.client.errors import BrokerError, MQError, RemoteSystemError
 from mq.client.machine import clock
 from mq.client.session import Session
 from mq.daemons.broker.acting.members import ask_for_members
@@ -30,6 +34,7 @@ from mq.daemons.broker.timer import checkpoint
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.inheritance import TimerCopy
 from mq.protocol import fastjson, names
+from mq.protocol.bodies import KVTable
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.errors import ProtocolError
@@ -139,12 +144,30 @@ class PreOnline:
             offsets = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
             timer = await _timer_of(ask)
             is_further = _may_be_further(offsets)
+            if is_further and await self._has_lost_more(address, ask, stores):
+                return True
             if is_further:
                 await self._take(stores, delays, offsets, timer)
         except (MQError, ProtocolError, ValueError) as error:
             log.warning("%s does not say how far it has come: %s", address, error)
             return False
         log.info("%s has%s acted as the master", address, "" if is_further else " not")
+        return True
+
+    async def _has_lost_more(
+        self, address: str, ask: Callable[[RequestCode], Awaitable[bytes]], stores: Stores
+    ) -> bool:
+        """Whether a slave has more of the log than there is here. Raises MQError and ProtocolError,
+        ValueError."""
+        try:
+            runtime = KVTable.decode(await ask(RequestCode.GET_BROKER_RUNTIME_INFO)).table
+        except RemoteSystemError:  # Java's, with an empty log
+            return False
+        end, own = int(runtime.get("commitLogMaxOffset", "0")), stores.messages.log.written
+        if end <= own:
+            return False
+        log.error("%s has acted as the master, and its log ends at %d, this one at %d: what it has "
+                  "delivered comes again", address, end, own)  # fmt: skip
         return True
 
     async def _take(

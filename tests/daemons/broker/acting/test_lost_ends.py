@@ -1,0 +1,43 @@
+"""A master that comes back without the end of its log, and a slave that has it."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from tests.daemons.broker.acting.sets import (
+    acts,
+    bodies,
+    cluster,
+    have,
+    is_copied,
+    sees,
+    send,
+)
+
+SHORT = {"messageDelayLevel": "1s 2s 3s"}
+
+
+def test_what_a_master_had_delivered_and_lost_is_delivered_though_its_slave_has_seen_it(
+    tmp_path: Path,
+) -> None:
+    """The slave's copy says that it was: in the log of the master it is waiting still."""
+
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers:
+            async with brokers.master(**SHORT) as master:
+                await send(master, b"delayed", DELAY="1")
+            shutil.copytree(tmp_path / "master", tmp_path / "kept")
+            async with brokers.slave(1, **SHORT) as slave:
+                async with brokers.master(**SHORT) as master:
+                    await have(master, 1)
+                    await is_copied(slave, master)
+                    assert slave.delivery.delayed.offsets == {1: 1}
+                await acts(slave)
+                # A power cut took what had been written since.
+                shutil.rmtree(tmp_path / "master")
+                shutil.copytree(tmp_path / "kept", tmp_path / "master")
+                async with brokers.master(**SHORT) as master:
+                    await sees(slave, master)
+                    assert await have(master, 1) == [b"delayed"]
+
+    asyncio.run(script())
