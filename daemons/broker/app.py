@@ -186,7 +186,13 @@ class Broker:
         )
         await parts.enter_async_context(tasks)
         self.replication = await open_replication(
-            settings, stores, ha_master, self.master_addresses, parts, control
+            settings,
+            stores,
+            ha_master,
+            self.master_addresses,
+            parts,
+            self.delivery.delayed,
+            control,
         )
         self.registration = Registration(
             settings,

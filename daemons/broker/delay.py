@@ -52,7 +52,12 @@ class DelayedMessages:
         self._saves = Saves()
         self.delivered = 0
         self.version = CopyVersion()
-        for level in writer.delays:
+        self.go_back_to_ends()
+
+    def go_back_to_ends(self) -> None:
+        """Keep the offsets within their queues, of which the end may be lost: what comes next has
+        these offsets again."""
+        for level in self._writer.delays:
             self._correct(level)
         self._save_corrected()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.handlers.epochs import EpochHandlers
 from mq.daemons.broker.handlers.ha import HaHandlers
 from mq.daemons.broker.parts.group import Metrics, Works
@@ -110,6 +111,7 @@ async def open_replication(
     master: HaMaster,
     addresses: MasterAddresses,
     parts: AsyncExitStack,
+    delayed: DelayedMessages,
     control: Control | None = None,
 ) -> Replication:
     """Let slaves connect to a port that is bound; `parts` closes it. Raises OSError."""
@@ -118,9 +120,11 @@ async def open_replication(
     appender.on_written = master.written
 
     def cut() -> None:
-        """The store has lost its end: slaves of this slave, and groups, may be beyond it."""
+        """The store has lost its end: slaves of this slave, groups and delay levels may be beyond
+        it."""
         master.drop_all()
         stores.offsets.go_back_to_ends(store.max_offset if control is None else store.end_offset)
+        delayed.go_back_to_ends()
 
     if control is not None:
         replication = _controlled(settings, stores, master, addresses, control, cut, parts)
