@@ -74,7 +74,11 @@ class ActingRevival:
         self._groups = groups
 
     def begin(self) -> Iterable[tuple[Work, str]]:
-        self._points.start()
+        try:
+            self._points.start()
+        except BaseException:
+            self._points.stop()
+            raise
         yield self._run, "popped messages"
 
     async def finish(self) -> None:

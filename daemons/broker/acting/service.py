@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 TICK = 0.5  # between two looks, whatever is told
 # A master that has said that it starts is to register by then; else it was none.
 WAY_SECONDS = 15.0
+# Until what could not be begun is tried again.
+BEGIN_AGAIN_SECONDS = 5.0
 # Who waits for the end of it waits no longer.
 END_SECONDS = 10.0
 
@@ -35,7 +37,8 @@ class Duty(Protocol):
     """Something that a master does and a slave does not."""
 
     def begin(self) -> Iterable[tuple[Work, str]]:
-        """Take up where the master was; what is to be done until the end. Raises OSError."""
+        """Take up where the master was; what is to be done until the end. Raises OSError, among
+        others: then it has not begun, and is not ended."""
 
     async def finish(self) -> None:
         """Come to where one can end, with what can still be delivered, but not for long."""
@@ -71,6 +74,8 @@ class ActingMaster:
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
         self._begun: list[Duty] = []
+        self._left: list[Duty] = []  # that could not be begun yet
+        self._again_at = 0.0  # when they are tried again, by the monotonic clock
         self._news = asyncio.Event()
         self._ended = asyncio.Event()
         self._ended.set()
@@ -88,6 +93,8 @@ class ActingMaster:
                     self._begin()
                 elif self.is_acting and not wanted:
                     await self._end()
+                elif self._left and clock.monotonic() >= self._again_at:
+                    self._begin_left()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK):
                         await self._news.wait()
@@ -142,13 +149,28 @@ class ActingMaster:
             log.warning("what is due waits for the master (enableRemoteEscape=false)")
         else:
             self._bridge.open()
-        for duty in self._duties:
+        self._left = list(self._duties)
+        self._begin_left()
+
+    def _begin_left(self) -> None:
+        """Begin what is not begun. Whatever goes wrong with one duty leaves the others, and has
+        that one begun later."""
+        left, self._left = self._left, []
+        self._again_at = clock.monotonic() + BEGIN_AGAIN_SECONDS
+        for duty in left:
+            try:
+                works = list(duty.begin())
+            except Exception as error:
+                self._tasks.failed(f"acting: {type(duty).__name__}", error)
+                self._left.append(duty)
+                continue
             self._begun.append(duty)
-            for work, name in duty.begin():
+            for work, name in works:
                 self._running.append(self._tasks.spawn(work, f"acting: {name}"))
 
     async def _end(self, *, at_once: bool = False) -> None:
         """Stop. Whatever goes wrong with one duty leaves the others."""
+        self._left = []
         if not at_once:
             await asyncio.gather(*(duty.finish() for duty in self._begun))
         if self._bridge is not None:
@@ -161,8 +183,8 @@ class ActingMaster:
         for duty in reversed(begun):
             try:
                 await duty.end()
-            except OSError as error:
-                log.error("how far this slave has delivered cannot be saved: %s", error)
+            except Exception as error:
+                self._tasks.failed(f"acting: {type(duty).__name__}", error)
         self.is_acting = False
         self._ended.set()
         log.warning("this slave does not act as the master any more")
