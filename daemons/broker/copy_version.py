@@ -2,8 +2,8 @@
 
 A master that comes back takes those of a slave that has acted as the master; the version tells it
 which they are. A master of Java takes what has no lower version than its own, and does not start
-where there is none (BrokerPreOnlineService). It is not kept: a slave that is started again acts
-again first.
+where there is none (BrokerPreOnlineService). That a slave has acted is kept with the offsets of
+groups (`ConsumerOffsets`): it may be asked when it has been started again and does not act yet.
 """
 
 from mq.client.machine import clock

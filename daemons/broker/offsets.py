@@ -28,8 +28,13 @@ class ConsumerOffsets:
     def __init__(self, path: Path, flush: Callable[[], Awaitable[bool]] | None = None) -> None:
         self._path = path
         self._flush = flush
-        self.table: dict[str, dict[int, int]] = read_with_backup(path, decode_offsets) or {}
+        self.table: dict[str, dict[int, int]]
+        # What it was when this slave began to act as the master; None if it has not since it copied
+        # the last time. Never changed, for threads read it.
+        self._base: Mapping[str, Mapping[int, int]] | None
+        self.table, self._base = read_with_backup(path, _decode_file) or ({}, None)
         self.version = CopyVersion()
+        self.version.has_acted = self._base is not None
         self._copied: frozenset[str] = frozenset()  # keys that a master had the last time
         self._dirty = False
         self._saving = asyncio.Lock()
@@ -109,6 +114,17 @@ class ConsumerOffsets:
                     queues[queue_id] = end
                     self._dirty = True
 
+    def begin_acting(self) -> None:
+        """What is committed from now on, the master is to be told when it is back."""
+        self.version.has_acted = True
+        if self._base is None:
+            self._base = {key: queues.copy() for key, queues in self.table.items()}
+            self._dirty = True
+
+    def end_acting(self) -> None:
+        """The offsets count as they are: this broker is no slave any more."""
+        self._base, self.version.has_acted = None, False
+
     async def take_copy(self, table: Mapping[str, dict[int, int]]) -> None:
         """Have the offsets that the master of this slave has, in the file before in memory.
 
@@ -125,7 +141,7 @@ class ConsumerOffsets:
 
         async with self._saving:
             written, dirty = merged(), self._dirty
-            if dirty or written != self.table:
+            if dirty or written != self.table or self._base is not None:
                 self._dirty = False
                 text = {key: queues.copy() for key, queues in written.items()}
                 try:
@@ -137,7 +153,7 @@ class ConsumerOffsets:
                 except BaseException:
                     self._dirty = self._dirty or dirty
                     raise
-            self.version.has_acted = False
+            self.end_acting()
             self.table = merged()  # with what was committed meanwhile, which stays to be saved
             self._copied = frozenset(table)
 
@@ -171,13 +187,20 @@ class ConsumerOffsets:
         """What encodes the offsets as they are now, for a thread: there may be very many.
 
         As the file, indented as Java writes it, or on one line, as it travels to a slave
-        (GET_ALL_CONSUMER_OFFSET), with what it is worth.
+        (GET_ALL_CONSUMER_OFFSET), with what it is worth, and what groups have committed while this
+        slave acted.
         """
         table = {key: queues.copy() for key, queues in self.table.items()}
+        base = self._base
         if not compact:
-            return lambda: fastjson.dumps_pretty({"offsetTable": table})
+            return lambda: fastjson.dumps_pretty({"offsetTable": table, **_acted_from(table, base)})
         version = self.version.fields()
-        return lambda: fastjson.dumps({"dataVersion": version, "offsetTable": table})
+
+        def encode() -> bytes:
+            since = {} if base is None else {"changedTable": changed(table, base)}
+            return fastjson.dumps({"dataVersion": version, "offsetTable": table, **since})
+
+        return encode
 
     async def save(self) -> None:
         """Write the file if anything has changed; a failure is logged and tried again next time.
@@ -203,12 +226,71 @@ class ConsumerOffsets:
                 raise
 
 
+def changed(
+    table: Mapping[str, Mapping[int, int]], base: Mapping[str, Mapping[int, int]]
+) -> dict[str, dict[int, int]]:
+    """Of offsets those that a table of before has not."""
+    found = {}
+    for key, queues in table.items():
+        before = base.get(key, {})
+        moved = {number: at for number, at in queues.items() if before.get(number) != at}
+        if moved:
+            found[key] = moved
+    return found
+
+
+_NONE = -1  # as `query` has it
+
+
+def _acted_from(
+    table: Mapping[str, Mapping[int, int]], base: Mapping[str, Mapping[int, int]] | None
+) -> dict[str, dict[str, dict[int, int]]]:
+    """The field for the file: where groups were that have moved since."""
+    if base is None:
+        return {}
+    moved = changed(table, base)
+    return {
+        "actedFrom": {
+            key: {number: base.get(key, {}).get(number, _NONE) for number in queues}
+            for key, queues in moved.items()
+        }
+    }
+
+
+def _decode_file(data: bytes) -> tuple[dict[str, dict[int, int]], dict[str, dict[int, int]] | None]:
+    """The offsets of a file, and those from which a slave has acted. Raises ValueError."""
+    content = fastjson.loads(data)
+    table, moved = _find(content, "offsetTable"), _find(content, "actedFrom")
+    if table is None:
+        raise ValueError("no offsetTable")
+    if moved is None:
+        return table, None
+    base = {key: queues.copy() for key, queues in table.items()}
+    for key, queues in moved.items():
+        base.setdefault(key, {}).update(queues)
+    return table, base
+
+
 def decode_offsets(data: bytes) -> dict[str, dict[int, int]]:
     """The offsets of a file, or of an answer to GET_ALL_CONSUMER_OFFSET. Raises ValueError."""
-    content = fastjson.loads(data)
-    table = content.get("offsetTable") if isinstance(content, dict) else None
-    if not isinstance(table, dict):
+    table = _find(fastjson.loads(data), "offsetTable")
+    if table is None:
         raise ValueError("no offsetTable")
+    return table
+
+
+def decode_changed_offsets(data: bytes) -> dict[str, dict[int, int]]:
+    """Those of an answer that were committed at a slave while it acted as the master: all of them,
+    where it does not say which. Raises ValueError."""
+    table = _find(fastjson.loads(data), "changedTable")
+    return decode_offsets(data) if table is None else table
+
+
+def _find(content: object, name: str) -> dict[str, dict[int, int]] | None:
+    """A table of JSON, None if there is none. Raises ValueError."""
+    table = content.get(name) if isinstance(content, dict) else None
+    if not isinstance(table, dict):
+        return None
     try:
         return {
             str(key): {int(queue_id): int(offset) for queue_id, offset in queues.items()}

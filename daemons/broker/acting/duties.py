@@ -39,7 +39,7 @@ class OffsetDuty:
         self._offsets = offsets
 
     def begin(self) -> Iterable[tuple[Work, str]]:
-        self._offsets.version.has_acted = True
+        self._offsets.begin_acting()
         return ()
 
     async def finish(self) -> None:

@@ -175,7 +175,7 @@ class PreOnline:
     ) -> None:
         """Raises OSError and ValueError."""
         store = stores.messages
-        table = await asyncio.to_thread(copies.read_offsets, offsets)
+        table = await asyncio.to_thread(copies.read_changed_offsets, offsets)
         stores.offsets.go_on_from(table, store.max_offset)
         await stores.offsets.save()
         config = store.root / "config"

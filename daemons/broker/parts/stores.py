@@ -114,6 +114,8 @@ async def open_stores(
         # They may be ahead of what has come from the master: started as a master it would put what
         # is sent next where its groups have been already.
         parts.callback(offsets.go_back_to_ends, end_of)
+    else:
+        offsets.end_acting()
     if store.report.crashed:
         # Also behind a kill: the start behind the power cut may have got no further, and damage
         # takes the end of a log, too. And before what comes next has these offsets again.

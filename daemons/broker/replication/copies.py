@@ -8,7 +8,7 @@ limits hold. How much there is at most is what one frame holds (16 MiB).
 import logging
 from collections.abc import Iterable
 
-from mq.daemons.broker.offsets import SEPARATOR, decode_offsets
+from mq.daemons.broker.offsets import SEPARATOR, decode_changed_offsets, decode_offsets
 from mq.daemons.broker.topics import MOST_QUEUES
 from mq.protocol import names
 from mq.protocol.bodies import (
@@ -49,7 +49,15 @@ def read_groups(body: bytes) -> tuple[dict[str, SubscriptionGroupConfig], DataVe
 def read_offsets(body: bytes) -> dict[str, dict[int, int]]:
     """The offsets of GET_ALL_CONSUMER_OFFSET, by topic@group and queue. Raises ValueError. May be
     called in a thread."""
-    table = decode_offsets(body)
+    return _good(decode_offsets(body))
+
+
+def read_changed_offsets(body: bytes) -> dict[str, dict[int, int]]:
+    """The same of those that were committed at a slave while it acted as the master."""
+    return _good(decode_changed_offsets(body))
+
+
+def _good(table: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
     good = {}
     for key, queues in table.items():
         topic, _, group = key.partition(SEPARATOR)

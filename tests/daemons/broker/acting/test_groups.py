@@ -1,0 +1,69 @@
+"""Where groups are, when a master comes back whose slave has acted."""
+
+import asyncio
+from pathlib import Path
+
+from tests.daemons.broker.acting.sets import (
+    SET,
+    acts,
+    bodies,
+    cluster,
+    have,
+    is_copied,
+    sees,
+    send,
+)
+from tests.daemons.broker.acting.test_duties import commit
+from tests.daemons.namesrv.test_namesrv import header, register
+from tests.daemons.peer import Peer
+
+
+def test_a_group_that_was_reset_before_its_master_went_stays_reset(tmp_path: Path) -> None:
+    """The slave's copy is older, and further."""
+
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.slave() as slave:
+            async with brokers.master() as master:
+                for number in range(4):
+                    await send(master, b"%d" % number)
+                    await send(master, b"%d" % number, queue_id=1)
+                await commit(master, 3)
+                await is_copied(slave, master)
+                await commit(master, 1)
+            await acts(slave)
+            slave.stores.offsets.commit("G", "Orders", 1, 2)
+            async with brokers.master() as master:
+                await sees(slave, master)
+                assert master.stores.offsets.queues("G", "Orders") == {0: 1, 1: 2}
+
+    asyncio.run(script())
+
+
+def test_a_master_hears_of_a_slave_that_was_started_again_and_does_not_act_yet(
+    tmp_path: Path,
+) -> None:
+    short = {"messageDelayLevel": "1s"}
+
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.other() as other:
+            await send(other, b"topic")
+            async with brokers.slave(1, **short) as slave:
+                async with brokers.master(**short) as master:
+                    await send(master, b"first")
+                    await send(master, b"delayed", DELAY="1")
+                    await is_copied(slave, master)
+                await acts(slave)
+                await commit(slave, 1)
+                await have(other, 2)
+            async with (
+                Peer(brokers.names.port) as peer,
+                brokers.slave(1, namesrvAddr="127.0.0.1:1", **short) as slave,
+            ):
+                await register(peer, told=header(SET, slave.address, 1, enable_acting_master=True))
+                async with brokers.master(**short) as master:
+                    assert not slave.acting.master.began  # type: ignore[union-attr]
+                    assert master.delivery.delayed.offsets == {1: 1}
+                    assert master.stores.offsets.query("G", "Orders", 0) == 1
+            assert bodies(other) == [b"delayed", b"topic"]
+
+    asyncio.run(script())
