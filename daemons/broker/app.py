@@ -230,6 +230,7 @@ class Broker:
             self.services,
             self.registration,
             self.replication,
+            self.metadata,
             bridge,
             tasks,
         )

@@ -17,6 +17,7 @@ from mq.daemons.broker.acting.service import ActingMaster, Duty
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.parts.delivery import Delivery
 from mq.daemons.broker.parts.group import Metrics, Works
+from mq.daemons.broker.parts.metadata import Metadata
 from mq.daemons.broker.parts.replication import Replication
 from mq.daemons.broker.parts.services import Services
 from mq.daemons.broker.parts.stores import Stores
@@ -125,6 +126,7 @@ def make_acting(
     services: Services,
     registration: Registration,
     replication: Replication,
+    metadata: Metadata,
     bridge: EscapeBridge | None,
     tasks: Tasks,
 ) -> Acting:
@@ -135,9 +137,11 @@ def make_acting(
     if not may_act_as_master(settings):
         return Acting(heartbeats)
     members = Members(settings, registration.links, registration.first_round)
-    slave = replication.slave
+    slave, copies = replication.slave, metadata.synchronize
 
     def hears_master() -> bool:
+        if copies is not None and copies.is_taking:
+            return True
         connection = None if slave is None else slave.connection
         silence = settings.broker.broker_not_active_timeout_millis / 1000
         return connection is not None and clock.monotonic() - connection.read_at < silence

@@ -98,6 +98,7 @@ class SlaveSynchronize:
         Raises ConfigError for a key file or certificates that cannot be used.
         """
         self.master = ""  # the address of the last that was named
+        self._taking = 0
         self._settings = settings
         self._masters = masters
         self._stores = stores
@@ -186,6 +187,12 @@ class SlaveSynchronize:
             self._failed("what the master has", behind)
             return False
         return True
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether what the master has said is just being taken over: nobody is to go on from there
+        before that has ended."""
+        return self._taking > 0
 
     def age(self) -> float:
         """Seconds since everything was copied; -1 if it never was."""
@@ -308,10 +315,13 @@ class SlaveSynchronize:
             if later.endings == self._endings():
                 if self._stores.messages.max_physical_offset < later.log_end:
                     continue
+                self._taking += 1
                 try:
                     await later.take()
                 except (OSError, ValueError) as error:
                     self._failed(what, error)
                 else:
                     self._succeeded(what)
+                finally:
+                    self._taking -= 1
             self._later.pop(what, None)

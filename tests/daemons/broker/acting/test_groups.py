@@ -1,8 +1,13 @@
 """Where groups are, when a master comes back whose slave has acted."""
 
 import asyncio
+import threading
 from pathlib import Path
 
+import pytest
+
+from mq.daemons.broker.acting.service import TICK
+from mq.daemons.state_file import write_atomically
 from tests.daemons.broker.acting.sets import (
     SET,
     acts,
@@ -14,6 +19,7 @@ from tests.daemons.broker.acting.sets import (
     send,
 )
 from tests.daemons.broker.acting.test_duties import commit
+from tests.daemons.broker.replication.pair import until
 from tests.daemons.namesrv.test_namesrv import header, register
 from tests.daemons.peer import Peer
 
@@ -65,5 +71,41 @@ def test_a_master_hears_of_a_slave_that_was_started_again_and_does_not_act_yet(
                     assert master.delivery.delayed.offsets == {1: 1}
                     assert master.stores.offsets.query("G", "Orders", 0) == 1
             assert bodies(other) == [b"delayed", b"topic"]
+
+    asyncio.run(script())
+
+
+def test_a_slave_does_not_begin_to_act_while_it_takes_over_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was saved of it last would stand for a copy, and the master be told of nothing."""
+    goes_on, writes = threading.Event(), threading.Event()
+
+    def write_slowly(path: Path, data: bytes) -> None:
+        if "slave-1" in str(path):
+            writes.set()
+            goes_on.wait(20)
+        write_atomically(path, data)
+
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.slave() as slave:
+            async with brokers.master() as master:
+                for number in range(4):
+                    await send(master, b"%d" % number)
+                await is_copied(slave, master)
+                await commit(master, 1)
+                monkeypatch.setattr("mq.daemons.broker.offsets.write_atomically", write_slowly)
+                synchronize = slave.metadata.synchronize
+                assert synchronize is not None
+                copying = asyncio.ensure_future(synchronize.round(master.address))
+                await until(writes.is_set)
+            await sees(slave)
+            await asyncio.sleep(2 * TICK)
+            goes_on.set()
+            await copying
+            await acts(slave)
+            await commit(slave, 3)
+            async with brokers.master() as master:
+                assert master.stores.offsets.query("G", "Orders", 0) == 3
 
     asyncio.run(script())
