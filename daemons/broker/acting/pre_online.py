@@ -47,6 +47,8 @@ PATIENCE = 30.0
 # Nor does it wait longer for name servers: without them nobody finds it anyway.
 NAME_SERVER_PATIENCE = 5.0
 RETRY_SECONDS = 0.5
+# Behind a wait for others a slave is asked once more whose word is older: it makes way for 15 s.
+FRESH_SECONDS = 5.0
 # A slave that stops acting waits for what is on its way before it answers.
 ASK_SECONDS = 12.0
 # A slave waits so long for the log of its master (HAConnectionStateNotificationService).
@@ -102,7 +104,7 @@ class PreOnline:
         """Go on from where slaves are that have acted as the master. Raises OSError."""
         if not self._sessions:
             return
-        began, asked = clock.monotonic(), set[str]()
+        began, asked = clock.monotonic(), dict[str, float]()
         while True:
             members = await self.members()
             waited = clock.monotonic() - began
@@ -114,13 +116,15 @@ class PreOnline:
                 left = [members[number] for number in sorted(members)]
                 for address in [one for one in left if one not in asked]:
                     if await self._take_from(address, stores):
-                        asked.add(address)
+                        asked[address] = clock.monotonic()
                 silent = [one for one in left if one not in asked]
-                if not silent:
-                    return
-                if waited > PATIENCE:
+                if silent and waited > PATIENCE:
                     log.error("%s may have acted as the master, and does not say how far it has "
                               "come: what it has delivered comes again", silent)  # fmt: skip
+                if not silent or waited > PATIENCE:
+                    for address, at in list(asked.items()):
+                        if clock.monotonic() - at > FRESH_SECONDS:  # it may act again by now
+                            await self._take_from(address, stores)
                     return
             await asyncio.sleep(RETRY_SECONDS)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.acting import pre_online
+from mq.daemons.broker.acting import pre_online, service
 from mq.daemons.broker.timer.checkpoint import FILE_NAME, TimerCheckpoint
-from tests.daemons.broker.acting.sets import SET, cluster, send
+from tests.daemons.broker.acting.sets import SET, acts, bodies, cluster, is_copied, send
 from tests.daemons.broker.replication.pair import until
 from tests.daemons.namesrv.test_namesrv import header, register
 from tests.daemons.peer import Peer
@@ -47,6 +47,38 @@ def test_a_slave_that_does_not_answer_holds_up_its_master_but_not_for_long(
 
     asyncio.run(script())
     assert "and does not say how far it has come: what it has delivered comes again" in caplog.text
+
+
+def test_what_a_slave_delivers_while_its_master_waits_for_another_one_comes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not make way for ever, and has been asked long ago then."""
+    monkeypatch.setattr(pre_online, "PATIENCE", 4.0)
+    monkeypatch.setattr(pre_online, "ASK_SECONDS", 1.0)
+    monkeypatch.setattr(pre_online, "FRESH_SECONDS", 0.2)
+    monkeypatch.setattr(service, "WAY_SECONDS", 0.5)
+    short = {"messageDelayLevel": "1s 2s 3s"}
+
+    async def script() -> None:
+        async with (
+            cluster(tmp_path) as brokers,
+            brokers.other() as other,
+            silent_member() as address,
+            Peer(brokers.names.port) as peer,
+        ):
+            await send(other, b"topic")
+            async with brokers.slave(1, **short) as slave:
+                async with brokers.master(**short) as master:
+                    await send(master, b"delayed", DELAY="3")
+                    await is_copied(slave, master)
+                await acts(slave)
+                await register(peer, told=header(SET, address, 2, enable_acting_master=True))
+                async with brokers.master(**short) as master:
+                    assert bodies(other) == [b"delayed", b"topic"]
+                    await until(lambda: master.delivery.delayed.offsets == {3: 1})
+                    assert bodies(master) == []
+
+    asyncio.run(script())
 
 
 def test_a_master_that_is_to_ask_nobody_starts_at_once(tmp_path: Path) -> None:
