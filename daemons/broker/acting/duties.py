@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from functools import partial
+from itertools import takewhile
 
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
@@ -112,13 +113,18 @@ class TimerDuty:
 
 class HalfDuty:
     """Transactions that are open: nobody can end one here, so another broker gets its half, and
-    asks its producer. The offset of the group that checks passes those that have gone."""
+    asks its producer. The offset of the group that checks passes those that have gone.
+
+    Behind one that cannot go only a few do: the offset does not pass that one, so they are open at
+    the master, too, when it is back.
+    """
 
     def __init__(self, stores: Stores, writer: MessageWriter) -> None:
         self._stores = stores
         self._writer = writer
         self._aside: SetAside = stores.aside
         self._transactions: Transactions
+        self._gone: set[int] = set()  # behind one that has not
 
     def begin(self) -> Iterable[tuple[Work, str]]:
         stores = self._stores
@@ -126,6 +132,7 @@ class HalfDuty:
             stores.messages, self._writer, stores.offsets, stores.topics, has_them=False
         )
         self._transactions.load()
+        self._gone.clear()
         yield self._run, "halves of transactions"
 
     async def finish(self) -> None:
@@ -137,27 +144,29 @@ class HalfDuty:
     async def _run(self) -> None:
         transactions = self._transactions
         while offsets := transactions.open_halves()[:_AT_ONCE]:
-            gone: list[int] = []
             results = StoreResults()
             try:
                 for offset in offsets:
-                    results.put(partial(self._put, offset, gone))
+                    if offset not in self._gone:
+                        results.put(partial(self._put, offset))
             except (StoreRefused, OSError) as error:  # the master is back; or it is the disk
                 log.warning("halves of transactions wait: %s", error, extra={"failure": "acting"})
             try:
                 await results.wait()
             finally:
-                transactions.ledger.remove(gone)
+                passed = list(takewhile(self._gone.__contains__, offsets))
+                transactions.ledger.remove(passed)
+                self._gone.difference_update(passed)
                 transactions.save_progress()
-            if len(gone) < len(offsets):
+            if len(passed) < len(offsets):
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _put(self, offset: int, gone: list[int], outcome: OnStored) -> None:
+    def _put(self, offset: int, outcome: OnStored) -> None:
         """Send one, or set it aside. Raises StoreRefused and OSError."""
 
         def stored(refusal: StoreRefused | None) -> None:
             if is_stored(refusal):
-                gone.append(offset)
+                self._gone.add(offset)
             outcome(refusal)
 
         try:
