@@ -106,22 +106,10 @@ class MessageWriter:
 
         Raises NoTarget.
         """
-        topic = properties.get(PropertyKey.REAL_TOPIC, "")
-        text = properties.get(PropertyKey.REAL_QUEUE_ID, "")
-        try:
-            names.check_topic(topic)
-        except names.IllegalName as error:
-            raise NoTarget(f"REAL_TOPIC: {error}") from None
-        # Nothing that has waited belongs there: a half would commit itself, for one
-        # (ScheduleMessageService).
-        if topic in names.NOT_SENDABLE_TOPICS or names.is_internal_topic(topic):
-            raise NoTarget(f"REAL_TOPIC={topic} is the broker's own")
-        if not (text.isascii() and text.isdigit() and len(text) < 11) or int(text) > _MOST_INT:
-            raise NoTarget(f"REAL_QID={text[:50]!r} is not the number of a queue")
+        topic, queue_id = real_target(properties)
         config = self._topics.find_or_remake(topic)
         if config is None:
             raise NoTarget(f"there is no topic {topic} (REAL_TOPIC)")
-        queue_id = int(text)
         queues = max(config.read_queue_nums, config.write_queue_nums)
         if queue_id >= queues and self._store.queues.get(topic, queue_id) is None:
             if queues <= 0:
@@ -220,6 +208,24 @@ class MessageWriter:
             return int(message.properties.get(PropertyKey.DELAY_LEVEL, "0"))
         except ValueError:
             return 0
+
+
+def real_target(properties: Mapping[str, str]) -> tuple[str, int]:
+    """The topic and queue that the properties of a message name which waited, whether or not there
+    are such. Raises NoTarget for what nothing that waited may name."""
+    topic = properties.get(PropertyKey.REAL_TOPIC, "")
+    text = properties.get(PropertyKey.REAL_QUEUE_ID, "")
+    try:
+        names.check_topic(topic)
+    except names.IllegalName as error:
+        raise NoTarget(f"REAL_TOPIC: {error}") from None
+    # Nothing that has waited belongs there: a half would commit itself, for one
+    # (ScheduleMessageService).
+    if topic in names.NOT_SENDABLE_TOPICS or names.is_internal_topic(topic):
+        raise NoTarget(f"REAL_TOPIC={topic} is the broker's own")
+    if not (text.isascii() and text.isdigit() and len(text) < 11) or int(text) > _MOST_INT:
+        raise NoTarget(f"REAL_QID={text[:50]!r} is not the number of a queue")
+    return topic, int(text)
 
 
 def add_what_fits(properties: dict[str, str], added: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import is_stored
-from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.broker.writer import MessageWriter, real_target
 from mq.protocol import names
 from mq.protocol.bodies import TopicRouteData
 from mq.protocol.codes import ResponseCode
@@ -196,6 +196,11 @@ class EscapeWriter(MessageWriter):
     ) -> None:
         super().__init__(settings, store, topics)
         self._bridge = bridge
+
+    def target_of(self, properties: Mapping[str, str]) -> tuple[str, int]:
+        """The real topic and queue of a message that waited, which other brokers may have: what
+        this slave knows of topics is a copy, and may be older than the message. Raises NoTarget."""
+        return real_target(properties)
 
     def put(self, message: StoredMessage, on_stored: OnStored | None = None) -> int:
         """Send a message to another broker. Returns -1: it has no place in the log here.

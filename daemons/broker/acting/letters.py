@@ -8,7 +8,7 @@ sent it, but for what has been done already. No I/O.
 
 from mq.client.outgoing import DEFAULT_QUEUES
 from mq.daemons.broker.timer.request import deliver_time, number
-from mq.daemons.broker.writer import NoTarget
+from mq.daemons.broker.writer import NoTarget, real_target
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -72,14 +72,14 @@ def delivered(message: StoredMessage) -> Outgoing:
 def rolled(message: StoredMessage) -> Outgoing:
     """A message of the timer's queue, with the time at which it is due.
 
-    Raises NoTarget for one that takes another back: that is not where this one would go.
+    Raises NoTarget, also for one that takes another back: that is not where this one would go.
     """
     if PropertyKey.TIMER_DELETE_UNIQUE_KEY in message.properties:
         raise NoTarget("what it takes back waits at this broker")
     due = number(message, PropertyKey.TIMER_OUT_MS)
     if due is None:
         raise NoTarget("TIMER_OUT_MS is not a number")
-    topic = message.properties.get(PropertyKey.REAL_TOPIC, "")
+    topic, _ = real_target(message.properties)
     gone = (*_WAITED, *_TIMER, *_CHECKED, PropertyKey.DELAY_LEVEL, PropertyKey.TRANSACTION_PREPARED)
     properties = _without(message, gone)
     properties[PropertyKey.TIMER_DELIVER_MS] = str(_exact(message, due))
@@ -98,8 +98,8 @@ def _exact(message: StoredMessage, slot: int) -> int:
 
 
 def half(message: StoredMessage) -> Outgoing:
-    """A half, under its real topic."""
-    topic = message.properties.get(PropertyKey.REAL_TOPIC, "")
+    """A half, under its real topic. Raises NoTarget."""
+    topic, _ = real_target(message.properties)
     flag = _sys_flag(message) | SysFlag.TRANSACTION_PREPARED
     return Outgoing(topic, flag, _without(message, (*_WAITED, *_CHECKED)))
 

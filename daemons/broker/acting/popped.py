@@ -9,19 +9,18 @@ refused: they would have to be written down (Java's have other brokers do that).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 
 from mq.client.machine import clock
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
 from mq.daemons.broker.pop.receipt import normal_topic, retry_topic
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
 from mq.daemons.broker.pop.revival import come_again
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import RETRY_SECONDS, StoreResults, is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.supervision import Work
@@ -29,6 +28,7 @@ from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE = 64  # check points that cannot go, between two pauses
 _LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
 
 
@@ -63,15 +63,14 @@ class ActingCheckPoints(PopCheckPoints):
 
 
 class ActingRevival:
-    """Sends what is not acknowledged in time to the retry topic at another broker: the duty."""
+    """Sends what is not acknowledged in time to the retry topic at another broker: the duty.
 
-    def __init__(
-        self, points: ActingCheckPoints, writer: MessageWriter, topics: Topics, groups: Groups
-    ) -> None:
+    Also for a topic or a group that this slave does not know: it may not have copied them yet.
+    """
+
+    def __init__(self, points: ActingCheckPoints, writer: MessageWriter) -> None:
         self._points = points
         self._writer = writer
-        self._topics = topics
-        self._groups = groups
 
     def begin(self) -> Iterable[tuple[Work, str]]:
         try:
@@ -88,41 +87,51 @@ class ActingRevival:
         self._points.stop()
 
     async def _run(self) -> None:
+        left: list[PopCheckPoint] = []  # of which something could not be sent
+        try:
+            while True:
+                await self._revive_due(left)
+        finally:
+            for point in left:
+                self._points.push(point)
+
+    async def _revive_due(self, left: list[PopCheckPoint]) -> None:
+        """Revive the next one, or wait for it. What is in ``left`` comes behind all others, which
+        it does not hold up."""
         points = self._points
-        while True:
-            points.changed.clear()
-            point = points.pop_due(clock.milliseconds())
-            if point is not None:
-                point.is_reviving = True  # who acknowledges now is too late
-                try:
-                    is_done = await self._revive(point)
-                finally:
-                    point.is_reviving = False
-                if not is_done:
-                    points.push(point)
-                    await asyncio.sleep(RETRY_SECONDS)
-                continue
-            first = points.next_due()
-            left = _LONGEST_SLEEP if first is None else (first - clock.milliseconds()) / 1000
+        points.changed.clear()
+        point = points.pop_due(clock.milliseconds())
+        if point is not None:
+            left.append(point)
+            point.is_reviving = True  # who acknowledges now is too late
             try:
-                async with asyncio.timeout(min(max(left, 0), _LONGEST_SLEEP)):
-                    await points.changed.wait()
-            except TimeoutError:
-                pass
+                is_done = await self._revive(point)
+            finally:
+                point.is_reviving = False
+            if is_done:
+                left.pop()
+            else:
+                await asyncio.sleep(0 if len(left) % _AT_ONCE else RETRY_SECONDS)
+            return
+        if left:
+            while left:
+                points.push(left.pop())
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        first = points.next_due()
+        pause = _LONGEST_SLEEP if first is None else (first - clock.milliseconds()) / 1000
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(max(pause, 0), _LONGEST_SLEEP)):
+                await points.changed.wait()
 
     async def _revive(self, point: PopCheckPoint) -> bool:
         """Send what is missing of a check point; False if something of it could not be sent."""
         gone: list[int] = []
         results = StoreResults()
-        topic = normal_topic(point.topic, point.group)
-        is_for_nobody = self._topics.get(topic) is None or point.group not in self._groups.table
-        again = retry_topic(point.group, topic)
+        again = retry_topic(point.group, normal_topic(point.topic, point.group))
         try:
             for offset in point.missing:
-                if is_for_nobody:
-                    gone.append(offset)
-                else:
-                    results.put(partial(self._send, point, offset, again, gone))
+                results.put(partial(self._send, point, offset, again, gone))
         except (StoreRefused, OSError) as error:  # the master is back; or it is the disk
             log.warning("popped messages wait: %s", error, extra={"failure": "revive"})
         try:

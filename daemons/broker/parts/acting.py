@@ -154,7 +154,7 @@ def make_acting(
             DelayDuty(settings, delivery.delayed),
             TimerDuty(stores, delivery.delayed, delivery.timer, outward),
             HalfDuty(stores, outward),
-            ActingRevival(points, outward, stores.topics, stores.groups),
+            ActingRevival(points, outward),
         ]
     number = settings.broker.broker_id
     on_master = registration.look_for_master

@@ -35,7 +35,7 @@ def test_a_timed_message_comes_once_through_another_broker(tmp_path: Path) -> No
                 async with brokers.master() as master:
                     assert await have(master, 1) == [b"later"]
                     assert bodies(other) == [b"timed", b"topic"]
-                assert slave.delivery.timer.timer is None
+                    assert slave.delivery.timer.timer is None
 
     asyncio.run(script())
 

@@ -72,3 +72,11 @@ def test_a_half_is_a_half_of_its_topic_again() -> None:
     outgoing = half(sent)
     assert (outgoing.topic, outgoing.properties) == ("Orders", {**KEPT, "TRAN_MSG": "true"})
     assert header(outgoing, sent).sys_flag == SysFlag.TRANSACTION_PREPARED
+
+
+@pytest.mark.parametrize("real", ["", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "a/b"])
+def test_what_belongs_nowhere_goes_nowhere(real: str) -> None:
+    with pytest.raises(NoTarget):
+        half(message("RMQ_SYS_TRANS_HALF_TOPIC", REAL_TOPIC=real))
+    with pytest.raises(NoTarget):
+        rolled(message("rmq_sys_wheel_timer", TIMER_OUT_MS="8000", REAL_TOPIC=real))

@@ -1,0 +1,62 @@
+"""What was made at the master last, and its slave has not copied: topics and groups. The log has
+messages for them."""
+
+import asyncio
+from pathlib import Path
+
+from mq.daemons.broker.app import Broker
+from tests.daemons.broker.acting.sets import acts, cluster, have, is_copied, send
+from tests.daemons.broker.harness import create_topic
+from tests.daemons.broker.pop.consumers import GROUP, PopConsumer, fill
+from tests.daemons.broker.pop.consumers import TOPIC as POPPED
+from tests.daemons.broker.replication.pair import caught_up
+from tests.daemons.peer import Peer
+
+SHORT = {"messageDelayLevel": "1s 2s 3s", "autoCreateTopicEnable": "false"}
+
+
+def end_copying() -> None:
+    for task in asyncio.all_tasks():
+        if task.get_name() == "copies of what the master has":
+            task.cancel()
+
+
+def aside(broker: Broker) -> int:
+    return broker.stores.aside.counts.total()
+
+
+def test_a_delayed_message_for_a_young_topic_is_delivered(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.other(**SHORT) as other:
+            async with Peer(other.port) as peer:
+                await create_topic(peer, "Young")
+            async with brokers.slave(1, **SHORT) as slave:
+                async with brokers.master(**SHORT) as master:
+                    await is_copied(slave, master)
+                    end_copying()  # as if all that follows happens within ten seconds
+                    async with Peer(master.port) as peer:
+                        await create_topic(peer, "Young")
+                    await send(master, b"delayed", "Young", DELAY="1")
+                    await caught_up(slave, master)
+                await acts(slave)
+                assert await have(other, 1, "Young") == [b"delayed"]
+                assert not aside(slave)
+
+    asyncio.run(script())
+
+
+def test_what_a_young_group_has_popped_comes_again(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.other() as other:
+            async with brokers.slave() as slave:
+                async with brokers.master() as master, Peer(master.port) as peer:
+                    await is_copied(slave, master)
+                    end_copying()
+                    await fill(peer, 1)
+                    popped = await PopConsumer(peer, master).pop(invisibleTime="2000")
+                    assert len(popped) == 1
+                    await caught_up(slave, master)
+                await acts(slave)
+                assert len(await have(other, 1, f"%RETRY%{GROUP}_{POPPED}")) == 1
+
+    asyncio.run(script())
