@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 SEND_SECONDS = 3.0  # Java's SEND_TIMEOUT
 ROUTE_AGE = 5.0
 MOST_AT_ONCE = 32  # messages on their way
-# Of bodies that wait for one of those: what is due has been read from the log by then. A larger one
-# goes alone.
+# Of messages that wait for one of those: what is due has been read from the log by then. One that
+# is larger goes alone.
 MOST_WAITING_BYTES = 16 * 1024 * 1024
 # Behind an error, so that a cluster without another broker is not asked without a pause.
 PAUSE_SECONDS = 0.5
@@ -56,6 +56,13 @@ class _Parcel(NamedTuple):
     message: StoredMessage
     outgoing: Outgoing
     on_stored: OnStored
+    size: int
+
+
+def _size(message: StoredMessage) -> int:
+    """Bytes of a message, about: of its body, and of its properties, which can be 32 KB."""
+    texts = message.properties.items()
+    return len(message.body) + sum(len(name) + len(value) for name, value in texts)
 
 
 class EscapeBridge:
@@ -68,7 +75,7 @@ class EscapeBridge:
         self._settings = settings
         self._name_servers = name_servers
         self._waiting: deque[_Parcel] = deque()
-        self._bytes = 0  # of bodies, waiting and on their way
+        self._bytes = 0  # of messages, waiting and on their way
         self._carriers: set[asyncio.Task[None]] = set()
         self._turn = count()
         self._is_open = False
@@ -89,13 +96,13 @@ class EscapeBridge:
             raise StoreRefused(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "this slave does not act as the master any more"
             )
-        size = len(message.body)
+        size = _size(message)
         if self._bytes and self._bytes + size > MOST_WAITING_BYTES:
             raise StoreRefused(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "enough is on its way to other brokers"
             )
         self._bytes += size
-        self._waiting.append(_Parcel(message, outgoing, on_stored))
+        self._waiting.append(_Parcel(message, outgoing, on_stored, size))
         if len(self._carriers) < MOST_AT_ONCE:
             carrier = asyncio.create_task(self._carry(), name="escape")
             self._carriers.add(carrier)
@@ -122,7 +129,7 @@ class EscapeBridge:
         self._bytes = 0
 
     def _end(self, parcel: _Parcel, refusal: StoreRefused | None) -> None:
-        self._bytes -= len(parcel.message.body)
+        self._bytes -= parcel.size
         parcel.on_stored(refusal)
 
     async def _carry(self) -> None:

@@ -31,16 +31,19 @@ def test_what_no_other_broker_takes_waits_until_one_does(tmp_path: Path) -> None
     asyncio.run(script())
 
 
+@pytest.mark.parametrize("is_body", [True, False])
 def test_no_more_waits_than_memory_is_given_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_body: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = 2000
+    """Of bodies and of properties."""
+    most, large = 2000, 700
     monkeypatch.setattr(escape, "MOST_WAITING_BYTES", most)
     sizes: list[int] = []
 
     def spy(bridge: escape.EscapeBridge, *parcel: Any) -> None:
         send_now(bridge, *parcel)
-        sizes.append(bridge._bytes)
+        waiting = [one.message for one in bridge._waiting]
+        sizes.append(sum(len(one.body) + len(one.properties.get("own", "")) for one in waiting))
 
     send_now = escape.EscapeBridge.send
     monkeypatch.setattr(escape.EscapeBridge, "send", spy)
@@ -51,13 +54,16 @@ def test_no_more_waits_than_memory_is_given_for(
             async with brokers.slave(1, **SHORT) as slave:
                 async with brokers.master(**SHORT) as master:
                     for number in range(9):
-                        await send(master, b"%d" % number * 700, DELAY="1")
+                        own = "" if is_body else "x" * large
+                        body = b"%d" % number * (large if is_body else 1)
+                        await send(master, body, DELAY="1", own=own)
                     await send(master, b"x" * 3 * most, DELAY="1")
                     await is_copied(slave, master)
                 await acts(slave)
                 found = await have(other, 11)
-                assert sorted(map(len, found)) == [5, *[700] * 9, 3 * most]
-        assert max(size for size in sizes if size != 3 * most) <= most
+                expected = [5, *[large if is_body else 1] * 9, 3 * most]
+                assert sorted(map(len, found)) == sorted(expected)
+        assert max(size for size in sizes if size < 3 * most) <= most
 
     asyncio.run(script())
 
