@@ -28,6 +28,7 @@ _TIMER = (
     PropertyKey.TIMER_DEQUEUE_MS,
     PropertyKey.TIMER_ROLL_TIMES,
 )
+_ANY_TIMES = str((1 << 31) - 1)
 _SLOT_MS = 1000  # of a slot of the timer (timerPrecisionMs)
 _WAITED = (PropertyKey.REAL_TOPIC, PropertyKey.REAL_QUEUE_ID)
 _CHECKED = (PropertyKey.TRANSACTION_CHECK_TIMES, PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET)
@@ -59,6 +60,8 @@ class Outgoing:
             Letter.BATCH: "false",
             Letter.BROKER_NAME: broker,
         }
+        if self.topic.startswith(names.RETRY_PREFIX):  # else it may be buried there
+            fields[Letter.MAX_RECONSUME_TIMES] = _ANY_TIMES
         return Command(RequestCode.SEND_MESSAGE_V2, fields, bytes(message.body))
 
 

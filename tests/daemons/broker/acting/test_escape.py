@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from mq.daemons.broker.acting import escape
-from tests.daemons.broker.acting.sets import acts, bodies, cluster, have, is_copied, send
+from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.broker.acting.sets import acts, bodies, cluster, have, is_copied, send, stored
 from tests.daemons.broker.replication.pair import until
+from tests.daemons.peer import Peer
 
 SHORT = {"messageDelayLevel": "1s 2s 3s"}
 COUNT = 100  # more than are on their way at once
@@ -84,5 +86,34 @@ def test_many_that_are_due_at_once_come_once_each(tmp_path: Path) -> None:
                     await until(lambda: len(bodies(other)) + len(bodies(master)) > COUNT)
                     found = [one for one in bodies(other) + bodies(master) if one != b"topic"]
                     assert sorted(found, key=int) == [b"%d" % number for number in range(COUNT)]
+
+    asyncio.run(script())
+
+
+def test_a_retry_is_not_buried_on_its_way(tmp_path: Path) -> None:
+    """How often a group tries is its consumer's to say, who gave the message back to the master."""
+    times = {"b": "%RETRY%G", "j": "40", "l": "100", "i": "DELAY\x011"}
+
+    async def script() -> None:
+        async with cluster(tmp_path) as brokers, brokers.other() as other:
+            await send(other, b"topic")
+            async with brokers.slave(1, **SHORT) as slave:
+                async with brokers.master(**SHORT) as master:
+                    async with Peer(master.port) as peer:
+                        fields = {
+                            **{"a": "G", "c": "TBW102", "d": "4", "e": "0", "f": "0"},
+                            **{"g": "1700000000000", "h": "0", "k": "false", "m": "false"},
+                        }
+                        reply = await peer.ask(
+                            RequestCode.SEND_MESSAGE_V2, {**fields, **times}, b"again"
+                        )
+                        assert reply.code == ResponseCode.SUCCESS, reply
+                    await is_copied(slave, master)
+                await acts(slave)
+                assert slave.acting.bridge is not None
+                await until(lambda: slave.acting.bridge.escaped == 1)  # type: ignore[union-attr]
+                assert bodies(other, "%DLQ%G") == []
+                found = stored(other, "%RETRY%G")
+                assert [(one.body, one.reconsume_times) for one in found] == [(b"again", 40)]
 
     asyncio.run(script())
