@@ -1,8 +1,10 @@
 """What the timer has come to, as slaves and tools of 5.x ask for it."""
 
+import contextlib
+
 from mq.client.machine import files
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.timer.checkpoint import CONTENT_SIZE, FILE_NAME
+from mq.daemons.broker.timer import checkpoint
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves
@@ -14,16 +16,18 @@ class TimerHandlers:
     """Tells of the timer, whether or not it runs."""
 
     def __init__(self, store: MessageStore) -> None:
-        self._path = store.root / "config" / FILE_NAME
+        config = store.root / "config"
+        self._paths = [config / checkpoint.INHERITED_NAME, config / checkpoint.FILE_NAME]
 
     @serves(RequestCode.GET_TIMER_CHECK_POINT)
     def check_point(self, command: Command, channel: Channel) -> Command:
-        """The timer's checkpoint file: seven i64, as TimerCheckpoint.encode writes them."""
-        try:
-            content = files.read_bytes(self._path, CONTENT_SIZE)
-        except FileNotFoundError:
-            content = b""
-        if len(content) < CONTENT_SIZE:
+        """The timer's checkpoint file: seven i64, as TimerCheckpoint.encode writes them. While it
+        takes over from another broker, that one's."""
+        content = b""
+        for path in self._paths:
+            with contextlib.suppress(FileNotFoundError):
+                content = content or files.read_bytes(path, checkpoint.CONTENT_SIZE)
+        if len(content) < checkpoint.CONTENT_SIZE:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 "The checkpoint is null: this broker has had no message for its timer",

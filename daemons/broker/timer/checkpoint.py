@@ -14,6 +14,8 @@ _LAYOUT = struct.Struct(">7q")
 _PAGE = 4096
 
 FILE_NAME = "timercheck"  # in the folder config
+# Beside it while this broker takes over from another one, in the same format: how far that was.
+INHERITED_NAME = "timerinherited"
 CONTENT_SIZE = _LAYOUT.size
 
 

@@ -3,6 +3,8 @@
 A slave has the messages of rmq_sys_wheel_timer in its log, and neither wheel nor timer log: it
 keeps a copy of its master's checkpoint, in the same file. Started as a master it finds a checkpoint
 and no wheel, and reads the whole queue again. What the master had delivered by then is left out.
+Until all of it has been read and saved, that checkpoint stays beside the new one: behind a kill the
+broker begins with it again.
 
 Of a message that is due further off than the wheel reaches the master puts another one in its place
 after a while (it "rolls"): the first one is left out when that has happened. When exactly it did is
@@ -60,6 +62,9 @@ class TimerCopy:
         files.remove_tree(self._root / TIMER_LOG)
         path = self._root / "config" / checkpoint.FILE_NAME
         write_atomically(path, checkpoint.padded(content))
+        inherited = path.with_name(checkpoint.INHERITED_NAME)  # of an older one
+        for old in (inherited, inherited.with_name(inherited.name + ".bak")):
+            files.remove(old)
 
 
 class Inheritance:
@@ -69,11 +74,11 @@ class Inheritance:
         """It had delivered every slot before ``read_time`` (ms), and read the queue up to
         ``queue_offset``. It lets a message wait for ``longest_wait`` ms, and then rolls it."""
         self._read_time = read_time
-        self._queue_offset = queue_offset
+        self.queue_offset = queue_offset
         self._longest_wait = longest_wait
 
     def has_delivered(self, queue_offset: int, stored: int, due: int) -> bool:
         """Of a message that was stored in the queue at a time (ms) and is due at another."""
         if due - stored >= self._longest_wait:
             due = stored + self._longest_wait + LATE_ENQUEUE_MS  # it has rolled by then
-        return queue_offset < self._queue_offset and due < self._read_time
+        return queue_offset < self.queue_offset and due < self._read_time

@@ -22,6 +22,7 @@ from mq.daemons.broker.saves import Saves
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
+from mq.daemons.broker.timer import checkpoint
 from mq.daemons.broker.timer import log as timer_log
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.inheritance import TIMER_LOG, TIMER_WHEEL, Inheritance
@@ -64,12 +65,21 @@ class Timer:
         self._aside = aside
         self._precision = config.timer_precision_ms
         self._queue = store.queue(names.TIMER_TOPIC, 0)
-        is_new = not files.exists(store.root / TIMER_WHEEL)
-        mark = self._checkpoint = TimerCheckpoint(store.root / "config" / "timercheck")
+        mark = self._checkpoint = TimerCheckpoint(store.root / "config" / checkpoint.FILE_NAME)
+        self._inherited_path = store.root / "config" / checkpoint.INHERITED_NAME
+        other = TimerCheckpoint(self._inherited_path)  # of a start that was killed before it saved
+        self._is_inheriting = other.queue_offset > 0
+        is_new = self._is_inheriting or not files.exists(store.root / TIMER_WHEEL)
+        if is_new and not self._is_inheriting and mark.queue_offset > 0:
+            # Without a wheel what it says was done was done by the master before this one.
+            other.save(mark.read_time, 0, mark.queue_offset)
+            self._is_inheriting = True
         longest = config.timer_roll_window_slot * self._precision
-        # Without a wheel what it says was done was done by the master before this one.
-        self._inherited = Inheritance(mark.read_time, mark.queue_offset if is_new else 0, longest)
+        self._inherited = Inheritance(other.read_time, other.queue_offset, longest)
         if is_new:
+            if files.exists(store.root / TIMER_WHEEL):
+                files.remove(store.root / TIMER_WHEEL)
+                files.sync_folder(store.root)
             # A power cut may have taken the name of the wheel alone: what is in the log would count
             # as in the wheel. All of it is read again from the queue.
             if files.exists(store.root / TIMER_LOG):
@@ -125,6 +135,7 @@ class Timer:
         unchanged = (position, offset) == (mark.log_position, mark.queue_offset)
         idle = (
             unchanged
+            and not self._is_inheriting
             and self.delivered == self._saved_delivered
             and mark.read_time > self._last_slot  # a slave that is made master begins there
         )
@@ -140,6 +151,10 @@ class Timer:
             with self._disk:
                 self._sync()
                 mark.save(read_time, position, offset)
+                end = min(self._inherited.queue_offset, self._queue.appended)
+                if self._is_inheriting and offset >= end:
+                    files.remove(self._inherited_path)  # all of it is in the wheel
+                    self._is_inheriting = False
 
         await self._saves.run(sync)
         self._saved_delivered = delivered

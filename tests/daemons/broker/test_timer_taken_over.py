@@ -1,0 +1,57 @@
+"""A broker that goes on where another has come with the timer, and is killed."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.timer.checkpoint import FILE_NAME
+from mq.daemons.broker.timer.inheritance import TimerCopy
+from mq.daemons.broker.timer.service import Timer
+from tests.daemons.broker.acting.sets import have, send
+from tests.daemons.broker.replication.pair import settings_of, until
+
+
+def in_ms(milliseconds: int) -> str:
+    return str(time.time_ns() // 1_000_000 + milliseconds)
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_the_other_one_has_delivered_does_not_come_again_behind_a_kill_before_the_first_save(
+    count: int, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def killed(timer: Timer) -> None:
+        """Nothing is saved any more."""
+
+    async def script() -> None:
+        async with Broker(settings_of(tmp_path)) as broker:
+            await send(broker, b"timed", TIMER_DELIVER_MS=in_ms(1500))
+            if count > 1:
+                await send(broker, b"later", TIMER_DELIVER_MS=in_ms(9000))
+            await have(broker, 1)
+            await until(lambda: broker.delivery.timer.timer._last_slot > 0)  # type: ignore[union-attr]
+            await broker.delivery.timer.timer.save()  # type: ignore[union-attr]
+        content = (tmp_path / "config" / FILE_NAME).read_bytes()
+        await TimerCopy(tmp_path).take(content)
+        with monkeypatch.context() as patch:
+            patch.setattr(Timer, "save", killed)
+            for _ in range(kills):
+                async with Broker(settings_of(tmp_path)) as broker:
+                    await reads(broker, count)
+        async with Broker(settings_of(tmp_path)) as broker:
+            await reads(broker, count)
+            found = await have(broker, count)
+            assert found == [b"later", b"timed"][-count:]
+
+    asyncio.run(script())
+
+
+async def reads(broker: Broker, count: int) -> None:
+    """Wait until the timer has read its queue, and has looked at what was due by then."""
+    timer = broker.delivery.timer.timer
+    assert timer is not None
+    await until(lambda: timer._offset == count)
+    await asyncio.sleep(1.2)
