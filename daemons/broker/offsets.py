@@ -197,7 +197,7 @@ class ConsumerOffsets:
         version = self.version.fields()
 
         def encode() -> bytes:
-            since = {} if base is None else {"changedTable": changed(table, base)}
+            since = {} if base is None else {"changedTable": _named(changed(table, base))}
             return fastjson.dumps({"dataVersion": version, "offsetTable": table, **since})
 
         return encode
@@ -242,16 +242,23 @@ def changed(
 _NONE = -1  # as `query` has it
 
 
+def _named(table: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    """A table with texts for names: a Java that does not know it cannot pass over numbers."""
+    return {
+        key: {str(number): at for number, at in queues.items()} for key, queues in table.items()
+    }
+
+
 def _acted_from(
     table: Mapping[str, Mapping[int, int]], base: Mapping[str, Mapping[int, int]] | None
-) -> dict[str, dict[str, dict[int, int]]]:
+) -> dict[str, dict[str, dict[str, int]]]:
     """The field for the file: where groups were that have moved since."""
     if base is None:
         return {}
     moved = changed(table, base)
     return {
         "actedFrom": {
-            key: {number: base.get(key, {}).get(number, _NONE) for number in queues}
+            key: {str(number): base.get(key, {}).get(number, _NONE) for number in queues}
             for key, queues in moved.items()
         }
     }
