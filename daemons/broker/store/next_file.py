@@ -67,10 +67,16 @@ class NextFile:
         return None
 
     async def discard(self) -> None:
-        """Take away a file that was made for an end of the log that is none any more."""
+        """Take away a file that was made for an end of the log that is none any more.
+
+        Not one that came too late: the log has made its own for these bytes, by the same name.
+        """
         await self._thread.run(lambda: None)  # one that is being made
         while self._made:
             file = self._made.popleft()
+            if self._log.file_at(file.start) is not None:
+                file.close()
+                continue
             file.delete()
             await asyncio.to_thread(files.sync_folder, file.path.parent)
         self._asked = -1

@@ -56,6 +56,22 @@ def test_a_file_that_was_not_needed_goes_with_a_clean_stop(tmp_path: Path) -> No
     assert names(tmp_path) == [0]
 
 
+def test_a_file_that_came_too_late_takes_none_from_the_log(tmp_path: Path) -> None:
+    """Seed 30218: a slave made its own while a thread made the same, then cut its end elsewhere."""
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, *[b"x" * 900] * 4)
+        await until(lambda: store.next_file.is_ready)
+        store.log.take_ready = lambda start: None  # as when the thread is not there yet
+        await put(store, "orders", 0, b"x" * 900)
+        assert store.log.files[-1].start == FILE and store.next_file.is_ready
+        await store.next_file.discard()
+        assert names(tmp_path) == [0, FILE]
+
+    with_store(tmp_path, work)
+    assert names(tmp_path) == [0, FILE]
+
+
 def test_a_start_behind_a_kill_takes_away_a_file_that_was_not_needed(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, b"before")
