@@ -235,17 +235,14 @@ class Broker:
             tasks,
         )
         self.services.told.append(self.acting.info)
+        await self._serve(listeners, parts)
+
+    async def _serve(self, listeners: tuple[Listener, Listener], parts: AsyncExitStack) -> None:
+        """Answer requests, do what is due, and be known: all parts are there."""
+        settings, tasks = self.settings, self.tasks
         main, fast = (listener.dispatcher for listener in listeners)
         serve(settings, self._groups(), self.services, main, fast)
-        if main.bulk is not None:
-            log.info("plain sends take the native path")
-        else:
-            why = absent or "access control or clientSendRate has to see each of them"
-            log.info("plain sends do not take the native path: %s", why)
-        if self.services.pulls.native.is_taken:
-            log.info("plain pulls take the native path")
-        else:
-            log.info("plain pulls do not take the native path: %s", absent)
+        self._tell_paths(main)
         parts.push_async_callback(self.services.end_reads)  # once more when no connection is left
         self._spawn()
         for listener in listeners:
@@ -259,6 +256,18 @@ class Broker:
             tasks.spawn(Beacons(settings, self.registration).run, "beacons")
         if exporters.are_wanted(settings.operation):
             await self._export(parts)
+
+    def _tell_paths(self, main: Dispatcher) -> None:
+        """Log which requests the native path takes, or why it does not."""
+        if main.bulk is not None:
+            log.info("plain sends take the native path")
+        else:
+            why = absent or "access control or clientSendRate has to see each of them"
+            log.info("plain sends do not take the native path: %s", why)
+        if self.services.pulls.native.is_taken:
+            log.info("plain pulls take the native path")
+        else:
+            log.info("plain pulls do not take the native path: %s", absent)
 
     def _control(self) -> Control | None:
         """What controllers have said. Raises ConfigError where that and the settings disagree."""

@@ -2,15 +2,15 @@
 process, on free ports."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.namesrv.app import NameServer
-from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.message import StoredMessage, decode_records
 from mq.protocol.names import MASTER_ID
+from tests.daemons.broker.membership import sets as membership
 from tests.daemons.broker.replication.pair import caught_up, settings_of, until
 from tests.daemons.peer import Peer
 
@@ -26,20 +26,10 @@ ACTS = {
 }
 
 
-@asynccontextmanager
-async def name_server(root: Path) -> AsyncIterator[NameServer]:
-    settings = NamesrvSettings.load(
-        None,
-        {
-            "listenPort": "0",
-            "bindAddress": "127.0.0.1",
-            "kvConfigPath": str(root / "kvConfig.json"),
-            "supportActingMaster": "true",
-            "notifyMinBrokerIdChanged": "true",
-        },
-    )
-    async with NameServer(settings) as server:
-        yield server
+def name_server(root: Path) -> AbstractAsyncContextManager[NameServer]:
+    """One that shows slaves as masters, and tells who has the lowest id."""
+    shows = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
+    return membership.name_server(root, **shows)
 
 
 class Cluster:

@@ -42,16 +42,17 @@ def member_of(
 
 
 @asynccontextmanager
-async def name_server(root: Path) -> AsyncIterator[NameServer]:
-    settings = NamesrvSettings.load(
+async def name_server(root: Path, **settings: str) -> AsyncIterator[NameServer]:
+    loaded = NamesrvSettings.load(
         None,
         {
             "listenPort": "0",
             "bindAddress": "127.0.0.1",
             "kvConfigPath": str(root / "kvConfig.json"),
+            **settings,
         },
     )
-    async with NameServer(settings) as server:
+    async with NameServer(loaded) as server:
         yield server
 
 
