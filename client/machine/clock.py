@@ -10,6 +10,7 @@ time_ns = _time.time_ns
 monotonic = _time.monotonic
 monotonic_ns = _time.monotonic_ns
 perf_counter = _time.perf_counter
+thread_time = _time.thread_time  # seconds that the processor has worked for this thread
 
 
 def milliseconds() -> int:

@@ -50,7 +50,7 @@ def _process() -> Process | None:
 _real = {
     (module, name): getattr(module, name)
     for module, names in (
-        (clock, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter")),
+        (clock, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "thread_time")),
         (chance, ("randrange", "shuffle", "sample", "uniform", "random_bytes", "uuid4")),
     )
     for name in names
@@ -290,7 +290,7 @@ class SimulatedDiskThread(threads.DiskThread):
 def install() -> None:
     """Once, before any module of mq but these is imported."""
     clock.time = _time
-    clock.monotonic = clock.perf_counter = _monotonic
+    clock.monotonic = clock.perf_counter = clock.thread_time = _monotonic
     clock.time_ns = lambda: int(_time() * 1e9)
     clock.monotonic_ns = lambda: int(_monotonic() * 1e9)
     for name in ("randrange", "shuffle", "sample", "uniform"):

@@ -366,11 +366,10 @@ class Appender:
             return None
         self._batch = Batch(batch.end)
         self._used = 0
-        file = self._log.files[-1]
         parts = batch.parts
         try:
             data = parts[0] if len(parts) == 1 else b"".join(parts)
-            file.write(data, batch.start - file.start)
+            self._log.write(data, batch.start)
         except OSError as error:
             return self._take_back(batch, error)
         batch.messages += (len(parts) - batch.packed) // _PARTS

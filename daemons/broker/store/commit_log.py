@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from mq.client.machine import files
+from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import MappedFile, data_end
@@ -33,6 +33,8 @@ from mq.protocol.record import (
 )
 
 log = logging.getLogger(__name__)
+
+_MEASURED = 16  # of so many writes one is: the clock takes as long as a small write
 
 
 class CommitLog:
@@ -51,6 +53,9 @@ class CommitLog:
         self.position = 0
         self.written = 0
         self.flushed = 0
+        self._writes = 0
+        self._measured_bytes = 0
+        self._measured_seconds = 0.0  # of the processor
 
     def load(self, *, crashed: bool = False) -> None:
         """Open the files there are; ``crashed``: their last user did not close them.
@@ -161,6 +166,27 @@ class CommitLog:
             file.close()
             raise
         return file
+
+    def write(self, data: bytes | memoryview, offset: int) -> None:
+        """Write bytes at an offset of the last file. Raises OSError, having written a part."""
+        file = self.files[-1]
+        self._writes += 1
+        if self._writes % _MEASURED:
+            file.write(data, offset - file.start)
+            return
+        begun = clock.thread_time()
+        file.write(data, offset - file.start)
+        self._measured_seconds += clock.thread_time() - begun
+        self._measured_bytes += len(data)
+
+    def cost_of_writes(self, least: int) -> float:
+        """Seconds of the processor for each byte written since this was asked last; 0 while fewer
+        bytes than ``least`` were measured."""
+        if self._measured_bytes < least:
+            return 0.0
+        cost = self._measured_seconds / self._measured_bytes
+        self._measured_bytes, self._measured_seconds = 0, 0.0
+        return cost
 
     def remove_first(self) -> MappedFile:
         """Delete the oldest file and return it, closed. Raises OSError; it then still is one.

@@ -12,10 +12,10 @@ there.
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mq.client.machine.threads import DiskThread
-from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.commit_log import CommitLog
@@ -29,16 +29,21 @@ class Flusher:
     """Flushes the log, and with SYNC_FLUSH lets batches wait for it.
 
     ``timeout`` (seconds, Java: syncFlushTimeout) is how long a sender waits before it is told
-    FLUSH_DISK_TIMEOUT: stored, but not known to be on disk.
+    FLUSH_DISK_TIMEOUT: stored, but not known to be on disk. Each of ``between`` says what else its
+    thread has to do between two flushes, if anything.
     """
 
     def __init__(
-        self, commit_log: CommitLog, appender: Appender, timeout: float, allocation: Allocation
+        self,
+        commit_log: CommitLog,
+        appender: Appender,
+        timeout: float,
+        between: Sequence[Callable[[], Callable[[], None] | None]] = (),
     ) -> None:
         self._log = commit_log
         self._appender = appender
         self._timeout = timeout
-        self._allocation = allocation
+        self._between = between
         self._thread = DiskThread("log-flush")
         self._waiting: list[Batch] = []
         self._deadlines: dict[Batch, float] = {}  # of those in _waiting not yet told, by loop time
@@ -95,9 +100,10 @@ class Flusher:
             self._done(upto, error)
 
         self._thread.submit(sync, done)
-        allocate = self._allocation.due()
-        if allocate is not None:
-            self._thread.submit(allocate, lambda result, error: None)
+        for due in self._between:
+            work = due()
+            if work is not None:
+                self._thread.submit(work, lambda result, error: None)
 
     async def drain(self, upto: int | None = None) -> bool:
         """Wait until the log is flushed up to an offset, or to its end; False if it cannot be."""

@@ -28,6 +28,7 @@ from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import Index
 from mq.daemons.broker.store.next_file import NextFile
+from mq.daemons.broker.store.prefault import Prefault
 from mq.daemons.broker.store.put_times import PutTimes
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
@@ -184,10 +185,13 @@ class MessageStore:
         allocation = Allocation(self.log)
         self.next_file = NextFile(self.log, allocation)
         self._parts.callback(self.next_file.close)
-        self.appender.look_ahead = self.next_file.look
+        prefault = Prefault(self.log)
+        self._parts.callback(prefault.close)
+        self.appender.look_ahead = lambda: min(self.next_file.look(), prefault.look())
         self._note_found_end(is_master=settings.broker_role is not BrokerRole.SLAVE)
         timeout = settings.sync_flush_timeout / 1000
-        self.flusher = Flusher(self.log, self.appender, timeout, allocation)
+        between = (allocation.due,)
+        self.flusher = Flusher(self.log, self.appender, timeout, between)
         self._parts.push_async_callback(self.flusher.close)
         if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             self.appender.await_flush = self.flusher.await_flush

@@ -33,7 +33,6 @@ from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import PUT, key_hash
-from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -380,8 +379,7 @@ class Replica:
         begin = commit_log.position
         if not commit_log.files or commit_log.files[-1].end == begin:
             commit_log.add_file()
-        file: MappedFile = commit_log.files[-1]
-        file.write(data, begin - file.start)
+        commit_log.write(data, begin)
         end = begin + len(data)
         commit_log.position = commit_log.written = end
         if end > appender.look_from:

@@ -1,0 +1,166 @@
+"""Pages ahead of the log are touched while writes wait for memory, and left alone otherwise."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mq.client.machine import files
+from mq.daemons.broker.store import commit_log, prefault
+from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.mapped_file import data_end
+from mq.daemons.broker.store.prefault import Prefault
+from tests.client.scripted import until
+
+MEGABYTE = 1024 * 1024
+FILE = 64 * MEGABYTE
+DEAR, CHEAP = 2e-9, 0.2e-9  # seconds a byte
+WRITES = 16  # of so many one is measured
+
+
+class Machine:
+    """Says what touching a byte costs: each look at the clock of a thread is a megabyte later."""
+
+    def __init__(self, cost: float) -> None:
+        self.cost = cost
+        self._now = 0.0
+
+    def thread_time(self) -> float:
+        self._now += self.cost * MEGABYTE
+        return self._now
+
+
+Scene = Callable[[CommitLog, Prefault, Machine], Awaitable[None]]
+Play = Callable[[float, Scene], None]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions of the megabytes that the kernel was asked for."""
+    positions: list[int] = []
+    real = files.posix_fadvise
+
+    def advise(descriptor: int, position: int, size: int, advice: int) -> None:
+        positions.append(position)
+        real(descriptor, position, size, advice)
+
+    monkeypatch.setattr(files, "posix_fadvise", advise)
+    return positions
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Runs a scene on a log of one file, on a machine where a byte costs so much."""
+
+    def run(cost: float, scene: Scene) -> None:
+        machine = Machine(cost)
+        clock = SimpleNamespace(thread_time=machine.thread_time)
+        monkeypatch.setattr(commit_log, "clock", clock)
+        monkeypatch.setattr(prefault, "clock", clock)
+
+        async def main() -> None:
+            log = CommitLog([tmp_path], FILE)
+            log.load()
+            log.add_file()
+            ahead = Prefault(log)
+            await scene(log, ahead, machine)
+            ahead.close()
+            log.close()
+
+        asyncio.run(main())
+
+    return run
+
+
+def write(log: CommitLog, megabytes: int = WRITES) -> None:
+    for _ in range(megabytes):
+        log.write(bytes(MEGABYTE), log.position)
+        log.position = log.written = log.position + MEGABYTE
+
+
+async def worked(ahead: Prefault) -> None:
+    """Until the thread has told the loop how it went."""
+    await until(lambda: not ahead.is_busy)
+
+
+def test_nothing_is_touched_where_memory_is_had_at_once(play: Play, asked: list[int]) -> None:
+    async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
+        write(log)
+        assert ahead.look() == 20 * MEGABYTE
+        assert not ahead.is_on and not ahead.is_busy
+
+    play(CHEAP, scene)
+    assert asked == []
+
+
+def test_pages_ahead_of_dear_writes_are_touched_and_stay_a_hole(
+    play: Play, asked: list[int]
+) -> None:
+    async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
+        write(log)
+        assert ahead.look() == 20 * MEGABYTE
+        machine.cost = 16 * DEAR  # for the sixteen megabytes that the thread touches
+        await worked(ahead)
+        assert ahead.is_on
+        assert asked == [(16 + n) * MEGABYTE for n in range(16)]
+        write(log, 4)
+        ahead.look()  # goes on where it ended
+        await worked(ahead)
+        assert asked[16:] == [(32 + n) * MEGABYTE for n in range(4)]
+        assert data_end(log.files[0].descriptor, 20 * MEGABYTE) == 20 * MEGABYTE
+
+    play(DEAR, scene)
+
+
+def test_it_ends_when_the_thread_gets_memory_at_once(play: Play, asked: list[int]) -> None:
+    async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
+        write(log)
+        machine.cost = DEAR  # of one megabyte, for sixteen
+        ahead.look()
+        await worked(ahead)
+        assert not ahead.is_on
+        write(log, 4)  # none of which is measured
+        ahead.look()
+        assert not ahead.is_busy
+
+    play(DEAR, scene)
+    assert len(asked) == 16
+
+
+def test_at_the_end_of_a_file_it_waits_for_the_next(play: Play, asked: list[int]) -> None:
+    async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
+        machine.cost = 16 * DEAR
+        write(log, 48)
+        ahead.look()
+        await worked(ahead)
+        write(log, 16)
+        ahead.look()
+        assert not ahead.is_busy
+        log.add_file()
+        ahead.look()
+        await worked(ahead)
+
+    play(DEAR, scene)
+    assert asked == [(48 + n) * MEGABYTE for n in range(16)] + [n * MEGABYTE for n in range(16)]
+
+
+def test_a_file_that_is_gone_ends_it_until_writes_wait_again(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(9, "closed")
+
+    async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
+        write(log)
+        monkeypatch.setattr(files, "posix_fadvise", fail)
+        ahead.look()
+        await worked(ahead)
+        assert not ahead.is_on
+        write(log)
+        ahead.look()
+        assert ahead.is_busy
+        await worked(ahead)
+
+    play(DEAR, scene)
