@@ -18,8 +18,14 @@ from tests.daemons.controller.etcd_server import require_etcd
 from tests.pipeline.conftest import SPARK_IMPATIENT, require_spark
 from tests.pipeline.jvm import jvm_options, spark_home
 
-# Spark takes a third of a minute of a core and more for each; docs/pipeline.md is always run.
-LONG = ("docs/jobs/exactly-once-checkpoints.md", "docs/jobs/web-logs-in-spark.md")
+# Spark takes a third of a minute of a core and more for each, and sets of brokers that lose their
+# masters nearly as much. docs/pipeline.md is always run; of the others tests show what they do.
+LONG = (
+    "docs/jobs/change-a-pair.md",
+    "docs/jobs/elect-masters.md",
+    "docs/jobs/exactly-once-checkpoints.md",
+    "docs/jobs/web-logs-in-spark.md",
+)
 PAGES = [
     pytest.param(page, marks=pytest.mark.long) if page in LONG else page
     for page in (str(path.relative_to(ROOT)) for path in pages())

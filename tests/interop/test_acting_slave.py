@@ -124,6 +124,7 @@ def test_a_delayed_message_of_a_java_master_that_is_gone_comes_once(tmp_path: Pa
                 assert (count(master.address), count(other.address)) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_delayed_message_of_our_master_that_a_java_slave_has_delivered_comes_once(
     tmp_path: Path,
 ) -> None:

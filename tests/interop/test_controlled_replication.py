@@ -216,6 +216,7 @@ def test_our_slave_joins_a_java_master_and_follows_it_as_its_master(tmp_path: Pa
     asyncio.run(main())
 
 
+@pytest.mark.long
 def test_our_former_master_cuts_what_a_java_master_does_not_have(tmp_path: Path) -> None:
     require_java()
 

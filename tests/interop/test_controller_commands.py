@@ -70,7 +70,7 @@ def our_controller(parts: ExitStack, tmp: Path) -> ControllerProcess:
     return parts.enter_context(ControllerProcess(tmp / "controller.log", etcd.url, settings))
 
 
-@pytest.fixture(scope="module", params=["java", "ours"])
+@pytest.fixture(scope="module", params=[pytest.param("java", marks=pytest.mark.long), "ours"])
 def controlled(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Controlled]:

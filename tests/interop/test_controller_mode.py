@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
 PATIENCE = 60.0
 CLUSTER = "DefaultCluster"
-MIXED_ROUNDS = 30 if os.environ.get("MQ_TEST_LONG") else 3
+MIXED_ROUNDS = 30 if os.environ.get("MQ_TEST_LONG") else 1
 
 
 @dataclass

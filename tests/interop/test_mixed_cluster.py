@@ -107,7 +107,7 @@ class Mixed:
     java: JavaClient
 
 
-@pytest.fixture(scope="module", params=peers.SERVER_RELEASES)
+@pytest.fixture(scope="module", params=["4.9.7", pytest.param("5.5.0", marks=pytest.mark.long)])
 def mixed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mixed]:

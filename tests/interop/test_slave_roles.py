@@ -16,7 +16,7 @@ from mq.protocol.bodies import ConsumeFromWhere, SubscriptionGroupConfig, TopicC
 from mq.protocol.message import Message, StoredMessage
 from tests.interop.java_client import JavaClient
 from tests.interop.jvm import require_java
-from tests.interop.peers import SERVER_RELEASES, JavaNameServer
+from tests.interop.peers import JavaNameServer
 from tests.interop.test_replication import SLAVE, java, namesrv, ours
 from tests.system.pairs import caught_up
 
@@ -95,7 +95,7 @@ def test_a_java_slave_of_5_has_the_log_of_our_master(tmp_path: Path) -> None:
             caught_up(slave.address, master.address)
 
 
-@pytest.mark.parametrize("release", SERVER_RELEASES)
+@pytest.mark.parametrize("release", COPIES_LATE)
 def test_our_slave_copies_what_a_java_master_has(release: str, tmp_path: Path) -> None:
     require_java()
     with namesrv(tmp_path) as names, java(release, tmp_path, names, tmp_path / "master") as master:
@@ -105,7 +105,7 @@ def test_our_slave_copies_what_a_java_master_has(release: str, tmp_path: Path) -
             assert "cannot be copied" not in slave.log
 
 
-@pytest.mark.parametrize("release", ["4.9.8", "5.5.0"])
+@pytest.mark.parametrize("release", [pytest.param("4.9.8", marks=pytest.mark.long), "5.5.0"])
 def test_java_consumers_go_on_at_our_slave_when_our_master_dies(
     release: str, tmp_path: Path
 ) -> None:

@@ -24,7 +24,10 @@ OFTEN = {"transactionCheckInterval": "1000", "transactionTimeOut": "500"}
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module", params=["ours", "java-4.9.7", "java-5.5.0"])
+@pytest.fixture(
+    scope="module",
+    params=["ours", "java-4.9.7", pytest.param("java-5.5.0", marks=pytest.mark.long)],
+)
 def cluster_kind(request: pytest.FixtureRequest) -> str:
     require_java()
     kind: str = request.param

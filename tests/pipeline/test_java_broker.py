@@ -137,6 +137,7 @@ def test_the_broker_filters(spark: "SparkSession", java: Java) -> None:
     assert [tuple(row) for row in sql.collect()] == [(1, "One")]
 
 
+@pytest.mark.long
 def test_a_stream_is_copied_and_each_row_seen_once(
     spark: "SparkSession", java: Java, checkpoint: str
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_stream_is_copied_and_each_row_seen_once(
     assert sorted(java.bodies(spark, copy)) == expected
 
 
+@pytest.mark.long
 def test_an_archive_is_sent_again_and_the_offsets_of_groups_are_exported(
     spark: "SparkSession", java: Java, tmp_path: Path
 ) -> None:

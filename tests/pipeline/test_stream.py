@@ -189,6 +189,7 @@ def test_a_batch_waits_for_enough_messages_or_long_enough(
     assert patient.latestOffset(end, limit) == {mq_topic: {"broker-a": {"0": 6}}}
 
 
+@pytest.mark.long
 def test_a_hundred_topics_of_a_pattern_are_one_stream(
     spark: "SparkSession", tmp_path: Path, checkpoint: str
 ) -> None:

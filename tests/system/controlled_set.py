@@ -63,15 +63,21 @@ async def until_more(sender: SenderProcess, count: int, seconds: float = 30.0) -
 
 
 def until_all_show_the_same(addresses: Sequence[str]) -> None:
-    """Wait until slaves have been told that the last messages are with all members: the master
-    tells them so a moment after it has answered the sender."""
+    """Wait until slaves know the topic, and that the last messages are with all members: that the
+    master tells them a moment after it has answered the sender, and for topics Java's slaves ask
+    every ten seconds."""
     deadline = time.monotonic() + PATIENCE
-    while len(ends := {asyncio.run(_ends_of(address)) for address in addresses}) > 1:
+    while (
+        len(ends := {asyncio.run(_ends_of(address)) for address in addresses}) > 1 or None in ends
+    ):
         assert time.monotonic() < deadline, ends
         time.sleep(0.05)
 
 
-async def _ends_of(address: str) -> tuple[int, ...]:
+async def _ends_of(address: str) -> tuple[int, ...] | None:
+    """Where the queues of the topic end, None while that is not known at a member."""
     async with Session("127.0.0.1:1", timeout=5) as session:
         admin = Admin(session)
+        if TOPIC not in (await admin.topic_configs(address)).topic_config_table:
+            return None
         return tuple([await admin.max_offset(address, TOPIC, q) for q in range(QUEUES)])
