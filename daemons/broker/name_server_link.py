@@ -13,14 +13,13 @@ new one, and then forget the broker when it sees that the old one has ended.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from mq.client.errors import MQError
 from mq.client.machine import clock
-from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.registration_requests import Content, RegistrationRequests
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.registration_order import Kind
@@ -86,16 +85,13 @@ class NameServerLink:
         settings: BrokerSettings,
         requests: RegistrationRequests,
         content: Callable[[], Content],
-        tls: ssl.SSLContext | None = None,
+        sessions: PeerSessions,
     ) -> None:
         self.address = address
-        limit = min(settings.client.connect_timeout_millis / 1000, CONNECT_LIMIT)
-        self.session = Session(
+        self.session = sessions.session(
             address,
-            connect_timeout=limit,
-            tls=tls,
+            connect_timeout=sessions.connect_timeout(CONNECT_LIMIT),
             dead_after=DEAD_CONNECTION,
-            buffers=settings.client.buffers(),
         )
         self.answers: bool | None = None
         self.requested = 0

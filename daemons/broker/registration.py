@@ -18,6 +18,7 @@ from mq.client.machine import chance
 from mq.client.routes import read_queues
 from mq.daemons.broker.config import BrokerSettings, parse_name_servers
 from mq.daemons.broker.name_server_link import NameServerLink
+from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.registration_requests import Content, RegistrationRequests
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
@@ -67,8 +68,7 @@ class Registration:
         self.ha_address = f"{settings.broker.broker_ip2}:{ha_port}"
         self._requests = RegistrationRequests(settings, self.address, self.ha_address, self.start)
         self._tasks = tasks
-        self._tls = settings.name_server_tls()
-        self._key = settings.name_server_key()
+        self._sessions = PeerSessions(settings)
         self._links: dict[str, NameServerLink] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._connecting = asyncio.Lock()  # one list of name servers after the other
@@ -112,13 +112,10 @@ class Registration:
 
     def reload_key(self) -> None:
         """Read namesrvAclFile again; one that cannot be used leaves the key as it was."""
-        try:
-            self._key = self._settings.name_server_key()
-        except ConfigError as error:
-            log.error("requests to name servers are signed as before: %s", error)
+        if not self._sessions.reload_key("name servers"):
             return
         for link in self._links.values():
-            link.session.credentials = self._key
+            link.session.credentials = self._sessions.key
             link.tell(None)
 
     # what the rest of the broker says -------------------------------------------------------
@@ -251,8 +248,9 @@ class Registration:
             await asyncio.gather(*(self._leave(link) for link in gone))
 
     async def _add(self, address: str) -> None:
-        link = NameServerLink(address, self._settings, self._requests, self._content, self._tls)
-        link.session.credentials = self._key
+        link = NameServerLink(
+            address, self._settings, self._requests, self._content, self._sessions
+        )
         link.on_round = self._round_ended
         link.on_taken = self._taken
         link.seeks_master = self._seeks_master

@@ -29,6 +29,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.copy_version import is_worth_taking
 from mq.daemons.broker.delay import advance_saved, decode_delay_offsets
 from mq.daemons.broker.parts.stores import Stores
+from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.replication import copies
 from mq.daemons.broker.timer import checkpoint
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
@@ -66,15 +67,9 @@ class PreOnline:
         self._parts = AsyncExitStack()
 
     async def __aenter__(self) -> "PreOnline":
-        settings = self._settings
-        for address in settings.name_servers():
-            session = Session(
-                address,
-                connect_timeout=1.0,
-                tls=settings.name_server_tls(),
-                buffers=settings.client.buffers(),
-            )
-            session.credentials = settings.name_server_key()
+        sessions = PeerSessions(self._settings)
+        for address in self._settings.name_servers():
+            session = sessions.session(address, connect_timeout=1.0)
             self._sessions.append((address, await self._parts.enter_async_context(session)))
         return self
 

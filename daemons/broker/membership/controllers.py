@@ -13,10 +13,9 @@ from functools import partial
 
 from mq.client.caller import parse_address
 from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout
-from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.replication.controlled import ControllerRefused
-from mq.daemons.config import ConfigError
 from mq.daemons.supervision import Tasks
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -53,14 +52,12 @@ class ControllerGroup:
         self.addresses = settings.controllers()
         self.leader = ""  # as far as it is known
         self._settings = settings
-        self._session = Session(
+        self._sessions = PeerSessions(settings)
+        self._session = self._sessions.session(
             self.addresses,
-            connect_timeout=min(settings.client.connect_timeout_millis / 1000, CONNECT_LIMIT),
-            tls=settings.name_server_tls(),
+            connect_timeout=self._sessions.connect_timeout(CONNECT_LIMIT),
             dead_after=DEAD_CONNECTION,
-            buffers=settings.client.buffers(),
         )
-        self._session.credentials = settings.name_server_key()
         self._beating: dict[str, asyncio.Task[None]] = {}
         self._silent: dict[str, str] = {}  # who cannot be shown heartbeats, and why
         self._is_open = False
@@ -77,10 +74,8 @@ class ControllerGroup:
 
     def reload_key(self) -> None:
         """Read namesrvAclFile again; one that cannot be used leaves the key as it was."""
-        try:
-            self._session.credentials = self._settings.name_server_key()
-        except ConfigError as error:
-            log.error("requests to controllers are signed as before: %s", error)
+        if self._sessions.reload_key("controllers"):
+            self._session.credentials = self._sessions.key
 
     # who leads ------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import logging
 from mq.client.errors import BrokerError, MQError
 from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.protocol.codes import RequestCode
@@ -51,16 +52,8 @@ class MasterHa:
         addresses.flush_offset = self.flush_offset
 
     def _session(self) -> Session:
-        settings = self._settings
-        session = Session(
-            self._address,
-            timeout=TIMEOUT,
-            connect_timeout=TIMEOUT,
-            tls=settings.name_server_tls(),
-            buffers=settings.client.buffers(),
-        )
-        session.credentials = settings.name_server_key()
-        return session
+        sessions = PeerSessions(self._settings)
+        return sessions.session(self._address, timeout=TIMEOUT, connect_timeout=TIMEOUT)
 
     async def _ask(self, session: Session) -> str:
         # Without an address of its own: whoever sends one is a master that says so.

@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from mq.client.errors import BadAnswer
-from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.store.replica import NotReplicated
 from mq.protocol.bodies import KVTable
 from mq.protocol.bodies.queue import QueryConsumeQueueResponseBody
@@ -32,8 +32,7 @@ class MasterQuestions:
 
     def __init__(self, address: str, settings: BrokerSettings) -> None:
         self._address = address
-        self._session = Session(address, tls=settings.name_server_tls(), timeout=TIMEOUT)
-        self._session.credentials = settings.name_server_key()
+        self._session = PeerSessions(settings).session(address, timeout=TIMEOUT)
 
     async def __aenter__(self) -> Self:
         await self._session.open()

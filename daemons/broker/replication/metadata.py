@@ -24,11 +24,9 @@ would take the place of what there is.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from mq.client.credentials import AccessKey
 from mq.client.errors import (
     BadAnswer,
     ConnectError,
@@ -42,11 +40,11 @@ from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delay import DelayedMessages, decode_delay_offsets
 from mq.daemons.broker.parts.stores import Stores
+from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.replication import copies
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.timer.inheritance import TimerCopy
-from mq.daemons.config import ConfigError
 from mq.protocol.bodies import KVTable
 from mq.protocol.bodies.pop import MessageRequestModeSerializeWrapper
 from mq.protocol.codes import RequestCode
@@ -99,7 +97,6 @@ class SlaveSynchronize:
         """
         self.master = ""  # the address of the last that was named
         self._taking = 0
-        self._settings = settings
         self._masters = masters
         self._stores = stores
         self._delayed = delayed
@@ -109,8 +106,7 @@ class SlaveSynchronize:
         self._on_silence = on_silence
         self._knows_better = knows_better
         self._timer = TimerCopy(stores.messages.root)
-        self._tls: ssl.SSLContext | None = settings.name_server_tls()
-        self._key: AccessKey | None = settings.name_server_key()
+        self._sessions = PeerSessions(settings)
         self._later: dict[str, Later] = {}  # by what it is
         self._failing: dict[str, str] = {}  # what could not be copied the last time, and why
         self._last: float | None = None  # when nothing failed last, by the monotonic clock
@@ -200,22 +196,11 @@ class SlaveSynchronize:
 
     def reload_key(self) -> None:
         """Read namesrvAclFile again; one that cannot be used leaves the key as it was."""
-        try:
-            self._key = self._settings.name_server_key()
-        except ConfigError as error:
-            log.error("requests to the master are signed as before: %s", error)
+        self._sessions.reload_key("the master")
 
     def _session(self, address: str) -> Session:
-        client = self._settings.client
-        session = Session(
-            address,
-            connect_timeout=min(client.connect_timeout_millis / 1000, TIMEOUT),
-            tls=self._tls,
-            dead_after=TIMEOUT,
-            buffers=client.buffers(),
-        )
-        session.credentials = self._key
-        return session
+        limit = self._sessions.connect_timeout(TIMEOUT)
+        return self._sessions.session(address, connect_timeout=limit, dead_after=TIMEOUT)
 
     def _failed(self, what: str, error: Exception) -> None:
         """A line for each thing and kind of error, as long as it fails."""
