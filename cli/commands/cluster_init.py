@@ -1,7 +1,6 @@
 """The files of a whole cluster: `mq cluster init`."""
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,18 +54,9 @@ def cluster_init(
     With --hosts it tells what to copy where; a slave is on another machine than its master.
     """
     from mq.cli.machine import cluster_layout
-    from mq.client.operations import local_files
 
     folder = Path(directory).absolute()
-    wanted = _wanted(masters, slaves, cluster_name, hosts, sync=sync)
-    if controllers and slaves < masters:
-        raise UsageError(
-            f"--controller with {slaves} slaves: each of {masters} masters needs one, or nobody "
-            "takes over from it",
-            hint=f"--slaves {masters}",
-        )
-    if controllers:
-        wanted = replace(wanted, controllers=True)
+    wanted = _wanted(masters, slaves, cluster_name, hosts, sync=sync, controllers=controllers)
     made = cluster_layout.files(wanted, folder)
     taken = [folder / file.name for file in made if (folder / file.name).exists()]
     if taken:
@@ -75,10 +65,19 @@ def cluster_init(
             hint="name a new folder; nothing was written",
             status=Status.CANNOT_CREATE,
         )
-    rows: list[Row] = []
+    _write(call, folder, made)
+    rows: list[Row] = [(str(folder / file.name), file.what, ", ".join(file.hosts)) for file in made]
+    notes = _next_on_hosts(folder, made) if wanted.hosts else _next_here(folder, wanted)
+    width = max(len(path) for path, _, _ in rows)
+    lines = [f"{path:{width}}  {what}, on {where}" for path, what, where in rows]
+    return Result(_COLUMNS, rows, "\n".join([*lines, *notes, ""]), notes=notes)
+
+
+def _write(call: Call, folder: Path, made: "list[cluster_layout.File]") -> None:
+    from mq.client.operations import local_files
+
     for file in made:
         path = folder / file.name
-        rows.append((str(path), file.what, ", ".join(file.hosts)))
         if call.dry_run:
             call.would("write", path)
             continue
@@ -87,14 +86,16 @@ def cluster_init(
         except OSError as error:
             raise local_files.cannot("make", path.parent, error) from error
         local_files.replace(path, file.text.encode())
-    notes = _next_on_hosts(folder, made) if wanted.hosts else _next_here(folder, wanted)
-    width = max(len(path) for path, _, _ in rows)
-    lines = [f"{path:{width}}  {what}, on {where}" for path, what, where in rows]
-    return Result(_COLUMNS, rows, "\n".join([*lines, *notes, ""]), notes=notes)
 
 
 def _wanted(
-    masters: int, slaves: int, cluster_name: str, hosts: str | None, *, sync: bool
+    masters: int,
+    slaves: int,
+    cluster_name: str,
+    hosts: str | None,
+    *,
+    sync: bool,
+    controllers: bool,
 ) -> "cluster_layout.Wanted":
     from mq.cli.machine import cluster_layout
 
@@ -118,7 +119,13 @@ def _wanted(
             "answered with SLAVE_NOT_AVAILABLE",
             hint=f"--slaves {masters}",
         )
-    return cluster_layout.Wanted(cluster_name, masters, slaves, sync, names)
+    if controllers and slaves < masters:
+        raise UsageError(
+            f"--controller with {slaves} slaves: each of {masters} masters needs one, or nobody "
+            "takes over from it",
+            hint=f"--slaves {masters}",
+        )
+    return cluster_layout.Wanted(cluster_name, masters, slaves, sync, names, controllers)
 
 
 def _next_here(folder: Path, wanted: "cluster_layout.Wanted") -> list[str]:
