@@ -26,6 +26,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from mq.client.errors import (
     BadAnswer,
@@ -45,8 +46,9 @@ from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.replication import copies
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.timer.inheritance import TimerCopy
-from mq.protocol.bodies import KVTable
+from mq.protocol.bodies import DataVersion, KVTable
 from mq.protocol.bodies.pop import MessageRequestModeSerializeWrapper
+from mq.protocol.bodies.schema import Body
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.errors import ProtocolError
@@ -60,6 +62,8 @@ TIMEOUT = 3.0
 _OFFSETS = "where groups are"
 _DELIVERED = "how far the master has delivered"
 
+M = TypeVar("M", bound=Body)
+
 #: Asks the master; the body of the answer.
 Ask = Callable[[RequestCode], Awaitable[bytes]]
 
@@ -71,6 +75,15 @@ class Later:
     log_end: int
     endings: int  # of connections to the master by then
     take: Callable[[], Awaitable[None]]  # raises OSError and ValueError
+
+
+class CopiedTable(Protocol[M]):
+    """A table of this broker that is as its master's."""
+
+    data_version: DataVersion
+
+    async def take_copy(self, members: dict[str, M], version: DataVersion, /) -> None:
+        """Have what the master has. Raises OSError."""
 
 
 class SlaveSynchronize:
@@ -111,10 +124,14 @@ class SlaveSynchronize:
         self._failing: dict[str, str] = {}  # what could not be copied the last time, and why
         self._last: float | None = None  # when nothing failed last, by the monotonic clock
         self._copies: dict[str, Callable[[Ask], Awaitable[None]]] = {
-            "topics": self._copy_topics,
+            "topics": lambda ask: _copy_table(
+                ask, RequestCode.GET_ALL_TOPIC_CONFIG, copies.read_topics, stores.topics
+            ),
             "consumer offsets": self._copy_offsets,
             "delivered messages": self._look_how_far,
-            "groups": self._copy_groups,
+            "groups": lambda ask: _copy_table(
+                ask, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, copies.read_groups, stores.groups
+            ),
             "modes of groups": self._copy_modes,
         }
 
@@ -214,20 +231,6 @@ class SlaveSynchronize:
 
     # what is copied -------------------------------------------------------------------------
 
-    async def _copy_topics(self, ask: Ask) -> None:
-        topics = self._stores.topics
-        body = await ask(RequestCode.GET_ALL_TOPIC_CONFIG)
-        table, version = await asyncio.to_thread(copies.read_topics, body)
-        if version != topics.data_version:
-            await topics.take_copy(table, version)
-
-    async def _copy_groups(self, ask: Ask) -> None:
-        groups = self._stores.groups
-        body = await ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        table, version = await asyncio.to_thread(copies.read_groups, body)
-        if version != groups.data_version:
-            await groups.take_copy(table, version)
-
     async def _copy_offsets(self, ask: Ask) -> None:
         """Where groups are, unless what was said last still waits."""
         if _OFFSETS in self._later:
@@ -310,3 +313,15 @@ class SlaveSynchronize:
                 finally:
                     self._taking -= 1
             self._later.pop(what, None)
+
+
+async def _copy_table(
+    ask: Ask,
+    code: RequestCode,
+    read: Callable[[bytes], tuple[dict[str, M], DataVersion]],
+    table: CopiedTable[M],
+) -> None:
+    """Take over the table that a request gets, unless it is the one that is here."""
+    members, version = await asyncio.to_thread(read, await ask(code))
+    if version != table.data_version:
+        await table.take_copy(members, version)
