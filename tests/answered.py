@@ -25,6 +25,11 @@ _ACCESS = "system/test_access_control.py"
 _TRANSACTIONS = "daemons/broker/transactions/test_transactions.py"
 _REPLICATION = "daemons/broker/replication/test_pair.py"
 _MEMBERSHIP = "daemons/broker/membership/test_controlled_broker.py"
+_ROUTES = "daemons/namesrv/test_routes.py"
+_REGISTRATION = "daemons/namesrv/test_registration.py"
+_LIVENESS = "daemons/namesrv/test_liveness.py"
+_NAMESRV_TOPICS = "daemons/namesrv/test_topics.py"
+_KV = "daemons/namesrv/test_kv.py"
 _NAMESRV = "daemons/namesrv/test_namesrv.py"
 _CONTROLLER = "daemons/controller/test_controller.py"
 
@@ -244,42 +249,42 @@ BROKER: Mapping[RequestCode, str] = {
 }
 
 NAME_SERVER: Mapping[RequestCode, str] = {
-    RequestCode.PUT_KV_CONFIG: f"{_NAMESRV}::test_kv_values_are_kept_over_a_restart",
-    RequestCode.GET_KV_CONFIG: f"{_NAMESRV}::test_kv_values_are_kept_over_a_restart",
-    RequestCode.DELETE_KV_CONFIG: f"{_NAMESRV}::test_kv_values_are_kept_over_a_restart",
-    RequestCode.REGISTER_BROKER: f"{_NAMESRV}::test_a_registered_topic_has_a_route",
-    RequestCode.UNREGISTER_BROKER: f"{_NAMESRV}::test_an_unregistered_broker_is_gone",
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: f"{_NAMESRV}::test_a_registered_topic_has_a_route",
+    RequestCode.PUT_KV_CONFIG: f"{_KV}::test_kv_values_are_kept_over_a_restart",
+    RequestCode.GET_KV_CONFIG: f"{_KV}::test_kv_values_are_kept_over_a_restart",
+    RequestCode.DELETE_KV_CONFIG: f"{_KV}::test_kv_values_are_kept_over_a_restart",
+    RequestCode.REGISTER_BROKER: f"{_ROUTES}::test_a_registered_topic_has_a_route",
+    RequestCode.UNREGISTER_BROKER: f"{_LIVENESS}::test_an_unregistered_broker_is_gone",
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: f"{_ROUTES}::test_a_registered_topic_has_a_route",
     RequestCode.GET_BROKER_CLUSTER_INFO: (
-        f"{_NAMESRV}::test_a_slave_that_became_master_stands_at_one_id_only"
+        f"{_ROUTES}::test_a_slave_that_became_master_stands_at_one_id_only"
     ),
     RequestCode.WIPE_WRITE_PERM_OF_BROKER: (
-        f"{_NAMESRV}::test_write_permission_is_wiped_and_given_back"
+        f"{_ROUTES}::test_write_permission_is_wiped_and_given_back"
     ),
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: (
-        f"{_NAMESRV}::test_topics_are_listed_by_cluster_system_and_unit"
+        f"{_NAMESRV_TOPICS}::test_topics_are_listed_by_cluster_system_and_unit"
     ),
     RequestCode.DELETE_TOPIC_IN_NAMESRV: (
-        f"{_NAMESRV}::test_a_topic_is_deleted_everywhere_or_in_one_cluster"
+        f"{_NAMESRV_TOPICS}::test_a_topic_is_deleted_everywhere_or_in_one_cluster"
     ),
     RequestCode.REGISTER_TOPIC_IN_NAMESRV: (
-        f"{_NAMESRV}::test_a_topic_told_alone_by_a_5x_broker_is_taken_in"
+        f"{_NAMESRV_TOPICS}::test_a_topic_told_alone_by_a_5x_broker_is_taken_in"
     ),
-    RequestCode.GET_KVLIST_BY_NAMESPACE: f"{_NAMESRV}::test_kv_values_are_kept_over_a_restart",
+    RequestCode.GET_KVLIST_BY_NAMESPACE: f"{_KV}::test_kv_values_are_kept_over_a_restart",
     RequestCode.GET_TOPICS_BY_CLUSTER: (
-        f"{_NAMESRV}::test_topics_are_listed_by_cluster_system_and_unit"
+        f"{_NAMESRV_TOPICS}::test_topics_are_listed_by_cluster_system_and_unit"
     ),
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: (
-        f"{_NAMESRV}::test_topics_are_listed_by_cluster_system_and_unit"
+        f"{_NAMESRV_TOPICS}::test_topics_are_listed_by_cluster_system_and_unit"
     ),
     RequestCode.GET_UNIT_TOPIC_LIST: (
-        f"{_NAMESRV}::test_topics_are_listed_by_cluster_system_and_unit"
+        f"{_NAMESRV_TOPICS}::test_topics_are_listed_by_cluster_system_and_unit"
     ),
     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (
-        f"{_NAMESRV}::test_topics_are_listed_by_cluster_system_and_unit"
+        f"{_NAMESRV_TOPICS}::test_topics_are_listed_by_cluster_system_and_unit"
     ),
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (
-        f"{_NAMESRV}::test_topics_are_listed_by_cluster_system_and_unit"
+        f"{_NAMESRV_TOPICS}::test_topics_are_listed_by_cluster_system_and_unit"
     ),
     RequestCode.UPDATE_NAMESRV_CONFIG: (
         f"{_NAMESRV}::test_settings_are_shown_and_changed_by_the_allow_list"
@@ -288,16 +293,16 @@ NAME_SERVER: Mapping[RequestCode, str] = {
         f"{_NAMESRV}::test_settings_are_shown_and_changed_by_the_allow_list"
     ),
     RequestCode.QUERY_DATA_VERSION: (
-        f"{_NAMESRV}::test_the_data_version_says_whether_to_register_again"
+        f"{_REGISTRATION}::test_the_data_version_says_whether_to_register_again"
     ),
     RequestCode.ADD_WRITE_PERM_OF_BROKER: (
-        f"{_NAMESRV}::test_write_permission_is_wiped_and_given_back"
+        f"{_ROUTES}::test_write_permission_is_wiped_and_given_back"
     ),
     RequestCode.GET_BROKER_MEMBER_GROUP: (
-        f"{_NAMESRV}::test_a_5x_broker_learns_the_members_of_its_group"
+        f"{_ROUTES}::test_a_5x_broker_learns_the_members_of_its_group"
     ),
     RequestCode.BROKER_HEARTBEAT: (
-        f"{_NAMESRV}::test_a_sign_of_life_without_registration_keeps_a_broker"
+        f"{_LIVENESS}::test_a_sign_of_life_without_registration_keeps_a_broker"
     ),
 }
 

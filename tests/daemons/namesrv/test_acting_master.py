@@ -15,7 +15,7 @@ from mq.daemons.namesrv.app import NameServer
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.headers.broker import NotifyMinBrokerIdChangeRequestHeader
-from tests.daemons.namesrv.test_namesrv import header, register, route, serve, topic
+from tests.daemons.namesrv.servers import header, register, route, serve, topic
 from tests.daemons.peer import PATIENCE, Peer
 
 MASTER, SLAVE = "10.0.0.1:10911", "10.0.0.2:10911"

@@ -15,7 +15,7 @@ from mq.protocol.headers.broker import (
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
-from tests.daemons.namesrv.test_namesrv import header, serve, topic, wrapper
+from tests.daemons.namesrv.servers import header, serve, topic, wrapper
 from tests.daemons.own_time import settled, thread_time
 from tests.daemons.peer import Peer
 

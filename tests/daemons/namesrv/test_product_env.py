@@ -19,7 +19,7 @@ from mq.protocol.bodies import TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.route import GetRouteInfoRequestHeader
-from tests.daemons.namesrv.test_namesrv import header, register, topic
+from tests.daemons.namesrv.servers import header, register, topic
 from tests.daemons.peer import Peer
 
 

@@ -20,7 +20,7 @@ from tests.daemons.broker.acting.sets import (
 )
 from tests.daemons.broker.acting.test_duties import commit
 from tests.daemons.broker.replication.pair import until
-from tests.daemons.namesrv.test_namesrv import header, register
+from tests.daemons.namesrv.servers import header, register
 from tests.daemons.peer import Peer
 
 

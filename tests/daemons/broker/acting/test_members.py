@@ -28,7 +28,7 @@ from tests.daemons.broker.acting.sets import (
     send,
 )
 from tests.daemons.broker.replication.pair import until
-from tests.daemons.namesrv.test_namesrv import header, register
+from tests.daemons.namesrv.servers import header, register
 from tests.daemons.peer import Peer
 
 

@@ -11,7 +11,7 @@ from mq.daemons.broker.acting import pre_online, service
 from mq.daemons.broker.timer.checkpoint import FILE_NAME, TimerCheckpoint
 from tests.daemons.broker.acting.sets import SET, acts, bodies, cluster, is_copied, send
 from tests.daemons.broker.replication.pair import until
-from tests.daemons.namesrv.test_namesrv import header, register
+from tests.daemons.namesrv.servers import header, register
 from tests.daemons.peer import Peer
 
 
