@@ -54,10 +54,10 @@ def point_to(address_file: Path, address: str) -> None:
     written.replace(address_file)
 
 
-async def until_more(sender: SenderProcess, count: int, seconds: float = 30.0) -> None:
+async def until_more(sender: SenderProcess, count: int) -> None:
     """Wait until so many messages more have been acknowledged; its file tells, and no event."""
     wanted = sender.acknowledged + count
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(PATIENCE):
         while sender.acknowledged < wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
