@@ -124,7 +124,7 @@ class SetAside:
     def _record(self, topic: str, queue_id: int, queue_offset: int, physical: int) -> bytes | None:
         try:
             if physical < 0 <= queue_offset:
-                entry = self._store.consume_queue_entry(topic, queue_id, queue_offset)
+                entry = self._store.entries.at(topic, queue_id, queue_offset)
                 physical = -1 if entry is None else entry[0]
             return None if physical < 0 else self._store.record_at(physical)
         except Exception as error:  # it is set aside because something is wrong with it

@@ -23,5 +23,5 @@ def genuine_record(store: MessageStore, physical: int) -> tuple[bytes, StoredMes
         return None
     if message.queue_id not in store.queues_of(message.topic):
         return None
-    entry = store.consume_queue_entry(message.topic, message.queue_id, message.queue_offset)
+    entry = store.entries.at(message.topic, message.queue_id, message.queue_offset)
     return (record, message) if entry is not None and entry[:2] == (physical, len(record)) else None

@@ -154,7 +154,7 @@ class MessageFinder:
             if not file_start <= physical <= file_end - _identity_size or _identity(
                 view, physical - file_start
             ) != (entry_size, _MAGIC, queue_id, index):
-                true_entry = self._store.consume_queue_entry(queue.topic, queue_id, index)
+                true_entry = self._store.entries.at(queue.topic, queue_id, index)
                 if true_entry is None:
                     continue
                 physical, entry_size, code = true_entry

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.message_store import MessageStore, delay_levels
+from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.records import keys_of, queue_tags_code
 from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.timer.request import asks_for_timer, forget_timer, make_timed
@@ -89,7 +90,7 @@ class MessageWriter:
         """
         message = self.read_of(topic, physical)
         if message is None or (message.queue_id, message.queue_offset) != (queue_id, index):
-            entry = self._store.consume_queue_entry(topic, queue_id, index)
+            entry = self._store.entries.at(topic, queue_id, index)
             message = None if entry is None else self.read_of(topic, entry[0])
         return message
 

@@ -256,7 +256,7 @@ class PropertyExpression:
             return None
         properties = _properties(queue, index, self._store.log.file_at(physical), physical, size)
         if properties is None:  # damaged, or its log file has been deleted
-            entry = self._store.consume_queue_entry(queue.topic, queue.queue_id, index)
+            entry = self._store.entries.at(queue.topic, queue.queue_id, index)
             if entry is None or entry[:2] == (physical, size):
                 return None
             physical, size = entry[:2]

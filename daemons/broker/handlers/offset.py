@@ -8,6 +8,7 @@ from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.store_times import earliest_store_time, offset_by_time
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves
@@ -53,14 +54,14 @@ class QueueOffsetHandlers:
     def by_time(self, command: Command, channel: Channel) -> Command:
         """The offset of the message stored at a time."""
         header = command.read_header(SearchOffsetRequestHeader)
-        offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp)
+        offset = offset_by_time(self._store, header.topic, header.queue_id, header.timestamp)
         return command.reply(fields=SearchOffsetResponseHeader(offset=offset).encode())
 
     @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)
     def earliest_store_time(self, command: Command, channel: Channel) -> Command:
         """When the first message still stored was stored; -1 if there is none."""
         header = command.read_header(GetEarliestMsgStoretimeRequestHeader)
-        timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
+        timestamp = earliest_store_time(self._store, header.topic, header.queue_id)
         fields = GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp).encode()
         return command.reply(fields=fields)
 
@@ -126,7 +127,7 @@ class GroupOffsetHandlers:
         """
         if self._store.min_offset(topic, queue_id) > 0:
             return False
-        entry = self._store.consume_queue_entry(topic, queue_id, 0)
+        entry = self._store.entries.at(topic, queue_id, 0)
         if entry is None:
             return True
         ratio = self._settings.store.access_message_in_memory_max_ratio

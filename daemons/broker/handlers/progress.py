@@ -10,6 +10,7 @@ from mq.daemons.broker.offsets import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.store_times import earliest_store_time, store_time
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -135,9 +136,7 @@ class ProgressHandlers:
         for queue_id in range(queues):
             await steps.rest()
             consumed = max(0, self._offsets.query(group, topic, queue_id))
-            last = (
-                self._store.message_store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
-            )
+            last = store_time(self._store, topic, queue_id, consumed - 1) if consumed > 0 else 0
             queue = MessageQueue(topic, self._settings.broker.broker_name, queue_id)
             table[queue] = OffsetWrapper(
                 broker_offset=max(0, self._store.max_offset(topic, queue_id)),
@@ -177,21 +176,19 @@ class ProgressHandlers:
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         store = self._store
-        earliest = store.earliest_store_time(topic, queue_id)
+        earliest = earliest_store_time(store, topic, queue_id)
         most = store.max_offset(topic, queue_id)
         consumed = self._offsets.query(group, topic, queue_id)
         span = QueueTimeSpan(
             message_queue=MessageQueue(topic, self._settings.broker.broker_name, queue_id),
             min_time_stamp=earliest,
-            max_time_stamp=store.message_store_time(topic, queue_id, most - 1),
+            max_time_stamp=store_time(store, topic, queue_id, most - 1),
             consume_time_stamp=(
-                store.message_store_time(topic, queue_id, consumed - 1)
-                if consumed > 0
-                else earliest
+                store_time(store, topic, queue_id, consumed - 1) if consumed > 0 else earliest
             ),
         )
         if 0 <= consumed < most:
-            waiting = store.message_store_time(topic, queue_id, consumed)
+            waiting = store_time(store, topic, queue_id, consumed)
             span.delay_time = clock.milliseconds() - waiting
         return span
 

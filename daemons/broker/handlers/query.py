@@ -8,6 +8,7 @@ from mq.daemons.broker.filter.properties import is_ruled_out
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData, is_tag_type
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.registry import Consumers
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.layout import EXTENSION_START, is_extension_address
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queue_extension import Unit
@@ -78,8 +79,13 @@ class QueryHandlers:
         if command.fields.get(UNIQUE_KEY_QUERY) == "true":
             wanted = config.default_query_max_num
         wanted = max(0, min(wanted, config.max_msgs_num_batch))
-        timestamp, offset, records = self._store.query_by_key(
-            header.topic, header.key, wanted, header.begin_timestamp, header.end_timestamp
+        timestamp, offset, records = query_by_key(
+            self._store,
+            header.topic,
+            header.key,
+            wanted,
+            header.begin_timestamp,
+            header.end_timestamp,
         )
         fields = QueryMessageResponseHeader(
             index_last_update_timestamp=timestamp, index_last_update_phyoffset=offset
@@ -110,7 +116,7 @@ class QueryHandlers:
             else:
                 body.filter_data = self._filters.describe(topic, header.consumer_group)
         for index in range(header.index, header.index + min(header.count, MOST_ENTRIES)):
-            entry = self._store.consume_queue_entry(topic, queue_id, index)
+            entry = self._store.entries.at(topic, queue_id, index)
             if entry is None:
                 break
             physical_offset, size, tags_code = entry

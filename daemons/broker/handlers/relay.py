@@ -9,6 +9,7 @@ from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.registry import Client, Consumers
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.store_times import offset_by_time
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -150,7 +151,7 @@ class RelayHandlers:
             if header.timestamp == TO_THE_END:
                 wanted = self._store.max_offset(header.topic, queue_id)
             else:
-                wanted = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
+                wanted = offset_by_time(self._store, header.topic, queue_id, header.timestamp)
             wanted = max(0, wanted)
             # Without force a group only goes back, never over messages it has not seen.
             queue = MessageQueue(header.topic, self._settings.broker.broker_name, queue_id)

@@ -9,6 +9,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.roles import check_may_modify
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.store_times import store_time
 from mq.daemons.broker.topics import MOST_QUEUES, Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -156,9 +157,7 @@ class TopicHandlers:
         for queue_id in range(config.write_queue_nums):
             least = max(0, self._store.min_offset(header.topic, queue_id))
             most = max(0, self._store.max_offset(header.topic, queue_id))
-            last = (
-                self._store.message_store_time(header.topic, queue_id, most - 1) if most > 0 else 0
-            )
+            last = store_time(self._store, header.topic, queue_id, most - 1) if most > 0 else 0
             queue = MessageQueue(header.topic, self._settings.broker.broker_name, queue_id)
             table[queue] = TopicOffset(
                 min_offset=least, max_offset=most, last_update_timestamp=last

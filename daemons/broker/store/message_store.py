@@ -23,6 +23,7 @@ from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
 from mq.daemons.broker.store.commit_log import CommitLog, record_store_host
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
@@ -32,30 +33,18 @@ from mq.daemons.broker.store.prefault import Prefault
 from mq.daemons.broker.store.put_times import PutTimes
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
-from mq.daemons.broker.store.records import find_entry
 from mq.daemons.broker.store.recovery import Recovery, Report, mark_running
 from mq.daemons.broker.store.replica import Replica
 from mq.daemons.broker.store.retention import Retention
+from mq.daemons.broker.store.true_entries import TrueEntries
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 from mq.daemons.supervision import Work
 from mq.protocol.codes import ResponseCode
-from mq.protocol.errors import RemoteProtocolError
-from mq.protocol.message import decode_record
-from mq.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_IDENTITY
 
 log = logging.getLogger(__name__)
 
-# A run of damaged entries longer than this, five pages of a file, is mended by the next start.
-MOST_DAMAGED = 1024
-
 # Why a slave takes no messages.
 SLAVE_CAUSE = "slave"
-
-# So many messages of other topics with the same hash are looked at when a key is asked for. By
-# chance there is hardly ever one.
-_MOST_COLLISIONS = 64
-
-_LEVEL_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class MessageStore:
@@ -94,6 +83,7 @@ class MessageStore:
             self.key_index = Index(
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
+        self.entries = TrueEntries(self.log, self.queues, self._delays)
         self.report = Report()
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
@@ -111,6 +101,9 @@ class MessageStore:
         if not settings.store_path_commit_log:
             return [layout.commit_log_path(self.root)]
         return [Path(part) for part in settings.store_path_commit_log.split(",") if part]
+
+    def _delays(self) -> dict[int, int]:
+        return delay_levels(self._config().message_delay_level)
 
     # starting and stopping ------------------------------------------------------------------
 
@@ -157,7 +150,6 @@ class MessageStore:
         self._checkpoint.load()
         if self.key_index is not None:
             self.key_index.load()
-        delays = delay_levels(self._config().message_delay_level)
         self._deletions.load()
         recovery = Recovery(
             self.root,
@@ -165,7 +157,7 @@ class MessageStore:
             self.queues,
             self.key_index,
             self._checkpoint,
-            delays,
+            self._delays(),
             self._deletions,
         )
         self.report = recovery.run()
@@ -262,13 +254,12 @@ class MessageStore:
                 "store refused: this broker is a slave (brokerRole); send to its master",
             ),
         )
-        delays = delay_levels(self._config().message_delay_level)
         self.replica = Replica(
             self.log,
             self.queues,
             self.appender,
             self.flusher,
-            delays,
+            self._delays(),
             self._begin_anew,
             makes_index=self.key_index is not None,
         )
@@ -430,106 +421,11 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.minimum
 
-    def consume_queue_entry(
-        self, topic: str, queue_id: int, index: int
-    ) -> tuple[int, int, int] | None:
-        """(physical offset, size, tags code) of a message, or None."""
-        queue = self.queues.get(topic, queue_id)
-        entry = None if queue is None else queue.entry(index)
-        if queue is None or entry is None:
-            return None
-        if not self.is_true_entry(queue, index, entry[0], entry[1]):
-            return self.repair_entry(queue, index)
-        return entry
-
     def queue_unit(self, topic: str, queue_id: int, address: int) -> Unit | None:
         """What the queue's extension has at an address, or None."""
         queue = self.queues.get(topic, queue_id)
         extension = None if queue is None else queue.extension
         return None if extension is None else extension.unit(address)
-
-    def is_true_entry(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
-        """Whether the log has at an offset the very message that an entry promises."""
-        head = self.log.view(physical, RECORD_IDENTITY.size)
-        if head is None:
-            return False
-        found_size, magic, queue_id, offset = RECORD_IDENTITY.unpack(head)
-        return (found_size, queue_id, offset) == (size, queue.queue_id, index) and magic in (
-            MAGIC_V1,
-            MAGIC_V2,
-        )
-
-    def repair_entry(self, queue: ConsumeQueue, index: int) -> tuple[int, int, int] | None:
-        """Find the message of a damaged queue entry in the log, and mend the entry.
-
-        It lies behind the message of the nearest true entry before it, so little has to be read.
-        None if the message is not there any more.
-        """
-        entry = queue.entry(index)
-        if entry is not None and self._is_filling(queue, index, entry[0], entry[1]):
-            return None
-        start = self.log.minimum
-        for before in range(index - 1, max(index - MOST_DAMAGED, queue.minimum) - 1, -1):
-            entry = queue.entry(before)
-            if entry and self.is_true_entry(queue, before, entry[0], entry[1]):
-                start = entry[0] + entry[1]
-                break
-        delays = delay_levels(self._config().message_delay_level)
-        entry = find_entry(self.log, start, queue.topic, queue.queue_id, index, delays)
-        if entry is None:
-            log.error("%r: entry %d is damaged and its message is not in the log", queue, index)
-            return None
-        log.error("%r: entry %d was damaged; mended from the log", queue, index)
-        try:
-            queue.mend(index, layout.ENTRY.pack(*entry))
-        except OSError as error:  # the message can be read all the same
-            log.error("%r: entry %d cannot be mended now: %s", queue, index, error)
-        return entry
-
-    def _is_filling(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
-        """Whether an entry stands for a lost message: it is that of the next one there is."""
-        head = self.log.view(physical, RECORD_IDENTITY.size)
-        if head is None:
-            return False
-        *_, its_index = RECORD_IDENTITY.unpack(head)
-        if not index < its_index < queue.readable:
-            return False
-        entry = queue.entry(its_index)
-        return (
-            entry is not None
-            and entry[:2] == (physical, size)
-            and self.is_true_entry(queue, its_index, physical, size)
-        )
-
-    def message_store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """The store timestamp in ms of a message, -1 if it is not there."""
-        entry = self.consume_queue_entry(topic, queue_id, offset)
-        return -1 if entry is None else (self.log.store_timestamp(entry[0]) or -1)
-
-    def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        return self.message_store_time(topic, queue_id, self.min_offset(topic, queue_id))
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """The queue offset of the message whose store timestamp is nearest, the earlier on a tie.
-
-        With all messages older it is the last one, not the end. 4.9.8 does the same
-        (ConsumeQueue.getOffsetInQueueByTime) but picks a file by its modification time first.
-        """
-        queue = self.queues.get(topic, queue_id)
-        if queue is None or queue.readable <= queue.minimum:
-            return 0
-        low, high = queue.minimum, queue.readable - 1
-        while low < high:  # the first message that is not older
-            middle = (low + high) // 2
-            if self.message_store_time(topic, queue_id, middle) < timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        later = self.message_store_time(topic, queue_id, low) - timestamp
-        if later <= 0 or low == queue.minimum:
-            return low
-        earlier = timestamp - self.message_store_time(topic, queue_id, low - 1)
-        return low - 1 if earlier <= later else low
 
     def record_at(self, physical: int) -> bytes | None:
         """A whole record as it is stored, or None if none begins at that offset."""
@@ -542,29 +438,6 @@ class MessageStore:
     def readable_end(self) -> int:
         """With sync flush nothing behind the flushed offset is shown to anyone."""
         return self.log.written if self.appender.await_flush is None else self.log.flushed
-
-    def query_by_key(
-        self, topic: str, key: str, max_num: int, begin: int, end: int
-    ) -> tuple[int, int, list[bytes]]:
-        """(timestamp and offset of the newest indexed message, records that may have the key).
-
-        A hash stands for topic and key. Whether it is this topic is looked at, for a sender finds
-        keys with the hash of another topic's; the key the asker compares. Records come in the
-        order of the log.
-        """
-        index = self.key_index
-        if index is None:
-            return 0, 0, []
-        shown = self.log.written if self.bound is None else self.bound.offset
-        records: dict[int, bytes] = {}
-        for physical in index.find(topic, key, max_num + _MOST_COLLISIONS, begin, end):
-            if len(records) >= max_num:
-                break
-            record = self.record_at(physical) if physical < shown else None
-            if record is not None and _topic_of(record) == topic:
-                records[physical] = record
-        found = [record for _, record in sorted(records.items())]
-        return index.end_timestamp, max(index.end_offset, 0), found
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and their files; what was on its way to them is gone, too.
@@ -606,24 +479,3 @@ class MessageStore:
             if entry is not None and entry[0] > newest:
                 newest = entry[0]
         return newest
-
-
-def delay_levels(text: str) -> dict[int, int]:
-    """Read messageDelayLevel ("1s 5s …") into milliseconds by level, which begin at 1.
-
-    Raises ValueError naming the part that is not a number and a unit of s, m, h or d.
-    """
-    levels = {}
-    for level, part in enumerate(text.split(), 1):
-        unit = _LEVEL_UNITS.get(part[-1:])
-        if unit is None or not part[:-1].isdigit():
-            raise ValueError(f"messageDelayLevel: {part} is not a number and one of s, m, h, d")
-        levels[level] = int(part[:-1]) * unit
-    return levels
-
-
-def _topic_of(record: bytes) -> str | None:
-    try:
-        return decode_record(record, read_body=False).topic
-    except RemoteProtocolError:
-        return None

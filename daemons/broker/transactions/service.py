@@ -157,7 +157,7 @@ class Transactions:
         half = self._writer.read_of(names.TRANSACTION_HALF_TOPIC, physical)
         if half is None:
             return None
-        entry = self._store.consume_queue_entry(half.topic, HALF_QUEUE, half.queue_offset)
+        entry = self._store.entries.at(half.topic, HALF_QUEUE, half.queue_offset)
         return half if entry is not None and entry[0] == physical else None
 
     def commit(self, half: StoredMessage, offset: int) -> None:

@@ -67,7 +67,7 @@ def test_a_delayed_message_comes_when_it_is_due_with_all_that_it_had(tmp_path: P
                 "REAL_QID": "1",
                 "CLUSTER": "DefaultCluster",
             }
-            code = broker.stores.messages.consume_queue_entry("Later", 1, 0)
+            code = broker.stores.messages.entries.at("Later", 1, 0)
             assert code is not None and code[2] == ord("t")
 
     asyncio.run(script())

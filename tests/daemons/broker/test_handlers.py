@@ -6,6 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from mq.daemons.broker.store.store_times import store_time
 from mq.daemons.properties import read_properties
 from mq.protocol.bodies import (
     CheckClientRequestBody,
@@ -357,7 +358,7 @@ def test_offsets_of_a_queue_are_answered(tmp_path: Path) -> None:
         assert (await peer.ask(RequestCode.GET_MIN_OFFSET, queue)).fields == {"offset": "0"}
         reply = await peer.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, queue)
         earliest = int(reply.fields["timestamp"])
-        assert earliest == broker.stores.messages.message_store_time("T", 1, 0)
+        assert earliest == store_time(broker.stores.messages, "T", 1, 0)
         reply = await peer.ask(
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue | {"timestamp": str(earliest - 1)}
         )
@@ -437,17 +438,13 @@ def test_topic_and_consume_stats_show_progress(tmp_path: Path) -> None:
         stats = TopicStatsTable.decode(reply.body).offset_table
         assert len(stats) == 2
         assert (stats[queue].min_offset, stats[queue].max_offset) == (0, 3)
-        assert stats[queue].last_update_timestamp == broker.stores.messages.message_store_time(
-            "T", 0, 2
-        )
+        assert stats[queue].last_update_timestamp == store_time(broker.stores.messages, "T", 0, 2)
         for fields in ({}, {"topic": "T"}, {"topicList": "T;U"}):
             reply = await peer.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", **fields})
             progress = ConsumeStats.decode(reply.body).offset_table
             assert len(progress) == 2
             assert (progress[queue].broker_offset, progress[queue].consumer_offset) == (3, 1)
-            assert progress[queue].last_timestamp == broker.stores.messages.message_store_time(
-                "T", 0, 0
-            )
+            assert progress[queue].last_timestamp == store_time(broker.stores.messages, "T", 0, 0)
         reply = await peer.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})
         everything = ConsumeStatsList.decode(reply.body)
         assert everything.total_diff == 2
@@ -455,7 +452,7 @@ def test_topic_and_consume_stats_show_progress(tmp_path: Path) -> None:
         reply = await peer.ask(RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "T", "group": "g"})
         span = QueryConsumeTimeSpanBody.decode(reply.body).consume_time_span_set[0]
         assert span.min_time_stamp == span.consume_time_stamp
-        assert span.max_time_stamp == broker.stores.messages.message_store_time("T", 0, 2)
+        assert span.max_time_stamp == store_time(broker.stores.messages, "T", 0, 2)
 
     serve(tmp_path, script)
 

@@ -60,7 +60,7 @@ def test_a_group_that_is_ahead_of_a_damaged_log_gets_what_comes_next(tmp_path: P
             await broker.put(*[b"old"] * 9)
             broker.stores.offsets.commit("g", TOPIC, 0, 9)
             await broker.stores.offsets.save()
-            entry = broker.stores.messages.consume_queue_entry(TOPIC, 0, 5)
+            entry = broker.stores.messages.entries.at(TOPIC, 0, 5)
             assert entry is not None
             shutil.copytree(tmp_path, root)
         with open(root / "store" / "commitlog" / f"{0:020}", "r+b") as file:

@@ -94,7 +94,7 @@ def test_a_reply_is_pushed_as_it_was_sent_and_stored(tmp_path: Path, long_names:
         assert int(properties.pop("PUSH_REPLY_TIME")) == header.store_timestamp
         assert properties == {"REPLY_TO_CLIENT": "asker", "own": "x"}
         assert pushed.body == packed
-        entry = broker.stores.messages.consume_queue_entry(TOPIC, 0, 0)
+        entry = broker.stores.messages.entries.at(TOPIC, 0, 0)
         assert entry is not None
         record = broker.stores.messages.record_at(entry[0])
         assert record is not None

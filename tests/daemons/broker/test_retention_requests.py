@@ -62,7 +62,7 @@ def test_expired_log_files_and_then_queues_without_messages_are_deleted(tmp_path
             assert store.max_offset("New", 0) == 10
             await send(session, broker.address, "Old", b"again")
             assert store.max_offset("Old", 0) == 1
-            assert store.consume_queue_entry("Old", 0, 0) is not None
+            assert store.entries.at("Old", 0, 0) is not None
 
     asyncio.run(script())
 

@@ -47,7 +47,7 @@ def stored(broker: Broker, topic: str, queue_id: int) -> list[StoredMessage]:
     """The messages of a queue."""
     found = []
     for index in range(broker.stores.messages.max_offset(topic, queue_id)):
-        entry = broker.stores.messages.consume_queue_entry(topic, queue_id, index)
+        entry = broker.stores.messages.entries.at(topic, queue_id, index)
         assert entry is not None
         message = broker.delivery.writer.read(entry[0])
         assert message is not None

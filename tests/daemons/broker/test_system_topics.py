@@ -240,6 +240,6 @@ def test_a_topic_of_the_brokers_own_is_neither_made_nor_recalled_from(tmp_path: 
 
 
 def kept_at(broker: Broker, topic: str, queue_id: int) -> int:
-    entry = broker.stores.messages.consume_queue_entry(topic, queue_id, 0)
+    entry = broker.stores.messages.entries.at(topic, queue_id, 0)
     assert entry is not None
     return entry[0]

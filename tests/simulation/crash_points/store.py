@@ -10,6 +10,7 @@ from typing import Any
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.protocol.message import decode_record
@@ -134,7 +135,7 @@ def read(store: MessageStore) -> tuple[dict[model.Place, bytes], list[str]]:
     wrong = []
     for queue in store.queues:
         for offset in range(queue.minimum, queue.readable):
-            entry = store.consume_queue_entry(queue.topic, queue.queue_id, offset)
+            entry = store.entries.at(queue.topic, queue.queue_id, offset)
             record = None if entry is None else store.record_at(entry[0])
             if record is None:
                 wrong.append(f"{queue!r} has nothing to read at {offset}")
@@ -154,7 +155,7 @@ def look_up(store: MessageStore, messages: list[model.Message]) -> dict[str, lis
     """Bodies by key."""
     keyed = {}
     for message in messages:
-        _, _, records = store.query_by_key(message.topic, message.key, 32, 0, _ALL_TIME)
+        _, _, records = query_by_key(store, message.topic, message.key, 32, 0, _ALL_TIME)
         keyed[message.key] = [decode_record(record).body for record in records]
     return keyed
 

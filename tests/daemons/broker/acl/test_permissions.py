@@ -61,7 +61,7 @@ async def prepared(broker: Broker) -> dict[str, str]:
         fields = send_fields("mine", properties="TRAN_MSG\x01true\x02PGROUP\x01P")
         half = await peer.ask(Code.SEND_MESSAGE_V2, fields, b"half")
         assert half.code == 0
-    entry = broker.stores.messages.consume_queue_entry("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+    entry = broker.stores.messages.entries.at("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
     assert entry is not None
     return {
         **{"producerGroup": "P", "tranStateTableOffset": "0", "commitLogOffset": str(entry[0])},

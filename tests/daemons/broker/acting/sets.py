@@ -115,7 +115,7 @@ def stored(broker: Broker, topic: str = TOPIC) -> list[StoredMessage]:
     for queue in store.queues:
         if queue.topic == topic:
             for index in range(queue.minimum, queue.readable):
-                entry = store.consume_queue_entry(topic, queue.queue_id, index)
+                entry = store.entries.at(topic, queue.queue_id, index)
                 assert entry is not None
                 record = store.record_at(entry[0])
                 assert record is not None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.replication.common_end import common_end
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.replica import NotReplicated
 from tests.daemons.broker.replication.pair import (
     caught_up,
@@ -50,8 +51,8 @@ def test_what_the_master_has_lost_is_cut_off_and_kept(tmp_path: Path) -> None:
                 assert content(slave.stores.messages.log) == content(first.stores.messages.log)
                 assert entries(slave) == entries(first)
                 store = slave.stores.messages
-                assert not store.query_by_key("Orders", "lost-3", 5, 0, 1 << 62)[2]
-                assert store.query_by_key("Orders", "new-3", 5, 0, 1 << 62)[2]
+                assert not query_by_key(store, "Orders", "lost-3", 5, 0, 1 << 62)[2]
+                assert query_by_key(store, "Orders", "new-3", 5, 0, 1 << 62)[2]
                 kept = b"".join(
                     path.read_bytes() for path in sorted((tmp_path / "slave/damaged").iterdir())
                 )

@@ -9,6 +9,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication import slave_connection
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import HARuntimeInfo
@@ -58,7 +59,7 @@ def test_a_slave_has_the_log_of_its_master_byte_for_byte_and_its_queues(tmp_path
             await caught_up(slave, first)
             assert end_of(slave) > 4 * LOG_FILE
             assert_equal(slave, first)
-            found = slave.stores.messages.query_by_key("Orders", "key-1-77", 5, 0, 1 << 62)[2]
+            found = query_by_key(slave.stores.messages, "Orders", "key-1-77", 5, 0, 1 << 62)[2]
             assert len(found) == 1 and b"key-1-77" in found[0]
 
     asyncio.run(main())

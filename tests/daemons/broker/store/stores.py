@@ -96,7 +96,7 @@ def bodies(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
     """The bodies of all readable messages of a queue, in order."""
     found = []
     for offset in range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)):
-        entry = store.consume_queue_entry(topic, queue_id, offset)
+        entry = store.entries.at(topic, queue_id, offset)
         assert entry is not None
         record = store.record_at(entry[0])
         assert record is not None and len(record) == entry[1]

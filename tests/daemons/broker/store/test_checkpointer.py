@@ -13,6 +13,7 @@ import pytest
 from mq.client.machine import files
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from tests.daemons.broker.store.stores import (
@@ -448,7 +449,7 @@ def test_a_checkpoint_waits_for_what_the_index_had_no_room_for(
 
     async def reopened(store: MessageStore) -> None:
         for number in range(store.max_offset("orders", 0)):
-            assert store.query_by_key("orders", f"k{number + 1}", 32, 0, 1 << 62)[2]
+            assert query_by_key(store, "orders", f"k{number + 1}", 32, 0, 1 << 62)[2]
 
     with_store(tmp_path / "a", work, items=4)
     with_store(tmp_path / "b", reopened, items=4)

@@ -7,6 +7,7 @@ from pathlib import Path
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.index import PUT, Index, key_hash
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.records import read_log
 from mq.protocol.message import decode_record
@@ -76,7 +77,7 @@ def test_a_store_with_the_record_in_its_log_recovers_it(tmp_path: Path) -> None:
 
     async def read(store: MessageStore) -> tuple[int, bytes]:
         assert [r.topic for r in read_log(store.log, 0)] == ["Orders"]
-        _, _, found = store.query_by_key("Orders", "order-1", 10, 0, STORED[1])
+        _, _, found = query_by_key(store, "Orders", "order-1", 10, 0, STORED[1])
         assert found == [record()]
         return store.max_offset("Orders", 0), store.queue("Orders", 0).entries(0, 1)
 

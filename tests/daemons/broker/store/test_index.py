@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mq.client.machine import files
 from mq.daemons.broker.store.index import PUT, Index, key_hash
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.protocol.tags import java_hash
 from tests.daemons.broker.store.stores import put, with_store
@@ -125,7 +126,7 @@ def _text_with_hash(wanted: int, prefix: str, length: int) -> str | None:
 def test_a_message_with_one_key_twice_is_answered_once(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await put(store, "T", 0, b"body", keys=("a", "a"))
-        assert len(store.query_by_key("T", "a", 32, 0, FOREVER)[2]) == 1
+        assert len(query_by_key(store, "T", "a", 32, 0, FOREVER)[2]) == 1
 
     with_store(tmp_path, work)
 

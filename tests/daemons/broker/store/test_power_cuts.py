@@ -11,6 +11,7 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.store import recovery
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.recovery import Recovery
 from mq.daemons.broker.store_config import FlushDiskType
@@ -49,7 +50,7 @@ async def check(store: MessageStore, count: int, queues: int = 2) -> None:
         expected = [body(number) for number in range(count) if number % queues == queue_id]
         assert bodies(store, "orders", queue_id) == expected
     for number in range(count):
-        _, _, records = store.query_by_key("orders", f"k{number}", 32, 0, 1 << 62)
+        _, _, records = query_by_key(store, "orders", f"k{number}", 32, 0, 1 << 62)
         assert [body(number) in record for record in records] == [True], f"k{number}"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from mq.daemons.broker.store import append, layout, recovery
 from mq.daemons.broker.store.errors import StoreLoadError, StoreRefused
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.protocol.message import decode_record
@@ -59,7 +60,7 @@ def damaged_copy(tmp_path: Path, count: int = 60) -> tuple[Path, list[int]]:
         starts = []
         for queue_id in (0, 1):
             for offset in range(store.max_offset("orders", queue_id)):
-                entry = store.consume_queue_entry("orders", queue_id, offset)
+                entry = store.entries.at("orders", queue_id, offset)
                 assert entry is not None
                 starts.append(entry[0])
         return sorted(starts)
@@ -90,7 +91,7 @@ def test_a_killed_store_has_every_message_once_and_finds_it_by_key(tmp_path: Pat
         assert store.report.crashed and not store.report.machine_crashed
         assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
         for number in range(60):
-            _, _, records = store.query_by_key("orders", f"k{number}", 32, 0, 1 << 62)
+            _, _, records = query_by_key(store, "orders", f"k{number}", 32, 0, 1 << 62)
             assert [body(number) in record for record in records] == [True]
         await put(store, "orders", 0, b"after")
 
@@ -125,7 +126,7 @@ def test_a_crash_of_the_machine_makes_the_index_again(tmp_path: Path) -> None:
     async def check(store: MessageStore) -> None:
         assert store.report.machine_crashed
         for number in range(60):
-            _, _, records = store.query_by_key("orders", f"k{number}", 32, 0, 1 << 62)
+            _, _, records = query_by_key(store, "orders", f"k{number}", 32, 0, 1 << 62)
             assert [body(number) in record for record in records] == [True]
 
     with_store(crashed, check)

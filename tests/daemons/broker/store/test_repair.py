@@ -62,7 +62,7 @@ def bodies(root: Path) -> set[bytes]:
             for index in range(queue.minimum, queue.readable):
                 entry = queue.entry(index)
                 assert entry is not None
-                if store.is_true_entry(queue, index, entry[0], entry[1]):
+                if store.entries.is_true(queue, index, entry[0], entry[1]):
                     view = store.log.view(entry[0], entry[1])
                     assert view is not None
                     start = RECORD_HEAD.size

@@ -12,6 +12,7 @@ import pytest
 from mq.daemons import state_file
 from mq.daemons.broker.store import deletions
 from mq.daemons.broker.store import replica as replica_module
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.replica import NotReplicated, Replica
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType
@@ -100,7 +101,7 @@ def test_pieces_of_any_size_make_the_same_log_and_queues(
         for queue_id in range(3):
             wanted = [b"%d-" % number * (number % 90) for number in range(queue_id, 60, 3)]
             assert bodies(store, "orders", queue_id) == wanted
-        assert len(store.query_by_key("orders", "k31", 5, 0, 1 << 62)[2]) == 1
+        assert len(query_by_key(store, "orders", "k31", 5, 0, 1 << 62)[2]) == 1
 
     on_slave(tmp_path / "slave", check, flush=flush)
 

@@ -14,6 +14,7 @@ from mq.client.machine import files
 from mq.daemons.broker.store import retention
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.retention import Retention, used_ratio
 from mq.daemons.broker.store_config import MessageStoreConfig
@@ -251,13 +252,13 @@ def test_queue_and_index_files_follow_and_the_minimum_moves(tmp_path: Path) -> N
         queue = store.queue("orders", 0)
         minimum = store.min_offset("orders", 0)
         assert starts(store) == [11 * 4096, 12 * 4096]  # the last is not flushed
-        entry = store.consume_queue_entry("orders", 0, minimum)
+        entry = store.entries.at("orders", 0, minimum)
         assert entry is not None and entry[0] == store.min_physical_offset
         assert sorted(os.listdir(queue.folder)) == [f"{800:020d}"]
         assert store.key_index is not None
         assert store.key_index.files[0].end_offset >= store.min_physical_offset
-        assert store.query_by_key("orders", "k0", 32, 0, 1 << 62)[2] == []
-        assert len(store.query_by_key("orders", "k47", 32, 0, 1 << 62)[2]) == 1
+        assert query_by_key(store, "orders", "k0", 32, 0, 1 << 62)[2] == []
+        assert len(query_by_key(store, "orders", "k47", 32, 0, 1 << 62)[2]) == 1
         assert (store.min_offset("quiet", 0), bodies(store, "quiet", 0)) == (0, [b"young"])
 
     with_store(tmp_path, work, items=30)

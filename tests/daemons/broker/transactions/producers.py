@@ -120,7 +120,7 @@ def kept(broker: Broker, topic: str) -> list[StoredMessage]:
     """What is in queue 0 of a topic that clients cannot read."""
     found = []
     for offset in range(broker.stores.messages.max_offset(topic, 0)):
-        entry = broker.stores.messages.consume_queue_entry(topic, 0, offset)
+        entry = broker.stores.messages.entries.at(topic, 0, offset)
         record = None if entry is None else broker.stores.messages.record_at(entry[0])
         assert record is not None
         found.append(decode_record(record))

@@ -9,6 +9,7 @@ import pytest
 from mq.client.machine import files
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.handlers import transaction
+from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.layout import ENTRY_SIZE
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.protocol.batch import encode_batch
@@ -94,7 +95,7 @@ def test_a_batch_is_stored_as_the_same_halves_as_its_messages_one_by_one(tmp_pat
         assert [final.sys_flag for final in finals] == [8, 8, 8]
         assert [final.prepared_transaction_offset for final in finals][1:] == where
         assert finals[1].properties == two.properties
-        entries = [broker.stores.messages.consume_queue_entry(TOPIC, 2, n) for n in (0, 1)]
+        entries = [broker.stores.messages.entries.at(TOPIC, 2, n) for n in (0, 1)]
         assert [None if entry is None else entry[2] for entry in entries] == [ord("t")] * 2
         assert [operation.body for operation in operations(broker)] == [b"0", b"1", b"2"]
 
@@ -263,7 +264,7 @@ def finals_of(folder: Path, usual: bool, monkeypatch: pytest.MonkeyPatch) -> lis
         store = broker.stores.messages
         for topic, queue in ((TOPIC, 2), ("SCHEDULE_TOPIC_XXXX", 0), (OPERATION, 0)):
             for offset in range(store.max_offset(topic, queue)):
-                entry = store.consume_queue_entry(topic, queue, offset)
+                entry = store.entries.at(topic, queue, offset)
                 assert entry is not None
                 record = store.record_at(entry[0])
                 assert record is not None
@@ -271,7 +272,7 @@ def finals_of(folder: Path, usual: bool, monkeypatch: pytest.MonkeyPatch) -> lis
                 fixed = vars_of(final)
                 found.append((entry[1:] if topic != "SCHEDULE_TOPIC_XXXX" else entry[1], fixed))
         for key in ("k", "k1", "k2", b"8".decode(), "0" * 40):
-            _, _, records = store.query_by_key(TOPIC, key, 10, 0, 1 << 62)
+            _, _, records = query_by_key(store, TOPIC, key, 10, 0, 1 << 62)
             found.append((key, [decode_record(record).body for record in records]))
 
     run(folder, script)

@@ -46,7 +46,7 @@ def test_nobody_sees_a_half_before_its_commit(tmp_path: Path) -> None:
         (operation,) = operations(broker)
         assert (operation.body, operation.queue_id) == (b"0", 0)
         assert operation.properties == {"TAGS": "d", "WAIT": "true"}
-        entry = broker.stores.messages.consume_queue_entry(TOPIC, 2, 0)
+        entry = broker.stores.messages.entries.at(TOPIC, 2, 0)
         assert entry is not None and entry[2] == ord("t")
 
     run(tmp_path, script)
