@@ -78,7 +78,7 @@ def store_inspect(
 def _parts(root: Path, log: "OfflineLog") -> Result:
     from mq.daemons.broker.store import layout
     from mq.daemons.broker.store.checkpoint import Checkpoint
-    from mq.daemons.broker.store.offline import is_in_use
+    from mq.daemons.broker.store.lock import is_in_use
     from mq.daemons.broker.store.verification import index_files, read_queues
 
     files = log.files

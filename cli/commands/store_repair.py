@@ -126,7 +126,7 @@ async def store_repair(
     are left.
     """
     from mq.cli.machine import store_files
-    from mq.daemons.broker.store.offline import is_in_use
+    from mq.daemons.broker.store.lock import is_in_use
 
     if not (copy or yes or call.dry_run):
         raise UsageError(

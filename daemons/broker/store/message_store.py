@@ -6,9 +6,7 @@ reverse, and answers questions about what is stored. Messages come in through `a
 
 import asyncio
 import contextlib
-import errno
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
@@ -25,9 +23,12 @@ from mq.daemons.broker.store.commit_log import CommitLog, record_store_host
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.broker.store.deletions import Deletions
-from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
+from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.flush import Flusher
+from mq.daemons.broker.store.found_end import note_found_end
 from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.indexing import Indexing
+from mq.daemons.broker.store.lock import StoreLock
 from mq.daemons.broker.store.next_file import NextFile
 from mq.daemons.broker.store.prefault import Prefault
 from mq.daemons.broker.store.put_times import PutTimes
@@ -91,10 +92,9 @@ class MessageStore:
         self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
         self.replica: Replica | None = None  # of a slave
         self._deletions = Deletions(self.root)
-        self._unindexed: list[tuple[bytes, int]] = []  # with their store timestamps
         #: Called when a queue is another one than before: whoever remembers one asks anew.
         self.on_begun_anew: list[Callable[[], None]] = []
-        self._lock = -1
+        self._lock = StoreLock(self.root)
         self._parts = AsyncExitStack()
 
     def _commit_log_folders(self, settings: MessageStoreConfig) -> list[Path]:
@@ -120,24 +120,12 @@ class MessageStore:
         Raises StoreLocked, StoreLoadError or OSError; nothing of the store is open then.
         """
         try:
-            self._take_lock()
+            self._lock.take()
             self._recover()
             await self._start_parts()
         except BaseException:
             await self.close()
             raise
-
-    def _take_lock(self) -> None:
-        files.make_folders(self.root)
-        path = self.root / layout.LOCK_FILE
-        self._lock = files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            files.lock(self._lock)
-        except OSError:
-            raise StoreLocked(
-                f"{self.root} is in use by another broker: stop it, or set storePathRootDir"
-            ) from None
-        files.pwrite(self._lock, b"lock", 0)
 
     def _recover(self) -> None:
         crashed = files.exists(self.root / layout.ABORT_FILE)
@@ -170,9 +158,10 @@ class MessageStore:
         extend = None if self._extender is None else self._extender(self.queues)
         self.appender = Appender(self.log, self._store_host, extend)
         self.appender.on_published = self._published
+        self.indexing = Indexing(self.key_index, self.appender)
         if self.log.position > self.log.minimum:
             self.appender.last_timestamp = max(
-                self._checkpoint.message_timestamp, self._last_store_timestamp()
+                self._checkpoint.message_timestamp, self.log.store_timestamp(self.queues.newest())
             )
         allocation = Allocation(self.log)
         self.next_file = NextFile(self.log, allocation)
@@ -180,7 +169,13 @@ class MessageStore:
         prefault = Prefault(self.log)
         self._parts.callback(prefault.close)
         self.appender.look_ahead = lambda: min(self.next_file.look(), prefault.look())
-        self._note_found_end(is_master=settings.broker_role is not BrokerRole.SLAVE)
+        is_master = settings.broker_role is not BrokerRole.SLAVE
+        note_found_end(
+            self._lowered_checkpoint,
+            self.report,
+            self.log.written,
+            lambda: is_master and self._was_anothers(),
+        )
         timeout = settings.sync_flush_timeout / 1000
         between = (allocation.due,)
         self.flusher = Flusher(self.log, self.appender, timeout, between)
@@ -195,7 +190,7 @@ class MessageStore:
             settings.flush_interval_consume_queue / 1000,
         )
         self.checkpointer.last_timestamp = lambda: self.appender.last_timestamp
-        self.checkpointer.is_indexed = lambda: not self._unindexed
+        self.checkpointer.is_indexed = lambda: not self.indexing.is_behind
         self.checkpointer.dirty.update(dict.fromkeys(self.queues))
         self.queues.on_deleted = lambda queue: self.checkpointer.dirty.pop(queue, None)
         if self.bound is not None:
@@ -216,28 +211,11 @@ class MessageStore:
         # From here on a start that finds this file knows that the store was not closed.
         self._parts.callback(self.stop_taking)
 
-    def _note_found_end(self, *, is_master: bool) -> None:
-        """Remember, for the starts to come, where the log ends now if it may have ended later.
-
-        A kill alone takes nothing: what was known before it stays. On the disk before the store is
-        marked as running, for a start behind a kill of this one sees no power cut any more. Only a
-        full disk is no reason not to serve what there is: the next checkpoint has it. Raises
-        OSError.
-        """
-        checkpoint, report, end = self._lowered_checkpoint, self.report, self.log.written
-        known = checkpoint.found_end
-        is_cut = report.machine_crashed or report.damages or (known is not None and known > end)
-        is_news = report.crashed and known is None
-        if is_cut or is_news or (is_master and self._was_anothers()):
-            checkpoint.found_end = end
-        if checkpoint.found_end == known:
-            return
-        try:
-            checkpoint.save()
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            log.error("the checkpoint cannot be written now: %s", error)
+    def _was_anothers(self) -> bool:
+        """Whether another broker took what came last: this one was its slave, and groups may be
+        ahead of what has come here."""
+        record = self.log.record_at(self.queues.newest())
+        return record is not None and record_store_host(record) != self._store_host
 
     def _show_what_is_confirmed(self, bound: ConfirmBound) -> None:
         saved = self._lowered_checkpoint.confirm_offset
@@ -297,8 +275,7 @@ class MessageStore:
             await asyncio.sleep(self._config().flush_interval_commit_log / 1000)
             self.appender.clear_again()
             self.flusher.start()
-            if self._unindexed:
-                self._index_rest()
+            self.indexing.put_rest()
 
     async def close(self) -> None:
         """Flush all and close. Idempotent."""
@@ -307,48 +284,24 @@ class MessageStore:
         clean = (
             started
             and self.log.flushed == self.log.written == self.checkpointer.safe_offset
-            and not self._unindexed
+            and not self.indexing.is_behind
         )
         if self.key_index is not None:
             self.key_index.close()
         self.queues.close()
         self.log.close()
-        if self._lock >= 0:
+        if self._lock.is_open:
             if clean:
                 files.remove(self.root / layout.ABORT_FILE)
-            files.close(self._lock)
-            self._lock = -1
+            self._lock.release()
 
-    # what happens after an append -------------------------------------------------------------
+    # what happens to the log --------------------------------------------------------------------
 
     def _published(self, batch: Batch) -> None:
         if self.replica is None:
             self.put_times.add(clock.milliseconds() - batch.timestamp, batch.messages)
         self.checkpointer.dirty.update(batch.touched)
-        if batch.keyed and self.key_index is not None:
-            self._unindexed.append((bytes(batch.keyed), batch.timestamp))
-            self._index_rest()
-
-    def _index_rest(self) -> None:
-        """Index what has come. Without space for it no more messages are taken until there is."""
-        assert self.key_index is not None
-        put = self.key_index.put
-        done = 0
-        try:
-            for items, timestamp in self._unindexed:
-                put(items, timestamp)
-                done += 1
-        except OSError as error:
-            refusal = StoreRefused(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"store refused: the key index cannot be written: {error}",
-            )
-            log.error("%s", refusal)
-            self.appender.refuse("index", refusal)
-        else:
-            self.appender.accept("index")
-        self.key_index.save_headers()
-        del self._unindexed[:done]
+        self.indexing.put(batch)
 
     def forget_behind(self, end: int) -> None:
         """The end of the log has been cut off there."""
@@ -461,21 +414,3 @@ class MessageStore:
         finally:
             for callback in self.on_begun_anew:
                 callback()
-
-    def _was_anothers(self) -> bool:
-        """Whether another broker took what came last: this one was its slave, and groups may be
-        ahead of what has come here."""
-        record = self.log.record_at(self._newest())
-        return record is not None and record_store_host(record) != self._store_host
-
-    def _last_store_timestamp(self) -> int:
-        return self.log.store_timestamp(self._newest())
-
-    def _newest(self) -> int:
-        """Where the last record lies that is in a queue."""
-        newest = 0
-        for queue in self.queues:
-            entry = queue.entry(queue.readable - 1) if queue.readable > queue.minimum else None
-            if entry is not None and entry[0] > newest:
-                newest = entry[0]
-        return newest

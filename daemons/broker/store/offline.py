@@ -203,22 +203,3 @@ def _next_record(file: ReadOnlyFile, position: int) -> int | None:
                 return start
         except (BadRecord, EndOfLog):
             continue
-
-
-def is_in_use(root: Path) -> bool:
-    """Whether a broker runs on a store: it holds a lock on the file `lock`.
-
-    Java locks a part of the file with fcntl (BrokerController's FileChannel.tryLock).
-    """
-    try:
-        descriptor = files.open(root / layout.LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        files.lock(descriptor)
-        files.unlock(descriptor)
-    except OSError:
-        return True
-    finally:
-        files.close(descriptor)
-    return False

@@ -106,6 +106,15 @@ class Queues:
         queues = self._queues.get(topic, {})
         return [queues[queue_id] for queue_id in sorted(queues)]
 
+    def newest(self) -> int:
+        """Where in the log the last record lies that is in a queue, 0 if there is none."""
+        newest = 0
+        for queue in self:
+            entry = queue.entry(queue.readable - 1) if queue.readable > queue.minimum else None
+            if entry is not None and entry[0] > newest:
+                newest = entry[0]
+        return newest
+
     def topics(self) -> list[str]:
         return list(self._queues)
 

@@ -1,0 +1,54 @@
+"""Indexing: what has been published goes into the key index, or waits until that can be written."""
+
+import logging
+
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.batch import Batch
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.index import Index
+from mq.protocol.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+
+class Indexing:
+    """Puts batches into an index, of which there may be none. ``appender`` takes no messages while
+    it cannot be written."""
+
+    def __init__(self, index: Index | None, appender: Appender) -> None:
+        self._index = index
+        self._appender = appender
+        self._waiting: list[tuple[bytes, int]] = []  # items, with their store timestamps
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something published is not in the index."""
+        return bool(self._waiting)
+
+    def put(self, batch: Batch) -> None:
+        """Index a batch that has been published."""
+        if batch.keyed and self._index is not None:
+            self._waiting.append((bytes(batch.keyed), batch.timestamp))
+            self.put_rest()
+
+    def put_rest(self) -> None:
+        """Index what has come. Without space for it no more messages are taken until there is."""
+        if not self._waiting or self._index is None:
+            return
+        put = self._index.put
+        done = 0
+        try:
+            for items, timestamp in self._waiting:
+                put(items, timestamp)
+                done += 1
+        except OSError as error:
+            refusal = StoreRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"store refused: the key index cannot be written: {error}",
+            )
+            log.error("%s", refusal)
+            self._appender.refuse("index", refusal)
+        else:
+            self._appender.accept("index")
+        self._index.save_headers()
+        del self._waiting[:done]
