@@ -123,11 +123,11 @@ class Checkpointer:
                 failed = failed or error
             finally:
                 self._unsynced.update(queue.sync_paths(before))
-                if queue.renamed:
+                if queue.files.renamed:
                     # Files and folders that are new have to survive as names, too.
-                    folder = queue.folder
+                    folder = queue.files.folder
                     self._unsynced.update((folder, folder.parent, folder.parent.parent))
-                    queue.renamed = False
+                    queue.files.renamed = False
             if number % _QUEUES_A_TURN == 0:
                 await asyncio.sleep(0)
         if failed is not None:

@@ -12,15 +12,13 @@ readable ≤ written ≤ appended; readable lags behind written while a sync flu
 """
 
 import logging
-from bisect import bisect_right
 from pathlib import Path
 from typing import Protocol
 
-from mq.client.machine import files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.errors import StoreLoadError
-from mq.daemons.broker.store.mapped_file import DescriptorCache, data_end
+from mq.daemons.broker.store.mapped_file import DescriptorCache
 from mq.daemons.broker.store.queue_extension import QueueExtension
+from mq.daemons.broker.store.queue_files import QueueFiles
 from mq.protocol.names import is_system_topic
 
 log = logging.getLogger(__name__)
@@ -50,25 +48,20 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "_base",
         "_deleted",
-        "_descriptors",
-        "_file_size",
-        "_files",
         "_kept",
         "_kept_index",
-        "_last_path",
         "_persisted",
         "_stale_end",
         "_tail",
         "appended",
         "extension",
+        "files",
         "minimum",
         "put_bytes",
         "puts",
         "queue_id",
         "readable",
-        "renamed",
         "topic",
         "topic_field",
         "trusted",
@@ -101,18 +94,12 @@ class ConsumeQueue:
         # thousand leaves as fast as the only one.
         self.waiting: dict[Waiting, None] = {}
         self.extension: QueueExtension | None = None  # most have none
-        self._base = f"{folder}/"  # a start opens each file of ten thousand queues: no Path
-        self._last_path = -1, ""  # where a file begins, and its path: each read needs one
-        self._file_size = file_size
-        self._descriptors = descriptors
-        self._files: list[int] = []  # byte offsets of the files there are, sorted
+        self.files = QueueFiles(folder, file_size, descriptors)
         self._persisted = 0  # entries before it are in files, the others in _tail
         self._tail = bytearray()
         # Behind what is persisted the last file has entries from before, up to here: `set_back`.
         self._stale_end = 0
         self._deleted = False
-        # Files were begun or deleted since the folder was last given to be fsynced.
-        self.renamed = False
         # The last entry that `load` has found: a start asks for it several times.
         self._kept_index = -1
         self._kept = b""
@@ -127,26 +114,10 @@ class ConsumeQueue:
 
         Raises StoreLoadError if they were made with another size.
         """
-        self._files = sorted(
-            offset
-            for name in files.listdir(self._base)
-            if (offset := layout.file_offset(name)) is not None and offset % _ENTRY_SIZE == 0
-        )
-        for start in self._files:
-            self._check_size(start)
+        self.files.load()
         self._set_end(self._find_end())
-        if self._files:
-            self.minimum = self._files[0] // _ENTRY_SIZE
-
-    def _check_size(self, start: int) -> None:
-        # A shorter file is damage, or grows: what it holds is where it is looked for.
-        path = self._path(start)
-        size = files.size(path)
-        if size > self._file_size or start % self._file_size:
-            raise StoreLoadError(
-                f"{path} of {size} bytes does not fit mappedFileSizeConsumeQueue, which is "
-                f"{self._file_size}: start with the size that the store was made with"
-            )
+        if self.files.first is not None:
+            self.minimum = self.files.first
 
     def _find_end(self) -> int:
         """One past the last entry: in the last file that begins with one.
@@ -154,9 +125,8 @@ class ConsumeQueue:
         Most queues end among the first entries of their last file, which are read at once; the end
         of the others is found by halving.
         """
-        while self._files:
-            start = self._files[-1] // _ENTRY_SIZE
-            high = start + self._file_size // _ENTRY_SIZE
+        while (start := self.files.last) is not None:
+            high = self.files.behind(start)
             low = self._last_of_first(start)
             if low == start + _FIRST_ENTRIES:
                 while low < high:
@@ -167,19 +137,19 @@ class ConsumeQueue:
                         high = middle
             if low > start:
                 return low
-            self._remove_file(self._files[-1])
+            self.files.remove_from(start)
         return 0
 
     def _last_of_first(self, start: int) -> int:
         """One past the last that is an entry among the first of a file."""
-        raw = self._read_file(start, _FIRST_ENTRIES).rstrip(b"\0")
+        raw = self.files.read(start, _FIRST_ENTRIES).rstrip(b"\0")
         end = start + (len(raw) + _ENTRY_SIZE - 1) // _ENTRY_SIZE
         while end > start and not self._is_entry(end - 1):
             end -= 1
         return end
 
     def _is_entry(self, index: int) -> bool:
-        raw = self._read_file(index, 1)
+        raw = self.files.read(index, 1)
         if len(raw) < _ENTRY_SIZE:
             return False
         physical, size, _ = layout.ENTRY.unpack(raw)
@@ -214,18 +184,14 @@ class ConsumeQueue:
             start = (index - self._persisted) * _ENTRY_SIZE
             return bytes(self._tail[start : start + count * _ENTRY_SIZE])
         on_disk = min(count, self._persisted - index)
-        data = self._read_file(index, on_disk)
+        data = self.files.read(index, on_disk)
         if on_disk < count and len(data) == on_disk * _ENTRY_SIZE:
             data += self._tail[: (count - on_disk) * _ENTRY_SIZE]
         return data
 
     def next_file_index(self, index: int) -> int:
         """The first index of the file behind the one that an index is in."""
-        return min(self._behind_file(index), self.readable)
-
-    def _behind_file(self, index: int) -> int:
-        per_file = self._file_size // _ENTRY_SIZE
-        return index - index % per_file + per_file
+        return min(self.files.behind(index), self.readable)
 
     def entry(self, index: int) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code) of one entry, or None if it cannot be read."""
@@ -254,7 +220,7 @@ class ConsumeQueue:
 
     def first_at_or_after(self, physical: int) -> int:
         """The index of the first entry whose record is at a physical offset or behind it."""
-        low = self._files[0] // _ENTRY_SIZE if self._files else self._persisted
+        low = self._first()
         found = high = self.readable
         while low < high:
             middle = (low + high) // 2
@@ -268,6 +234,11 @@ class ConsumeQueue:
                 found = found if entry is None else index
         return found
 
+    def _first(self) -> int:
+        """The first index that there may be an entry of."""
+        first = self.files.first
+        return self._persisted if first is None else first
+
     def _skip_gap(self, index: int, end: int) -> int:
         """The first index from one on whose entry is there and no filler, or end."""
         count = 1  # mostly that one is it
@@ -277,9 +248,9 @@ class ConsumeQueue:
                 start = (index - self._persisted) * _ENTRY_SIZE
                 raw = bytes(self._tail[start : start + count * _ENTRY_SIZE])
             else:
-                raw = self._read_file(index, min(count, self._persisted - index))
+                raw = self.files.read(index, min(count, self._persisted - index))
             if not raw:
-                index = self._behind_file(index)
+                index = self.files.behind(index)
             for _, size, _ in layout.ENTRY.iter_unpack(raw):
                 if 0 < size != _FILLER_SIZE:
                     return index
@@ -290,25 +261,8 @@ class ConsumeQueue:
     def _peek(self, index: int) -> tuple[int, int, int] | None:
         if index >= self._persisted:
             return layout.ENTRY.unpack_from(self._tail, (index - self._persisted) * _ENTRY_SIZE)
-        raw = self._read_file(index, 1)
+        raw = self.files.read(index, 1)
         return layout.ENTRY.unpack(raw) if len(raw) == _ENTRY_SIZE else None
-
-    def _read_file(self, index: int, count: int) -> bytes:
-        position = index * _ENTRY_SIZE
-        number = bisect_right(self._files, position) - 1
-        if number < 0:
-            return b""
-        start = self._files[number]
-        within = position - start
-        size = min(count * _ENTRY_SIZE, self._file_size - within)
-        if size <= 0:
-            return b""
-        try:
-            descriptor = self._descriptors.open(self._path(start))
-        except FileNotFoundError:
-            return b""
-        data = files.pread(descriptor, size, within)
-        return data if len(data) == size else data[: len(data) - len(data) % _ENTRY_SIZE]
 
     # writing --------------------------------------------------------------------------------
 
@@ -337,10 +291,9 @@ class ConsumeQueue:
             return False
         if index > self.appended and self._stale_end:
             self._clear_stale()
-        if self.appended == 0 and not self._files:
+        if self.appended == 0 and self.files.first is None:
             # The queue's older messages went with old log files: begin in the right file.
-            per_file = self._file_size // _ENTRY_SIZE
-            self._set_end(index - index % per_file)
+            self._set_end(self.files.begin_of(index))
             self.minimum = self.appended
         if index - self.appended > MOST_FILLED:
             return False
@@ -380,10 +333,7 @@ class ConsumeQueue:
             start = (index - self._persisted) * _ENTRY_SIZE
             self._tail[start : start + _ENTRY_SIZE] = entry
             return
-        position = index * _ENTRY_SIZE
-        start = self._files[bisect_right(self._files, position) - 1]
-        descriptor = self._descriptors.open(self._path(start))
-        files.write_all(descriptor, entry, position - start)
+        self.files.mend(index, entry)
 
     @property
     def persisted(self) -> int:
@@ -401,43 +351,16 @@ class ConsumeQueue:
         if self.extension is not None:
             self.extension.persist()  # first: entries point there
         while self._persisted < self.written:
-            position = self._persisted * _ENTRY_SIZE
-            start = position - position % self._file_size
-            room = (start + self._file_size - position) // _ENTRY_SIZE
-            count = min(room, self.written - self._persisted)
-            if not self._files or self._files[-1] != start:
-                files.make_folders(self.folder)
-                self._files.append(start)
-                self.renamed = True
-            path = self._path(start)
-            descriptor = self._descriptors.open(path, self._file_size)
+            count = min(self.files.behind(self._persisted), self.written) - self._persisted
             data = bytes(self._tail[: count * _ENTRY_SIZE])
-            written = files.pwrite(descriptor, data, position - start) // _ENTRY_SIZE
-            if written == 0:
-                raise OSError(f"{path}: no room for an entry")
+            written = self.files.write(self._persisted, data)
             del self._tail[: written * _ENTRY_SIZE]
             self._persisted += written
 
-    @property
-    def folder(self) -> Path:
-        """Where its files are."""
-        return Path(self._base)
-
-    def _path(self, start: int) -> str:
-        known, path = self._last_path
-        if known != start:
-            path = self._base + layout.file_name(start)
-            self._last_path = start, path
-        return path
-
     def sync_paths(self, since: int) -> list[Path]:
         """The files that hold entries from an index on: what a checkpoint has to fsync."""
-        first = since * _ENTRY_SIZE - since * _ENTRY_SIZE % self._file_size
         more = [] if self.extension is None else self.extension.sync_paths()
-        return [
-            *(Path(self._path(start)) for start in self._files if start >= first),
-            *more,
-        ]
+        return [*self.files.sync_paths(since), *more]
 
     # cutting --------------------------------------------------------------------------------
 
@@ -453,12 +376,13 @@ class ConsumeQueue:
             self._drop_tail(end)
             return
         stale_end = self._persisted
-        self._remove_files_from(end + 1)
+        self.files.remove_from(end + 1)
         self._set_end(end)
-        if self._files:
-            self._stale_end = min(stale_end, self._behind_file(self._files[-1] // _ENTRY_SIZE))
+        last = self.files.last
+        if last is not None:
+            self._stale_end = min(stale_end, self.files.behind(last))
             # Nobody has vouched for an entry of such a file, so perhaps not for its name, either.
-            self.renamed = self.renamed or self._files[-1] == end * _ENTRY_SIZE
+            self.files.renamed = self.files.renamed or last == end
 
     def cut(self, physical: int) -> int:
         """Drop the entries of records at a physical offset or behind it; say how many."""
@@ -470,9 +394,9 @@ class ConsumeQueue:
         if end >= self._persisted:
             self._drop_tail(end)
             return dropped
-        self._remove_files_from(end)
+        self.files.remove_from(end)
         self._set_end(end)
-        self._clear_file_behind_end()
+        self.files.clear_from(self._persisted)
         return dropped
 
     def _first_dropped(self, physical: int) -> int:
@@ -496,30 +420,18 @@ class ConsumeQueue:
             del self._tail[(end - self._persisted) * _ENTRY_SIZE :]
             self.appended = self.written = self.readable = end
 
-    def _remove_files_from(self, index: int) -> None:
-        while self._files and self._files[-1] // _ENTRY_SIZE >= index:
-            self._remove_file(self._files[-1])
-
     def _clear_stale(self) -> None:
         self._stale_end = 0
-        self._remove_files_from(self._persisted)
-        self._clear_file_behind_end()
+        self.files.remove_from(self._persisted)
+        self.files.clear_from(self._persisted)
 
     def clear_behind_end(self) -> None:
         """Take away what a power cut left behind the last entry that was found.
 
         A later start would take it for entries once those between have been written.
         """
-        if self._files:
-            position = self._persisted * _ENTRY_SIZE - self._files[-1]
-            if data_end(self._descriptors.open(self._path(self._files[-1])), position) > position:
-                self._clear_file_behind_end()
-
-    def _clear_file_behind_end(self) -> None:
-        if self._files:
-            descriptor = self._descriptors.open(self._path(self._files[-1]))
-            files.ftruncate(descriptor, self._persisted * _ENTRY_SIZE - self._files[-1])
-            files.ftruncate(descriptor, self._file_size)
+        if self.files.has_data_from(self._persisted):
+            self.files.clear_from(self._persisted)
 
     def _entries_from(self, index: int) -> bytes:
         parts = []
@@ -530,37 +442,23 @@ class ConsumeQueue:
 
     def remove_files_before(self, physical_minimum: int) -> int:
         """Delete files, but never the last, whose records are all gone; say how many."""
-        removed = 0
-        first = self.first_at_or_after(physical_minimum) * _ENTRY_SIZE
-        while len(self._files) > 1 and self._files[1] <= first:
-            self._remove_file(self._files[0])
-            removed += 1
+        removed = self.files.remove_before(self.first_at_or_after(physical_minimum))
         if self.extension is not None:
             self._clean_extension(self.extension)
         return removed
 
     def _clean_extension(self, extension: QueueExtension) -> None:
         """Remove what lies before the unit of the first entry that has one."""
-        first = self._files[0] // _ENTRY_SIZE if self._files else self._persisted
         for _, size, code in layout.ENTRY.iter_unpack(
-            self.entries(max(first, self.minimum), _SKIPPED_AT_ONCE)
+            self.entries(max(self._first(), self.minimum), _SKIPPED_AT_ONCE)
         ):
             if size != _FILLER_SIZE and layout.is_extension_address(code):
                 extension.remove_files_before(code)
                 return
 
-    def _remove_file(self, start: int) -> None:
-        path = self._path(start)
-        self._descriptors.forget(path)
-        files.remove(path)
-        self._files.remove(start)
-        self.renamed = True
-
     def clear(self) -> None:
         """Take the queue's files off the disk: it is empty now."""
-        for start in list(self._files):
-            self._remove_file(start)
-        files.remove_tree(self.folder)
+        self.files.remove_all()
         if self.extension is not None:
             self.extension.clear()
         self.minimum = 0

@@ -41,7 +41,7 @@ def numbered(count: int) -> list[bytes]:
 
 
 def queue_file(broker: PullBroker, start: int) -> Path:
-    return broker.queue.folder / f"{start:020d}"
+    return broker.queue.files.folder / f"{start:020d}"
 
 
 # codes and next offsets -----------------------------------------------------------------------

@@ -387,9 +387,11 @@ def test_a_file_that_a_replay_keeps_has_its_name_fsynced(tmp_path: Path) -> None
     with queue_at(tmp_path) as queue:
         queue.load()
         queue.set_back(2 * SIZE)
-        assert not queue.renamed  # the checkpoint vouches for what is before, and so for the name
+        assert (
+            not queue.files.renamed
+        )  # the checkpoint vouches for what is before, and so for the name
         queue.set_back(0)
-        assert queue.renamed
+        assert queue.files.renamed
 
 
 def test_files_whose_records_are_all_gone_are_removed_but_never_the_last(tmp_path: Path) -> None:

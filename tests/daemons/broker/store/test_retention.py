@@ -254,7 +254,7 @@ def test_queue_and_index_files_follow_and_the_minimum_moves(tmp_path: Path) -> N
         assert starts(store) == [11 * 4096, 12 * 4096]  # the last is not flushed
         entry = store.entries.at("orders", 0, minimum)
         assert entry is not None and entry[0] == store.min_physical_offset
-        assert sorted(os.listdir(queue.folder)) == [f"{800:020d}"]
+        assert sorted(os.listdir(queue.files.folder)) == [f"{800:020d}"]
         assert store.key_index is not None
         assert store.key_index.files[0].end_offset >= store.min_physical_offset
         assert query_by_key(store, "orders", "k0", 32, 0, 1 << 62)[2] == []
