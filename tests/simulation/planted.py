@@ -72,7 +72,7 @@ def acknowledged_before_it_is_synced() -> dict[str, Any]:
     """A broker that answers senders, and flushes half a second later."""
 
     def await_flush(self: Flusher, batch: Batch) -> None:
-        self._appender.publish(batch)
+        self._appender.publisher.publish(batch)
         asyncio.get_running_loop().call_later(0.5, self.start)
 
     def is_tried(seed: int) -> bool:

@@ -133,7 +133,7 @@ async def open_replication(
             _wait_for_the_disk(appender, master)
         acks = slave = None
         if settings.store.broker_role is BrokerRole.SYNC_MASTER:
-            acks = appender.slaves = SlaveAcks(settings, appender, master.nearest)
+            acks = appender.publisher.slaves = SlaveAcks(settings, appender, master.nearest)
             master.on_ack = acks.acknowledged
             master.is_prompt = True
             enough = EnoughSlaves(settings, master, appender)
@@ -169,7 +169,7 @@ def _controlled(
     epochs.begin(role.master_epoch, store.log.minimum, store.log.written, is_whole=is_whole)
     state = SyncState(settings, role, store.log, appender, bound, epochs, control.controllers)
     parts.callback(state.close)
-    state.acks = appender.slaves = InSyncAcks(settings, appender, state.covered)
+    state.acks = appender.publisher.slaves = InSyncAcks(settings, appender, state.covered)
     master.connect = partial(ControlledConnection, master, state)
     master.is_prompt = True
 
@@ -186,10 +186,10 @@ def _wait_for_the_disk(appender: Appender, master: HaMaster) -> None:
     """With SYNC_FLUSH a batch is published when it is on the disk. (Where there is a controller
     slaves show nothing before it is confirmed.)"""
     master.waits_for_disk = True
-    on_published = appender.on_published
+    on_published = appender.publisher.on_published
 
     def published(batch: Batch) -> None:
         on_published(batch)
         master.written()
 
-    appender.on_published = published
+    appender.publisher.on_published = published

@@ -57,7 +57,9 @@ class Stats:
 def make_stats(settings: BrokerSettings, stores: Stores, clients: Clients) -> Stats:
     """Counters from the start of the process on."""
     store, topics = stores.messages, stores.topics
-    counters = BrokerStats(lambda: (store.appender.messages, store.appender.size))
+    counters = BrokerStats(
+        lambda: (store.appender.publisher.messages, store.appender.publisher.size)
+    )
     items = StatItems(lambda: totals(store.queues, counters, settings), settings)
 
     def forget_deleted(topic: str) -> None:

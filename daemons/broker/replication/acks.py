@@ -141,7 +141,7 @@ class SlaveAcks:
     def _answer_if_done(self, held: _Held) -> None:
         if held.disk_done and held.slave_done:
             del self._held[held.batch]
-            self._appender.answer(held.batch, held.refusal)
+            self._appender.publisher.answer(held.batch, held.refusal)
 
     def _time_out(self) -> None:
         """The timer stands for the oldest batch, as that of the flusher."""

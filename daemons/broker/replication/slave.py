@@ -206,7 +206,7 @@ class HaSlave:
         self._addresses = addresses
         self._on_cut = on_cut
         self._pause = FIRST_PAUSE
-        on_published = store.appender.on_published
+        on_published = store.appender.publisher.on_published
 
         def published(batch: Any) -> None:
             on_published(batch)
@@ -214,7 +214,7 @@ class HaSlave:
                 self.connection.say()
 
         if store.appender.await_flush is not None:
-            store.appender.on_published = published
+            store.appender.publisher.on_published = published
 
     async def run(self) -> None:
         """Replicate, from whatever master is told."""

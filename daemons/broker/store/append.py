@@ -23,20 +23,19 @@ from mq.daemons.broker.store import layout, waiters
 from mq.daemons.broker.store.batch import (
     Batch,
     BatchedMessage,
-    Bound,
     Extend,
     Packed,
-    Slaves,
 )
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import PUT, key_hash
+from mq.daemons.broker.store.publishing import Publisher
+from mq.daemons.broker.store.torn import ended, looks_torn
 from mq.daemons.broker.store.waiters import OnStored, ReplySink
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import SysFlag
-from mq.protocol.properties import MAX_LENGTH, PROPERTY_SEPARATOR
 from mq.protocol.record import (
     BLANK,
     CRC_MASK,
@@ -60,7 +59,6 @@ _ROOM = layout.END_OF_FILE_ROOM
 _MAGIC = MAGIC_V1
 
 _SECTOR, _UNWRITTEN = layout.SECTOR, layout.UNWRITTEN
-_SEPARATOR = PROPERTY_SEPARATOR.encode()
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
 # Bytes for records that are packed elsewhere, until they are written. With less than the least,
 # more than nearly all requests become, the open batch is written at once.
@@ -72,12 +70,9 @@ class Appender:
     """Puts messages into the log.
 
     ``refusal`` is why no message is taken at present, None while they are. ``await_flush`` takes a
-    written batch that may not be published before an fsync; None publishes at once.
-    ``on_published`` is called with every published batch, after its replies have left, and
-    ``look_ahead`` when the log has grown beyond ``look_from``; it returns the next.
-    ``on_written`` is called when the log has grown, before anybody is answered. ``slaves`` has
-    senders wait for slaves; without it they do not.
-    ``bound`` keeps from consumers what other brokers do not have; without it nothing is.
+    written batch that may not be published before an fsync; None has ``publisher`` do it at once.
+    ``look_ahead`` is called when the log has grown beyond ``look_from``; it returns the next.
+    ``on_written`` is called when the log has grown, before anybody is answered.
     ``extend`` may put more about a message into its queue's extension: it gets queue, tags code,
     store timestamp and ``properties_field``, and gives the tags code of the entry.
     """
@@ -87,18 +82,13 @@ class Appender:
     ) -> None:
         self.refusal: StoreRefused | None = None
         self.await_flush: Callable[[Batch], None] | None = None
-        self.on_published: Callable[[Batch], None] = lambda batch: None
         self.on_written: Callable[[], None] = lambda: None
-        self.slaves: Slaves | None = None
-        self.bound: Bound | None = None
+        self.publisher = Publisher()
         self.look_ahead: Callable[[], int] = lambda: 1 << 63
         self.look_from = 0
         self.extend = extend
         self.store_host = store_host
         self.failed_writes = 0
-        self.messages = 0  # published since the start, and their bytes in the log
-        self.size = 0
-        self.last_timestamp = 0  # of the last published message
         self._log = commit_log
         self._refusals: dict[str, StoreRefused] = {}
         self._batch = Batch(commit_log.position)
@@ -149,9 +139,9 @@ class Appender:
         if self.refusal is not None:
             raise self.refusal
         if len(properties_field) > _SECTOR and _UNWRITTEN in properties_field:
-            raise _looks_torn()
+            raise looks_torn()
         if not properties_field[-1]:
-            properties_field = _ended(properties_field)
+            properties_field = ended(properties_field)
         topic_field = queue.topic_field
         size = _HEAD_SIZE + len(body) + len(topic_field) + len(properties_field)
         if len(born_host) != IPV4_HOST or self._sys_flag:
@@ -213,8 +203,7 @@ class Appender:
             raise self.refusal
         if not all(field[-1] for _, field, *_ in messages):
             messages = [
-                (body, _ended(field), flag, code, keys)
-                for body, field, flag, code, keys in messages
+                (body, ended(field), flag, code, keys) for body, field, flag, code, keys in messages
             ]
         host, topic_field = self.store_host, queue.topic_field
         fixed = _HEAD_SIZE + len(topic_field) + len(born_host) + len(host) - 2 * IPV4_HOST
@@ -240,7 +229,7 @@ class Appender:
             count(first), physicals, sizes, messages, strict=False
         ):
             if len(field) > _SECTOR and _UNWRITTEN in field:
-                raise _looks_torn()
+                raise looks_torn()
             crc = crc32(body) & CRC_MASK
             head = pack_head(size, _MAGIC, crc, queue_id, flag, offset, position, shared, len(body))
             parts += (head, body, topic_field, field)
@@ -379,61 +368,18 @@ class Appender:
             self.look_from = self.look_ahead()
         for queue, end in batch.touched.items():
             queue.written = end
-        if self.slaves is not None and (batch.replies or batch.answers):
-            self.slaves.written(batch)
+        publisher = self.publisher
+        if publisher.slaves is not None and (batch.replies or batch.answers):
+            publisher.slaves.written(batch)
         self.on_written()
         if batch.prompt_replies:
             waiters.send(batch.prompt_replies)
             batch.prompt_replies.clear()
         if self.await_flush is None:
-            self.publish(batch)
+            publisher.publish(batch)
         else:
             self.await_flush(batch)
         return None
-
-    def publish(self, batch: Batch) -> None:
-        """Let consumers read a batch, and answer its senders."""
-        self.last_timestamp = batch.timestamp
-        self.messages += batch.messages
-        self.size += batch.end - batch.start
-        if self.bound is None or not self.bound.holds(batch):
-            self.show(batch)
-        elif self.slaves is None or not self.slaves.stored(batch):
-            self.answer(batch, None)
-        try:
-            self.on_published(batch)
-        except Exception:
-            waiters.log_failure("what follows a stored batch failed")
-
-    def show(self, batch: Batch) -> None:
-        """Let consumers read a batch that is stored, and answer its senders."""
-        woken = []
-        for queue, end in batch.touched.items():
-            queue.puts += end - queue.readable
-            queue.readable = end
-            if queue.waiting:
-                woken.append(queue)
-        if self.slaves is None or not self.slaves.stored(batch):
-            self.answer(batch, None)
-        waiters.call(batch.callbacks, None)
-        waiters.wake(woken)
-
-    def fail(self, batch: Batch, refusal: StoreRefused) -> None:
-        """Tell who waits for a batch that it is not stored, or not known to be on the disk."""
-        if self.slaves is None or not self.slaves.stored(batch, refusal):
-            self.answer(batch, refusal)
-        waiters.refuse(batch.prompt_replies, refusal)
-        waiters.call(batch.callbacks, refusal)
-
-    def answer(self, batch: Batch, refusal: StoreRefused | None) -> None:
-        """Answer the senders of a batch, once."""
-        replies, answers = batch.replies, batch.answers
-        batch.replies, batch.answers = [], []
-        if refusal is None:
-            waiters.send(replies)
-        else:
-            waiters.refuse(replies, refusal)
-        waiters.call(answers, refusal)
 
     def _open(self, batch: Batch) -> None:
         batch.timestamp = clock.milliseconds()
@@ -473,7 +419,7 @@ class Appender:
             # The bytes of refused messages are still in the log, and a restart would find them.
             self._uncleared = batch.start
             self.refuse("log", self._refused(second))
-        self.fail(batch, refusal)
+        self.publisher.fail(batch, refusal)
         return refusal
 
     def clear_again(self) -> None:
@@ -509,27 +455,3 @@ class Appender:
         sys_flag = self._with_hosts(int(head[7]), born_host)
         whole = part("size", "body_length", len(born_host), len(store_host))
         return whole.pack(*head[:7], sys_flag, *head[8:])
-
-
-def _looks_torn() -> StoreRefused:
-    return StoreRefused(
-        ResponseCode.MESSAGE_ILLEGAL,
-        f"properties with {layout.SECTOR} zeros in a row: a start behind a power cut would take "
-        f"the message for torn, and cut the log there; put such data into the body",
-    )
-
-
-def _ended(properties_field: bytes) -> bytes:
-    """The same with a separator behind it: a record that ended in zeros could not be told from one
-    whose end a crash has kept from the disk. Raises StoreRefused where there is no room for it."""
-    length = len(properties_field) - 2
-    if not length:
-        return properties_field
-    if length >= MAX_LENGTH:
-        raise StoreRefused(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"properties of {length} bytes that end in a zero: a start behind a crash could take "
-            f"the message for torn, and cut the log there; leave a byte of room, or put such data "
-            f"into the body",
-        )
-    return layout.SHORT.pack(length + 1) + properties_field[2:] + _SEPARATOR

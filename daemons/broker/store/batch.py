@@ -79,4 +79,4 @@ class Bound(Protocol):
     """What keeps messages from consumers that are stored, until more brokers have them."""
 
     def holds(self, batch: "Batch") -> bool:
-        """Whether a batch is to be shown later, by `Appender.show`."""
+        """Whether a batch is to be shown later, by `Publisher.show`."""

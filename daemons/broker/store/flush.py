@@ -69,7 +69,7 @@ class Flusher:
     def await_flush(self, batch: Batch) -> None:
         """Publish a written batch once it is on the disk."""
         if self._halt is not None:  # an fsync failed after the batch was begun
-            self._appender.fail(batch, self._halt)
+            self._appender.publisher.fail(batch, self._halt)
             return
         loop = asyncio.get_running_loop()
         self._waiting.append(batch)
@@ -143,7 +143,7 @@ class Flusher:
             self.start()  # before the replies are sent: the disk works while we do
         for batch in covered:
             self._deadlines.pop(batch, None)
-            self._appender.publish(batch)
+            self._appender.publisher.publish(batch)
 
     def _fail(self, error: Exception) -> None:
         self._halt = StoreRefused(
@@ -156,7 +156,7 @@ class Flusher:
         waiting, self._waiting = self._waiting, []
         self._deadlines.clear()
         for batch in waiting:
-            self._appender.fail(batch, self._halt)
+            self._appender.publisher.fail(batch, self._halt)
 
     def _time_out(self) -> None:
         """Tell the senders that have waited long enough. The timer stands for the oldest batch; it
@@ -178,5 +178,5 @@ class Flusher:
                 extra={"failure": "fsyncs in time"},
             )
             del self._deadlines[batch]
-            self._appender.fail(batch, timed_out)
+            self._appender.publisher.fail(batch, timed_out)
             batch.callbacks.clear()

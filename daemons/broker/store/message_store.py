@@ -157,10 +157,10 @@ class MessageStore:
         settings = self._config()
         extend = None if self._extender is None else self._extender(self.queues)
         self.appender = Appender(self.log, self._store_host, extend)
-        self.appender.on_published = self._published
+        self.appender.publisher.on_published = self._published
         self.indexing = Indexing(self.key_index, self.appender)
         if self.log.position > self.log.minimum:
-            self.appender.last_timestamp = max(
+            self.appender.publisher.last_timestamp = max(
                 self._checkpoint.message_timestamp, self.log.store_timestamp(self.queues.newest())
             )
         allocation = Allocation(self.log)
@@ -189,7 +189,7 @@ class MessageStore:
             self.flusher,
             settings.flush_interval_consume_queue / 1000,
         )
-        self.checkpointer.last_timestamp = lambda: self.appender.last_timestamp
+        self.checkpointer.last_timestamp = lambda: self.appender.publisher.last_timestamp
         self.checkpointer.is_indexed = lambda: not self.indexing.is_behind
         self.checkpointer.dirty.update(dict.fromkeys(self.queues))
         self.queues.on_deleted = lambda queue: self.checkpointer.dirty.pop(queue, None)
@@ -219,8 +219,8 @@ class MessageStore:
 
     def _show_what_is_confirmed(self, bound: ConfirmBound) -> None:
         saved = self._lowered_checkpoint.confirm_offset
-        bound.begin(self.queues, self.log.written, saved, self.appender.show)
-        self.appender.bound = bound
+        bound.begin(self.queues, self.log.written, saved, self.appender.publisher.show)
+        self.appender.publisher.bound = bound
         self.checkpointer.confirmed = lambda: bound.offset
 
     def _become_replica(self) -> None:

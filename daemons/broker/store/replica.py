@@ -389,7 +389,7 @@ class Replica:
         appender = self._appender
         for batch in batches:
             if appender.await_flush is None:
-                appender.publish(batch)
+                appender.publisher.publish(batch)
             else:
                 appender.await_flush(batch)
         appender.on_written()
@@ -397,7 +397,7 @@ class Replica:
     def _batches(self, begin: int, end: int, records: list[Record]) -> list[Batch]:
         """What is to be published: the index has one second for all keys of a batch."""
         batch = Batch(begin)
-        batch.timestamp = self._appender.last_timestamp
+        batch.timestamp = self._appender.publisher.last_timestamp
         batches = [batch]
         for record in records:
             if record.store_timestamp // 1000 != batch.timestamp // 1000 and batch.messages:

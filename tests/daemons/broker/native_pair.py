@@ -145,7 +145,14 @@ class OneBroker:
         index = store.key_index
         assert index is not None
         items = [(file.count, file.used_slots, file.end_offset) for file in index.files]
-        return transport.data, transport.closed, stored, ends, items, store.appender.messages
+        return (
+            transport.data,
+            transport.closed,
+            stored,
+            ends,
+            items,
+            store.appender.publisher.messages,
+        )
 
     def _log_from(self, start: int) -> bytes:
         log = self._broker.stores.messages.log

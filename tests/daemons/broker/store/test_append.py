@@ -162,7 +162,7 @@ def test_a_batch_that_cannot_be_written_is_taken_back(
         assert (store.log.position, store.log.written) == (end, end)
         assert log_bytes(tmp_path, 0)[end:] == bytes(4096 - end)
         assert query_by_key(store, "orders", "k", 10, 0, 1 << 62)[2] == []
-        assert (store.appender.messages, store.appender.failed_writes) == (1, 1)
+        assert (store.appender.publisher.messages, store.appender.failed_writes) == (1, 1)
         assert await put(store, "orders", 0, b"second") == [end]
         assert bodies(store, "orders", 0) == [b"first", b"second"]
 
@@ -312,7 +312,7 @@ def test_hosts_of_either_family_are_stored_and_read_again(tmp_path: Path) -> Non
         assert first is not None and len(first) == OVERHEAD + 2 + 12
         assert first[36:40] == bytes.fromhex("00000010")
         assert first[48:68] == six
-        assert 0 < store.log.store_timestamp(0) == store.appender.last_timestamp
+        assert 0 < store.log.store_timestamp(0) == store.appender.publisher.last_timestamp
 
     with_store(tmp_path, work)
     (tmp_path / "checkpoint").unlink()
@@ -530,7 +530,7 @@ def test_what_is_packed_elsewhere_is_written_in_its_order_with_the_rest(
         assert bytes(log.files[0].view[:60]) == b"a" * 10 + b"b" * 20 + b"c" * 30
         behind = 60 + OVERHEAD + 7
         assert bytes(log.files[0].view[behind : behind + 90]) == b"d" * 40 + b"e" * 50
-        assert store.appender.messages == 6
+        assert store.appender.publisher.messages == 6
         assert store.queue("orders", 0).readable == 6
 
     async def make_file(store: MessageStore) -> None:

@@ -126,8 +126,8 @@ def test_a_checkpoint_has_every_entry_in_its_file(tmp_path: Path) -> None:
         assert [queue.persisted for queue in store.queues] == [25] * 3
         checkpoint = loaded(tmp_path / "checkpoint")
         assert checkpoint.safe_offset == store.max_physical_offset
-        assert checkpoint.message_timestamp == store.appender.last_timestamp
-        assert checkpoint.queue_timestamp == store.appender.last_timestamp
+        assert checkpoint.message_timestamp == store.appender.publisher.last_timestamp
+        assert checkpoint.queue_timestamp == store.appender.publisher.last_timestamp
 
     with_store(tmp_path, work)
 
