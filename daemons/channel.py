@@ -12,19 +12,20 @@ import asyncio
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 import orjson
 
 from mq.daemons.memory import PIECE_COST, MemoryBudget
+from mq.daemons.outgoing import Outgoing, Transport
 from mq.daemons.overload.backlog import LARGE, Backlog
 from mq.daemons.overload.busy_reply import BusyReply, opaque_in
 from mq.daemons.questions import Questions
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command, command_from_header
 from mq.protocol.command_reader import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
-from mq.protocol.frame import HEADER_LENGTH, PREFIX, decode, encode
+from mq.protocol.frame import HEADER_LENGTH, PREFIX, decode
 
 _JSON = JSON
 _RESPONSE = RESPONSE
@@ -40,9 +41,6 @@ WRITE_BUFFER_LIMIT = 1024 * 1024
 # Bytes that may be on their way to one peer, being read from the disk for instance, before it is
 # not served any more: thirty pulls of 256 KiB.
 MOST_OWED = 8 * 1024 * 1024
-
-# Replies to requests that came together are joined up to this size, then they leave.
-_JOINED = 256 * 1024
 
 # What came behind a frame that came in pieces is not joined to it if there is so much of it.
 LARGE_REST = 16 * 1024
@@ -85,32 +83,18 @@ class Requests(Protocol):
         """Refuse the sends and return the rest."""
 
 
-class Transport(Protocol):
-    """What a channel writes to: a transport of the event loop, or a TLS connection upon it."""
-
-    def write(self, data: bytes | memoryview) -> None: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
-    def is_closing(self) -> bool: ...
-    def get_write_buffer_size(self) -> int: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
-
-
-class Channel(asyncio.Protocol):
+class Channel(Outgoing, asyncio.Protocol):
     """One connection of a peer, from accept to close."""
 
     def __init__(self, port: Port, requests: Requests) -> None:
+        super().__init__(port.memory)
         self.attributes: dict[str, Any] = {}
         self.on_close: list[Callable[[Channel], None]] = []
         self.remote_address: tuple[str, int] = ("", 0)
         self.local_address: tuple[str, int] = ("", 0)
         self.remote = ""
         self.born_host = b""  # address and port as a commit-log record holds them
-        self.closed = False
         self.active_at = 0  # the listener's clock, in its ticks
-        self._ended = False  # by us
         self.waits = False  # some of what came lies in the listener's backlog
         self._throttled = [False, False, False]  # by reason
         self.stalled = False  # for a reason of its own: it is not served either
@@ -121,14 +105,8 @@ class Channel(asyncio.Protocol):
         self._postponed: deque[Callable[[], None]] = deque()
         self._port = port
         self._requests = requests
-        self._budget = port.memory
         self._direct = requests.direct
         self._frames = FrameBuffer()
-        self._transport: Transport | None = None
-        self._out: list[bytes | memoryview] = []
-        self._out_bytes = 0  # of those that were sent in parts
-        self._reading = False  # inside data_received: replies are joined and leave at its end
-        self._flushes_soon = False  # those that are made elsewhere leave at the end of the turn
         self._questions = Questions()
 
     # asyncio calls these ------------------------------------------------------------------
@@ -254,55 +232,7 @@ class Channel(asyncio.Protocol):
         self._requests.complain(self, RemoteProtocolError(why))
         self.close()
 
-    # what handlers use ----------------------------------------------------------------------
-
-    def send(self, command: Command) -> None:
-        """Send a command; it leaves with what else is sent in this turn of the loop."""
-        self._out.append(encode(command))
-        self._out_bytes += len(command.body)
-        if self._out_bytes > _JOINED:
-            self.flush()
-        elif not self._reading and not self._flushes_soon:
-            self._flushes_soon = True
-            asyncio.get_running_loop().call_soon(self._flush_late)
-
-    def _flush_late(self) -> None:
-        self._flushes_soon = False
-        self.flush()
-
-    def send_frame(self, frame: bytes | memoryview) -> None:
-        """Send bytes that are a whole frame, or the next part of one."""
-        self._out.append(frame)
-        if not self._reading:
-            self.flush()
-
-    def queue_frame(self, frame: bytes | memoryview) -> None:
-        """Like send_frame, for a caller that sends many and calls flush itself."""
-        self._out.append(frame)
-
-    def send_parts(self, parts: Sequence[bytes | memoryview], size: int) -> None:
-        """Send a frame that consists of several parts, about `size` bytes, without joining them
-        twice."""
-        self._out += parts
-        self._out_bytes += size
-        if not self._reading or self._out_bytes > _JOINED:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what has been queued."""
-        out = self._out
-        if not out:
-            return
-        self._out = []
-        self._out_bytes = 0
-        if self.closed or self._transport is None:
-            return
-        data = out[0] if len(out) == 1 else b"".join(out)
-        self._transport.write(data)
-        budget = self._budget
-        budget.left -= len(data)
-        if budget.left < 0:
-            budget.look()
+    # what handlers use, beside sending ------------------------------------------------------
 
     def keep(self, what: str, size: int) -> None:
         """Bytes that are kept for this peer from now on under this name; 0 when they are gone."""
@@ -383,26 +313,6 @@ class Channel(asyncio.Protocol):
         self._questions.number(command)
         command.flag |= ONE_WAY
         self.send(command)
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that the peer has not taken yet."""
-        if self.closed or self._transport is None:
-            return 0
-        return self._transport.get_write_buffer_size()
-
-    def close(self) -> None:
-        """Close once what was sent has left. Calling it again does nothing."""
-        self._ended = True
-        if self._transport is not None and not self._transport.is_closing():
-            self.flush()
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once, whatever is not sent yet."""
-        self._ended = True
-        if self._transport is not None:
-            self._transport.abort()
 
     # reading --------------------------------------------------------------------------------
 
