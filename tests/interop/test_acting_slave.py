@@ -3,7 +3,8 @@ Java 5.5.0, and the reverse."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,9 @@ ACTS = {"enableSlaveActingMaster": "true", "slaveReadEnable": "true"}
 LEVELS = {"messageDelayLevel": "1s 15s"}
 # With more than one replica a master of 5.x asks its slaves before it registers.
 REPLICAS = {"totalReplicas": 2, "inSyncReplicas": 1}
+ESCAPES = {"enableRemoteEscape": "true"}
+
+Broker = BrokerProcess | peers.JavaBroker
 
 
 def ask(address: str, code: RequestCode, fields: dict[str, str], body: bytes = b"") -> Command:
@@ -70,55 +74,61 @@ def has_group(address: str, group: str) -> bool:
     return group in SubscriptionGroupWrapper.decode(reply.body).subscription_group_table
 
 
+@contextmanager
+def names_and_other(folder: Path) -> Iterator[tuple[str, BrokerProcess]]:
+    """The address of a name server, and a broker of another set, not started yet."""
+    shown = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
+    with NameServerProcess(folder / "names", shown) as names:
+        settings = {"brokerName": OTHER, "haListenPort": "0", "namesrvAddr": names.address}
+        yield names.address, BrokerProcess(folder / "store-other", settings)
+
+
+def of_java(folder: Path, names: str, **settings: str | int) -> peers.JavaBroker:
+    """A broker of the set; a slave looks for a connection from the address that is registered."""
+    own: dict[str, str | int] = {"brokerName": NAME, "haListenPort": free_port()}
+    own |= {"brokerIP2": "127.0.0.1", **ACTS, **LEVELS, **settings}
+    return peers.JavaBroker("5.5.0", folder, names, own, store=folder / "store-java")
+
+
+def of_ours(folder: Path, names: str, **settings: str) -> BrokerProcess:
+    """A broker of the set, which is asked on listenPort - 2, too."""
+    own = {"brokerName": NAME, "listenPort": str(free_port()), "namesrvAddr": names}
+    return BrokerProcess(folder / "store-ours", {**own, **ACTS, **LEVELS, **settings})
+
+
+def make_topic(names: str, *brokers: Broker) -> None:
+    config = TopicConfig(topic_name=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+    with BlockingSession(names) as session:
+        for broker in brokers:
+            run(Admin(session).create_topic(broker.address, config))
+
+
+def be_away(master: Broker, slave: Broker, other: Broker) -> None:
+    """Kill a master that has a delayed message, until its slave has sent that to another set."""
+    caught_up(slave.address, master.address)
+    master.kill()
+    until(lambda: count(other.address) == 1)
+    master.start()
+    send(master.address, "after", 1)
+    until(lambda: count(master.address) == 1)
+
+
 def test_a_delayed_message_of_a_java_master_that_is_gone_comes_once(tmp_path: Path) -> None:
     require_java()
-    shown = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
-    with NameServerProcess(tmp_path / "names", shown) as names:
-        registered = {"namesrvAddr": names.address}
-        master = peers.JavaBroker(
-            "5.5.0",
-            tmp_path,
-            names.address,
-            {
-                **{"brokerName": NAME, "brokerId": 0, "brokerRole": "ASYNC_MASTER"},
-                # It waits for a connection from the address that its slave has registered.
-                **{"haListenPort": free_port(), "brokerIP2": "127.0.0.1"},
-                **{**ACTS, **LEVELS, **REPLICAS},
-            },
-            store=tmp_path / "store-master",
-        )
-        slave = BrokerProcess(
-            tmp_path / "store-slave",
-            {
-                **{"brokerName": NAME, "brokerId": "1", "brokerRole": "SLAVE", **registered},
-                # It is asked on listenPort - 2, too.
-                **{"listenPort": str(free_port()), "haListenPort": "0"},
-                **{"enableRemoteEscape": "true", **ACTS, **LEVELS},
-            },
-        )
-        other = BrokerProcess(
-            tmp_path / "store-other", {"brokerName": OTHER, "haListenPort": "0", **registered}
+    with names_and_other(tmp_path) as (names, other):
+        master = of_java(tmp_path, names, brokerId=0, brokerRole="ASYNC_MASTER", **REPLICAS)
+        slave = of_ours(
+            tmp_path, names, brokerId="1", brokerRole="SLAVE", haListenPort="0", **ESCAPES
         )
         with master, other:
-            config = TopicConfig(topic_name=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-            with BlockingSession(names.address) as session:
-                admin = Admin(session)
-                for broker in (master, other):
-                    run(admin.create_topic(broker.address, config))
-                run(
-                    admin.update_subscription_group(
-                        master.address, SubscriptionGroupConfig(group_name="last")
-                    )
-                )
+            make_topic(names, master, other)
+            with BlockingSession(names) as session:
+                last = SubscriptionGroupConfig(group_name="last")
+                run(Admin(session).update_subscription_group(master.address, last))
             send(master.address, "delayed", 2)
             with slave:
                 until(lambda: has_group(slave.address, "last"))  # and what is copied before it
-                caught_up(slave.address, master.address)
-                master.kill()
-                until(lambda: count(other.address) == 1)
-                master.start()
-                send(master.address, "after", 1)
-                until(lambda: count(master.address) == 1)
+                be_away(master, slave, other)
                 caught_up(slave.address, master.address)
                 time.sleep(1)  # what came again would have come with it
                 assert (count(master.address), count(other.address)) == (1, 1)
@@ -129,42 +139,13 @@ def test_a_delayed_message_of_our_master_that_a_java_slave_has_delivered_comes_o
     tmp_path: Path,
 ) -> None:
     require_java()
-    shown = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
-    with NameServerProcess(tmp_path / "names", shown) as names:
-        registered = {"namesrvAddr": names.address}
-        master = BrokerProcess(
-            tmp_path / "store-master",
-            {
-                **{"brokerName": NAME, "haListenPort": str(free_port()), **registered},
-                **{"listenPort": str(free_port()), **ACTS, **LEVELS},
-                "mappedFileSizeCommitLog": str(64 << 20),  # as of those of Java in these tests
-            },
-        )
-        slave = peers.JavaBroker(
-            "5.5.0",
-            tmp_path,
-            names.address,
-            {
-                **{"brokerName": NAME, "brokerId": 1, "brokerRole": "SLAVE"},
-                **{"haListenPort": free_port(), "brokerIP2": "127.0.0.1"},
-                **{"enableRemoteEscape": "true", **ACTS, **LEVELS},
-            },
-            store=tmp_path / "store-slave",
-        )
-        other = BrokerProcess(
-            tmp_path / "store-other", {"brokerName": OTHER, "haListenPort": "0", **registered}
-        )
+    with names_and_other(tmp_path) as (names, other):
+        files = {"mappedFileSizeCommitLog": str(64 << 20)}  # as those of Java have in these tests
+        master = of_ours(tmp_path, names, haListenPort=str(free_port()), **files)
+        slave = of_java(tmp_path, names, brokerId=1, brokerRole="SLAVE", **ESCAPES)
         with master, other, slave:
-            config = TopicConfig(topic_name=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-            with BlockingSession(names.address) as session:
-                for broker in (master, other, slave):  # one of Java copies topics after a minute
-                    run(Admin(session).create_topic(broker.address, config))
+            make_topic(names, master, other, slave)  # one of Java copies topics after a minute
             send(master.address, "delayed", 2)
-            caught_up(slave.address, master.address)
-            master.kill()
-            until(lambda: count(other.address) == 1)
-            master.start()
-            send(master.address, "after", 1)
-            until(lambda: count(master.address) == 1)
+            be_away(master, slave, other)
             time.sleep(1)  # what came again would have come with it
             assert (count(master.address), count(other.address)) == (1, 1)
