@@ -46,6 +46,13 @@ def slave_of(root: Path, its_master: Broker, name: str = "slave", **settings: st
     return slave
 
 
+@asynccontextmanager
+async def pair(root: Path) -> AsyncIterator[tuple[Broker, Broker]]:
+    """A master and its slave."""
+    async with master(root) as first, slave_of(root, first) as slave:
+        yield first, slave
+
+
 def follow(slave: Broker, its_master: Broker) -> None:
     slave.master_addresses.tell(its_master.address, ha_address(its_master))
 

@@ -10,7 +10,7 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication.controlled import ControlledRole, OnMembers
 from mq.daemons.broker.replication.sync_state import SyncState
 from tests.daemons.broker.replication.pair import ha_address, settings_of
-from tests.daemons.peer import PATIENCE
+from tests.daemons.peer import PATIENCE, Peer
 
 ALL_ACK = {"allAckInSyncStateSet": "true"}
 
@@ -144,6 +144,28 @@ async def empty_member(its_master: Broker, broker_id: int = 2) -> AsyncIterator[
         await slave.greet()
         slave.say(0)
         yield slave
+
+
+@asynccontextmanager
+async def asked_set(
+    root: Path, controllers: ScriptedControllers, **settings: str
+) -> AsyncIterator[tuple[Broker, Peer]]:
+    """The master of a set, which waits long for its slaves unless told, and one that asks it."""
+    changes = {"slaveTimeout": "20000", **settings}
+    async with set_master(root, controllers, **changes) as first, Peer(first.port) as peer:
+        yield first, peer
+
+
+@asynccontextmanager
+async def followed_set(
+    root: Path, controllers: ScriptedControllers, **settings: str
+) -> AsyncIterator[tuple[Broker, Peer, ScriptedMember]]:
+    """The same with a slave of `empty_member`."""
+    async with (
+        asked_set(root, controllers, **settings) as (first, peer),
+        empty_member(first) as slave,
+    ):
+        yield first, peer, slave
 
 
 def state_of(its_master: Broker) -> SyncState:

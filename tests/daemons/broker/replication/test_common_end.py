@@ -15,6 +15,7 @@ from tests.daemons.broker.replication.pair import (
     end_of,
     entries,
     master,
+    pair,
     send,
     slave_of,
     until,
@@ -33,12 +34,12 @@ def test_what_the_master_has_lost_is_cut_off_and_kept(tmp_path: Path) -> None:
     """A power cut took the master's end, which its slave has; then it took other messages."""
 
     async def main() -> None:
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await fill(first.port, "common", 40)
             await caught_up(slave, first)
             common = end_of(first)
         shutil.copytree(tmp_path / "master", tmp_path / "as-it-was")
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await fill(first.port, "lost", 60)
             await caught_up(slave, first)
             lost = content(first.stores.messages.log, common)
@@ -68,16 +69,16 @@ def test_what_the_master_has_lost_is_cut_off_and_kept(tmp_path: Path) -> None:
 
 def test_a_shorter_master_is_followed_from_its_end(tmp_path: Path) -> None:
     async def main() -> None:
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await fill(first.port, "common", 10)
             await caught_up(slave, first)
         shutil.copytree(tmp_path / "master", tmp_path / "as-it-was")
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await fill(first.port, "lost", 3)
             await caught_up(slave, first)
         shutil.rmtree(tmp_path / "master")
         (tmp_path / "as-it-was").rename(tmp_path / "master")
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await caught_up(slave, first)
             assert entries(slave) == entries(first)
             await fill(first.port, "new", 3)
@@ -108,7 +109,7 @@ def test_a_store_of_another_master_is_refused_and_left_alone(tmp_path: Path) -> 
 
 def test_a_slave_whose_next_file_the_master_has_deleted_says_so(tmp_path: Path) -> None:
     async def main() -> None:
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await fill(first.port, "old", 3)
             await caught_up(slave, first)
         async with master(tmp_path) as first:

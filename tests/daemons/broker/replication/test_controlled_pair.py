@@ -29,6 +29,7 @@ from tests.daemons.broker.replication.sets import (
     ScriptedControllers,
     ScriptedMember,
     empty_member,
+    followed_set,
     set_master,
     set_slave,
     shown,
@@ -329,11 +330,7 @@ def test_a_slave_may_begin_with_the_last_file_and_only_learn(tmp_path: Path) -> 
 def test_what_the_set_does_not_have_is_not_read(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
-        async with (
-            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
-            empty_member(first) as slave,
-            Peer(first.port) as peer,
-        ):
+        async with followed_set(tmp_path, controllers) as (first, peer, slave):
             await until(lambda: bool(first.replication.state and first.replication.state.slaves))
             sending = asyncio.create_task(send(peer, b"a chair", properties="KEYS\x01k"))
             *_, confirmed, data = await slave.frame()

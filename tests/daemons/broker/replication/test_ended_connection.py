@@ -11,7 +11,7 @@ from mq.daemons.broker.replication.controlled_slave import (
     ControlledSlave,
 )
 from mq.daemons.broker.replication.slave import Lost, MasterConnection
-from tests.daemons.broker.replication.pair import master, settings_of, slave_of
+from tests.daemons.broker.replication.pair import pair, settings_of
 from tests.daemons.broker.replication.sets import ScriptedControllers, set_master, set_slave
 
 
@@ -27,7 +27,7 @@ async def ended(connection: MasterConnection) -> None:
 
 def test_nothing_is_asked_of_a_master_that_is_gone(tmp_path: Path) -> None:
     async def main() -> None:
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (_, slave):
             replica = slave.stores.messages.replica
             assert replica is not None
             connection = MasterConnection(settings_of(tmp_path / "other"), replica)

@@ -27,6 +27,7 @@ from tests.daemons.broker.replication.pair import (
     follow,
     ha_address,
     master,
+    pair,
     send,
     settings_of,
     slave_of,
@@ -54,7 +55,7 @@ def assert_equal(slave: Broker, its_master: Broker) -> None:
 
 def test_a_slave_has_the_log_of_its_master_byte_for_byte_and_its_queues(tmp_path: Path) -> None:
     async def main() -> None:
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await fill(first, 120)
             await caught_up(slave, first)
             assert end_of(slave) > 4 * LOG_FILE
@@ -144,7 +145,7 @@ def test_a_new_slave_begins_with_the_last_file_as_in_java(tmp_path: Path) -> Non
 
 def test_a_slave_wakes_a_pull_that_waits_and_takes_no_sends(tmp_path: Path) -> None:
     async def main() -> None:
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await fill(first, 4)
             await caught_up(slave, first)
             async with Peer(slave.port) as peer:
@@ -173,7 +174,7 @@ def test_a_slave_that_waits_for_nobody_finds_its_master_when_it_is_told(tmp_path
 
 def test_ha_status_tells_of_slaves_and_of_the_master(tmp_path: Path) -> None:
     async def main() -> None:
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await fill(first, 5)
             await caught_up(slave, first)
             connection = next(iter(first.ha_master.slaves))
@@ -311,7 +312,7 @@ def test_a_slave_leaves_a_master_that_lives_when_another_is_named(tmp_path: Path
 
 def test_a_master_of_a_name_that_no_host_has_is_told_of_and_tried_again(tmp_path: Path) -> None:
     async def main() -> None:
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             of_slave = slave.replication.slave
             assert of_slave is not None
             slave.master_addresses.tell(first.address, "a..b:10912")
@@ -420,7 +421,7 @@ def test_queues_of_a_slave_begin_anew_as_those_of_its_master_while_it_is_connect
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await fill(first, 60)
             for seed in range(2, 5):
                 await caught_up(slave, first)
@@ -440,7 +441,7 @@ def test_who_is_ahead_of_a_slave_that_was_made_master_gets_what_comes_next(tmp_p
 
     async def main() -> None:
         port = str(free_port())
-        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+        async with pair(tmp_path) as (first, slave):
             await fill(first, 20)
             await caught_up(slave, first)
         same = settings_of(tmp_path / "slave", listenPort=port)

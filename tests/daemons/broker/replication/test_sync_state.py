@@ -25,7 +25,9 @@ from tests.daemons.broker.replication.pair import (
 from tests.daemons.broker.replication.sets import (
     ScriptedControllers,
     ScriptedMember,
+    asked_set,
     empty_member,
+    followed_set,
     set_master,
     shown,
     state_of,
@@ -45,7 +47,7 @@ async def follow(slave: ScriptedMember) -> None:
 def test_a_slave_joins_when_it_has_all(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers(epoch=5)
-        async with set_master(tmp_path, controllers) as first, Peer(first.port) as peer:
+        async with asked_set(tmp_path, controllers) as (first, peer):
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
             async with empty_member(first) as slave:
                 *_, data = await slave.frame()
@@ -64,8 +66,7 @@ def test_from_when_a_slave_is_asked_for_its_word_counts(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers()
         async with (
-            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
-            Peer(first.port) as peer,
+            asked_set(tmp_path, controllers) as (first, peer),
             ScriptedMember(first.ha_master.port) as slave,
         ):
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
@@ -91,8 +92,7 @@ def test_under_load_a_slave_that_is_a_little_behind_joins(tmp_path: Path) -> Non
     async def main() -> None:
         controllers = ScriptedControllers()
         async with (
-            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
-            Peer(first.port) as peer,
+            asked_set(tmp_path, controllers) as (first, peer),
             ScriptedMember(first.ha_master.port) as slave,
         ):
             assert (await send(peer, b"1")).code == ResponseCode.SUCCESS
@@ -145,10 +145,8 @@ def test_a_member_that_comes_back_with_less_than_is_confirmed_leaves(tmp_path: P
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
         async with (
-            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
-            empty_member(first) as slave,
+            followed_set(tmp_path, controllers) as (first, peer, slave),
             ScriptedMember(first.ha_master.port) as again,
-            Peer(first.port) as peer,
         ):
             sending = asyncio.create_task(send(peer, b"a chair"))
             _, _, _, data = await slave.frame()
@@ -170,10 +168,7 @@ def test_two_that_leave_together_are_both_let_go(tmp_path: Path) -> None:
 
     async def main() -> None:
         controllers = ScriptedControllers((1, 2, 3))
-        async with (
-            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
-            Peer(first.port) as peer,
-        ):
+        async with asked_set(tmp_path, controllers) as (first, peer):
             async with ScriptedMember(first.ha_master.port, broker_id=3) as other:
                 async with ScriptedMember(first.ha_master.port) as slave:
                     for one in (slave, other):
@@ -233,7 +228,7 @@ def test_a_change_that_is_refused_was_not_made(
     async def main() -> None:
         controllers = ScriptedControllers()
         controllers.failure = ControllerRefused(2001, "another epoch")
-        async with set_master(tmp_path, controllers) as first, Peer(first.port) as peer:
+        async with asked_set(tmp_path, controllers) as (first, peer):
             async with empty_member(first):
                 await until(lambda: state_of(first).refused_changes == 1)
             await until(lambda: not state_of(first).slaves)
@@ -271,16 +266,8 @@ def test_a_slave_that_the_controllers_do_not_know_keeps_nobody_waiting(tmp_path:
 def test_a_slave_that_stays_behind_leaves(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
-        changes = {
-            "slaveTimeout": "20000",
-            "haMaxTimeSlaveNotCatchup": "200",
-            "checkSyncStateSetPeriod": "50",
-        }
-        async with (
-            set_master(tmp_path, controllers, **changes) as first,
-            empty_member(first) as slave,
-            Peer(first.port) as peer,
-        ):
+        changes = {"haMaxTimeSlaveNotCatchup": "200", "checkSyncStateSetPeriod": "50"}
+        async with followed_set(tmp_path, controllers, **changes) as (first, peer, slave):
             await until(lambda: 2 in state_of(first).slaves)
             await asyncio.sleep(0.4)  # it has all, and stays
             assert controllers.asked == []
@@ -329,9 +316,7 @@ def test_a_held_pull_is_answered_when_its_message_is_confirmed(tmp_path: Path) -
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
         async with (
-            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
-            empty_member(first) as slave,
-            Peer(first.port) as peer,
+            followed_set(tmp_path, controllers) as (first, peer, slave),
             Peer(first.port) as consumer,
         ):
             await until(lambda: 2 in state_of(first).slaves)
@@ -363,12 +348,8 @@ def test_the_disk_and_the_set_are_both_waited_for(
 ) -> None:
     async def main(gate: threading.Event) -> None:
         controllers = ScriptedControllers((1, 2))
-        changes = {"flushDiskType": "SYNC_FLUSH", "slaveTimeout": "20000"}
-        async with (
-            set_master(tmp_path, controllers, **changes) as first,
-            empty_member(first) as slave,
-            Peer(first.port) as peer,
-        ):
+        sync = {"flushDiskType": "SYNC_FLUSH"}
+        async with followed_set(tmp_path, controllers, **sync) as (first, peer, slave):
             await until(lambda: 2 in state_of(first).slaves)
             gate.clear()
             sending = asyncio.create_task(send(peer, b"a chair"))
@@ -395,7 +376,7 @@ def test_the_disk_and_the_set_are_both_waited_for(
 
 def test_strangers_get_nothing(tmp_path: Path) -> None:
     async def main() -> None:
-        async with set_master(tmp_path, ScriptedControllers()) as first, Peer(first.port) as peer:
+        async with asked_set(tmp_path, ScriptedControllers()) as (first, peer):
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
             said = (
                 b"GET / HTTP/1.1\r\n\r\n",
@@ -440,10 +421,7 @@ def test_one_that_only_learns_never_joins(tmp_path: Path) -> None:
 def test_with_too_few_in_the_set_nothing_is_taken(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers()
-        async with (
-            set_master(tmp_path, controllers, minInSyncReplicas="2") as first,
-            Peer(first.port) as peer,
-        ):
+        async with asked_set(tmp_path, controllers, minInSyncReplicas="2") as (first, peer):
             reply = await send(peer, b"a chair")
             assert reply.code == ResponseCode.SYSTEM_ERROR
             assert reply.remark == "in-sync replicas not enough"
@@ -487,16 +465,8 @@ def test_without_all_ack_it_is_read_at_once_and_answered_when_so_many_have_it(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        changes = {
-            "allAckInSyncStateSet": "false",
-            "inSyncReplicas": "2",
-            "slaveTimeout": "20000",
-        }
-        async with (
-            set_master(tmp_path, ScriptedControllers(), **changes) as first,
-            empty_member(first) as slave,
-            Peer(first.port) as peer,
-        ):
+        changes = {"allAckInSyncStateSet": "false", "inSyncReplicas": "2"}
+        async with followed_set(tmp_path, ScriptedControllers(), **changes) as (first, peer, slave):
             sending = asyncio.create_task(send(peer, b"a chair"))
             _, _, confirmed, data = await slave.frame()
             assert confirmed == len(data)
@@ -585,10 +555,7 @@ def test_news_of_the_old_set_amid_a_question_do_not_answer_it(tmp_path: Path) ->
     async def main() -> None:
         controllers = ScriptedControllers()
         settings = {"slaveTimeout": "300"}
-        async with (
-            set_master(tmp_path, controllers, **settings) as first,
-            Peer(first.port) as peer,
-        ):
+        async with asked_set(tmp_path, controllers, **settings) as (first, peer):
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
             controllers.gate.clear()
             async with empty_member(first) as slave:
