@@ -2,6 +2,7 @@
 the other has made. Masked is the time in the names of files."""
 
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         with first, second:
             java = warm_tool(RELEASE)
             yield Pair(java, Mq(tmp / "config"), namesrv.address)
+    for kind in ("before", "before.bak", "after", "after.bak"):  # plans that both tools leave there
+        for plan in Path(tempfile.gettempdir()).glob(f"Static*-*.{kind}"):
+            plan.unlink()
 
 
 def masked(text: str) -> str:
