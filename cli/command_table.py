@@ -186,6 +186,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "namesrv": "Run a name server.",
         "broker": "Run a broker, or several side by side.",
         "controller": "Run a controller, which elects the masters of broker sets.",
+        "filtersrv": "Run a filter server, which lets classes choose messages beside a broker.",
         "standalone": "Run a name server and a broker in one process, or a whole cluster.",
     },
 }
@@ -224,6 +225,7 @@ MODULES: dict[str, str] = {
     "namesrv": "daemon",
     "broker": "daemon",
     "controller": "daemon",
+    "filtersrv": "daemon",
     "standalone": "daemon",
     "dlq list": "dlq",
     "dlq show": "dlq",

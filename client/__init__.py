@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mq.client.credentials import read_access_key as read_access_key
     from mq.client.errors import BrokerError as BrokerError
     from mq.client.errors import MQError as MQError
+    from mq.client.filter_classes import ClassFilter as ClassFilter
     from mq.client.hooks import ConsumeContext as ConsumeContext
     from mq.client.hooks import ConsumeHook as ConsumeHook
     from mq.client.hooks import HookRefused as HookRefused
@@ -51,6 +52,7 @@ _MODULE_OF = {
     "Admin": "admin",
     "BlockingSession": "blocking",
     "BrokerError": "errors",
+    "ClassFilter": "filter_classes",
     "ClientOptions": "options",
     "ConsumeContext": "hooks",
     "ConsumeHook": "hooks",

@@ -176,8 +176,7 @@ class Consumer(Member):
         await asyncio.gather(*map(self._look_for, self.subscriptions.chosen))
         if self.trace is not None:
             await self.trace.dispatcher.open()
-        await self._heartbeats.beat()
-        self._background.append(self.session.keep_task(self._heartbeats.run()))
+        await self._join()
         self.reader.start()
         if self.call is None:
             return

@@ -104,9 +104,8 @@ class LitePullConsumer(Member):
         self._requests.register()
         for topic in self.subscriptions.chosen:
             await self.session.route(topic)
-        await self._heartbeats.beat()
-        for task in (self._heartbeats.run(), self._watch.run()):
-            self._background.append(self.session.keep_task(task))
+        await self._join()
+        self._background.append(self.session.keep_task(self._watch.run()))
         self.reader.start(rebalance=not self._assigns)
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from mq.client.closing import Closing
 from mq.client.consume_options import MemberOptions
+from mq.client.filter_classes import FilterUploads
 from mq.client.heartbeat import Heartbeats, describe_member
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.intervals import DEFAULT_INTERVALS
@@ -73,9 +74,23 @@ class Member(ABC):
             replicas=True,
             interval=self._client.intervals.heartbeats,
         )
+        self._uploads = FilterUploads(
+            self.session,
+            self.group,
+            self.subscriptions.filters,
+            self._client.intervals.heartbeats,
+        )
         self._background: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         self._close_once = Closing()
+
+    async def _join(self) -> None:
+        """Let brokers know of this member, and filter servers of its classes; now and later."""
+        await self._heartbeats.beat()
+        self._background.append(self.session.keep_task(self._heartbeats.run()))
+        if self.subscriptions.filters:
+            await self._uploads.upload()
+            self._background.append(self.session.keep_task(self._uploads.run()))
 
     def _make_reader(
         self,

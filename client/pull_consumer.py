@@ -14,6 +14,7 @@ from mq.client.errors import (
     RouteNotFound,
     for_code,
 )
+from mq.client.filter_servers import choose_filter_server
 from mq.client.offsets import OffsetStore
 from mq.client.options import ClientKeywords, ClientOptions, refuse, take
 from mq.client.replica_choice import ReplicaChoice
@@ -103,6 +104,7 @@ class Puller:
         subscription: str | None = None,
         expression_type: str | None = None,
         sub_version: int = 0,
+        by_class: bool = False,
     ) -> PullResult:
         """Ask for messages of `queue` from `offset` on.
 
@@ -114,6 +116,9 @@ class Puller:
         the queue goes on behind it. (Java's consumers do not look at the checksum, and drop what
         they cannot read with the rest of the answer: MessageDecoder.)
 
+        `by_class` asks a filter server of the broker, which has the group's class; it commits no
+        offset, and needs no subscription.
+
         Raises BrokerError, ConnectError, RequestTimeout, BadAnswer, RouteNotFound.
         """
         header = PullMessageRequestHeader(
@@ -124,16 +129,18 @@ class Puller:
             max_msg_nums=max_count,
             sys_flag=self._flags
             | (PullSysFlag.SUSPEND if wait > 0 else 0)
-            | (PullSysFlag.SUBSCRIPTION if subscription is not None else 0)
-            | (PullSysFlag.COMMIT_OFFSET if commit_offset else 0),
+            | (PullSysFlag.CLASS_FILTER if by_class else 0)
+            | (PullSysFlag.SUBSCRIPTION if subscription is not None and not by_class else 0)
+            | (PullSysFlag.COMMIT_OFFSET if commit_offset and not by_class else 0),
             commit_offset=commit_offset or 0,
             suspend_timeout_millis=int(wait * 1000),
-            subscription=subscription,
+            subscription=None if by_class else subscription,
             sub_version=sub_version,
             expression_type=expression_type,
         )
         seconds = self._session.timeout + (wait + POLL_MARGIN if wait > 0 else 0)
-        response, address = await self._ask(queue, header, seconds)
+        ask = self._ask_filter_server if by_class else self._ask
+        response, address = await ask(queue, header, seconds)
         result = _read_result(response, queue, offset, tags, address)
         self._choice.suggest(queue, result.suggested_broker_id, address)
         if self._hooks is not None and result.messages:
@@ -163,6 +170,29 @@ class Puller:
         if tried:
             raise next(iter(tried.values()))
         raise RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
+
+    async def _ask_filter_server(
+        self, queue: MessageQueue, header: PullMessageRequestHeader, seconds: float
+    ) -> tuple[Command, str]:
+        """The response of one of the broker's filter servers, and its address."""
+        route = await self._session.route(queue.topic)
+        why = f"broker {queue.broker_name} has no filter server"
+        tried: list[str] = []
+        without: list[str] = []
+        while (broker := self._choice.choose(route, queue, without)) is not None:
+            address = choose_filter_server(route, broker, tried)
+            if address is None:
+                without.append(broker)
+                continue
+            command = Command(RequestCode.PULL_MESSAGE, header.encode())
+            try:
+                return await self._session.invoke(address, command, seconds), address
+            except (ConnectError, RequestTimeout) as error:
+                tried.append(address)
+                why = f"no filter server of broker {queue.broker_name} answers: {error}"
+                self._session.outdate_route(queue.topic)
+        # Whoever hears of a ConnectError would take the address for a broker's.
+        raise RouteNotFound(queue.topic, why)
 
 
 def _read_result(

@@ -115,6 +115,7 @@ class Pulling:
             subscription=subscription.sub_string if self._settings.lite else None,
             sub_version=self._subscriptions.version,
             expression_type=subscription.expression_type,
+            by_class=subscription.class_filter_mode,
         )
 
     def _accept(self, held: ProcessQueue, result: PullResult) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from mq.client.filter_classes import ClassFilter
 from mq.client.machine import clock
 from mq.client.namespace import with_namespace
 from mq.protocol.bodies import SubscriptionData
@@ -34,16 +35,22 @@ class Subscriptions:
         namespace: str | None = None,
         retries: bool = True,
     ) -> None:
-        """`expressions` by topic: "*", tags as "a || b", or SQL92 with that `expression_type`.
+        """`expressions` by topic: "*", tags as "a || b", SQL92 with that `expression_type`, or a
+        ClassFilter.
 
         Raises IllegalName for a topic, ValueError for an expression that cannot be read.
         """
         self.version = int(clock.time() * 1000)
         self.data: dict[str, SubscriptionData] = {}
+        self.filters: dict[str, ClassFilter] = {}  # by topic, of those that a class chooses from
         self._tags: dict[str, TagExpression | None] = {}
         for name, expression in expressions.items():
             kind = SQL92 if isinstance(expression, Sql92) else expression_type
-            self._add(check_topic(with_namespace(namespace, name)), str(expression), kind)
+            topic = check_topic(with_namespace(namespace, name))
+            if isinstance(expression, ClassFilter):
+                self._add_class(topic, expression)
+            else:
+                self._add(topic, str(expression), kind)
         self.chosen = frozenset(self.data)  # the topics without the retry topic
         if retries:
             self._add(retry_topic(group), "*", TAG)
@@ -58,6 +65,18 @@ class Subscriptions:
             code_set=set(tags.codes) if tags else set(),
             sub_version=self.version,
             expression_type=expression_type,
+        )
+
+    def _add_class(self, topic: str, chosen: ClassFilter) -> None:
+        """As Java's: made of "*", then with the name of the class. Its source stays here."""
+        self.filters[topic] = chosen
+        self._tags[topic] = None
+        self.data[topic] = SubscriptionData(
+            topic=topic,
+            sub_string=str(chosen),
+            sub_version=self.version,
+            expression_type=TAG,
+            class_filter_mode=True,
         )
 
     def of(self, topic: str) -> SubscriptionData:

@@ -38,8 +38,8 @@ EX_CONFIG = 78
 # system. Python's own 5 ms would be the latency of every request while a large body is decoded.
 SWITCH_SECONDS = 0.0005
 
-# What the process that runs several brokers tells each of them: the end of a pipe that is closed
-# when that process ends, and the name that the lines of the log carry.
+# What a process that starts daemons, as one that runs several brokers, tells each: the end of a
+# pipe that is closed when that process ends, and the name that the lines of the log carry.
 LIFELINE = "MQ_LIFELINE_FD"
 LOG_NAME = "MQ_LOG_NAME"
 
@@ -199,8 +199,8 @@ def _ask_again_to_stop(
 
 
 def _end_with_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> bool:
-    """Stop when the process ends that has started this one to be one of several; False where this
-    one is none."""
+    """Stop when the process ends that has started this one, to be one of several or to help it;
+    False where none has."""
     lifeline = os.environ.pop(LIFELINE, "")
     if not lifeline:
         return False
@@ -209,7 +209,7 @@ def _end_with_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> bo
 
     def ended() -> None:
         loop.remove_reader(descriptor)
-        log.critical("the process that runs several brokers has ended: stopping")
+        log.critical("the process that has started this one has ended: stopping")
         stop.set()
 
     loop.add_reader(descriptor, ended)

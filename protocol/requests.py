@@ -33,6 +33,7 @@ class Role(Flag):
     NAME_SERVER = 2
     CLIENT = 4
     CONTROLLER = 8
+    FILTER_SERVER = 32
 
 
 @unique
@@ -76,7 +77,7 @@ class Request(NamedTuple):
 
 
 READ, WRITE, SEND, PRESENCE = RequestKind
-BROKER, NAME_SERVER, CLIENT, CONTROLLER = Role
+BROKER, NAME_SERVER, CLIENT, CONTROLLER, FILTER_SERVER = Role
 NOBODY = Role.NOBODY
 
 _TOPIC = Right("SUB", "topic", NamedIn.HEADER, "topic")
@@ -99,7 +100,7 @@ END_OWN_TRANSACTION = (Right("PUB", "topic", NamedIn.MESSAGE),)
 _ROWS = (
     Request(C.SEND_MESSAGE, SEND, BROKER, SEND_TO_TOPIC),
     # A pull can carry an offset to commit: whoever may only read takes that out first.
-    Request(C.PULL_MESSAGE, READ, BROKER, READ_TOPIC_AS_GROUP),
+    Request(C.PULL_MESSAGE, READ, BROKER | FILTER_SERVER, READ_TOPIC_AS_GROUP),
     Request(C.QUERY_MESSAGE, READ, BROKER, READ_TOPIC),
     Request(C.QUERY_BROKER_OFFSET, READ, NOBODY),
     Request(C.QUERY_CONSUMER_OFFSET, READ, BROKER, READ_TOPIC_AS_GROUP),
@@ -173,8 +174,9 @@ _ROWS = (
         C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, WRITE, BROKER, body="SubscriptionGroupList"
     ),
     Request(C.QUERY_TOPIC_CONSUME_BY_WHO, READ, BROKER, ANY_ACCOUNT),
-    Request(C.REGISTER_FILTER_SERVER, WRITE, NOBODY),
-    Request(C.REGISTER_MESSAGE_FILTER_CLASS, WRITE, NOBODY),
+    # Its handler asks who it is: the one key that the broker gives to filter servers it starts.
+    Request(C.REGISTER_FILTER_SERVER, WRITE, BROKER, ANY_ACCOUNT),
+    Request(C.REGISTER_MESSAGE_FILTER_CLASS, WRITE, FILTER_SERVER, READ_TOPIC_AS_GROUP),
     Request(C.QUERY_CONSUME_TIME_SPAN, READ, BROKER, ANY_ACCOUNT),
     Request(C.GET_SYSTEM_TOPIC_LIST_FROM_NS, READ, NAME_SERVER),
     Request(C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, READ, BROKER, ANY_ACCOUNT),

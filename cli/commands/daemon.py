@@ -4,7 +4,6 @@ Sources: NamesrvStartup, BrokerStartup, ControllerStartup, ServerUtil.buildComma
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ COMMANDS = {
         "namesrv",
         "broker",
         "controller",
+        "filtersrv",
         "standalone",
     )
 }
@@ -220,6 +220,35 @@ def controller(
     return run(lambda: _told(settings, Controller(settings)))
 
 
+def filtersrv(
+    environment: Environment,
+    config_file: ConfigFile = None,
+    name_servers: NameServers = None,
+    print_all: PrintAll = False,
+    config_item: ConfigItem = None,
+) -> int:
+    """Run a filter server, which lets classes choose messages beside a broker.
+
+    It runs until SIGTERM or Ctrl-C, on any free port, which it tells its broker: a broker with
+    filterServerNums starts as many of these itself. FILE may be the broker's own. Consumers that
+    subscribe by a class are given what it lets through. Classes are taken from files
+    (filterClassFolder) or, with clientUploadFilterClassEnable=true, from consumers; each runs in a
+    process of its own that may do nothing but compute, or not at all.
+    """
+    from mq.daemons.filtersrv.config import FiltersrvSettings
+
+    overrides = {"namesrvAddr": name_servers} if name_servers else {}
+    with _configuring(printing=print_all):
+        overrides |= _overrides(config_item)
+        settings = FiltersrvSettings.load(_path(config_file), overrides)
+    if _printed(environment, settings, print_all, False):
+        return Status.DONE
+    from mq.daemons.filtersrv.app import FilterServer
+    from mq.daemons.service import run
+
+    return run(lambda: _told(settings, FilterServer(settings)))
+
+
 def _several(
     names: list[str],
     count: int | None,
@@ -228,6 +257,7 @@ def _several(
     config_item: list[str] | None,
 ) -> int:
     """Run brokers in processes of their own until the signal to stop."""
+    from mq.daemons.instances.command import this_mq
     from mq.daemons.instances.supervisor import Instances
     from mq.daemons.service import run
 
@@ -238,13 +268,14 @@ def _several(
         words += ["--set", item]
     if count is not None:
         words += ["--instances", str(count)]
-    commands = {name: [*_this_mq(), *words, "--instance", name] for name in names}
+    commands = {name: [*this_mq(), *words, "--instance", name] for name in names}
     return run(lambda: Instances("brokers", commands))
 
 
 def _cluster(folder: Path) -> int:
     """Run a daemon for each file of settings in a folder until the signal to stop."""
     from mq.cli.machine.cluster_layout import CONTROLLER, NAME_SERVER
+    from mq.daemons.instances.command import this_mq
     from mq.daemons.instances.supervisor import Instances
     from mq.daemons.service import run
 
@@ -253,20 +284,13 @@ def _cluster(folder: Path) -> int:
         words = [one for one in (NAME_SERVER, CONTROLLER) if path.name.startswith(one)]
         first += [path.stem for _ in words]
         word = words[0] if words else "broker"
-        commands[path.stem] = [*_this_mq(), word, "-c", str(path)]
+        commands[path.stem] = [*this_mq(), word, "-c", str(path)]
     if not commands:
         raise CommandError(
             f"{folder} has no *.conf", hint=f"mq cluster init {folder}", status=Status.NOT_FOUND
         )
     with _configuring(printing=False):
         return run(lambda: Instances("daemons", commands, first=first))
-
-
-def _this_mq() -> list[str]:
-    """What runs this very mq, whatever lies in the folder that this is started in."""
-    mine = str(Path(sys.modules["mq"].__file__ or "").parents[1])
-    start = f"import sys; sys.path.insert(0, {mine!r}); from mq.cli.main import app; app()"
-    return [sys.executable, "-P", "-c", start]
 
 
 def standalone(

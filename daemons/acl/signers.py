@@ -28,6 +28,8 @@ class Signers:
     def __init__(self, files: AclFiles) -> None:
         self.files = files
         self.refused = 0
+        #: Beside those of the files: of processes that this one starts. Never shown, never saved.
+        self.own_accounts: dict[str, Account] = {}
         if not files.paths():
             raise ConfigError(
                 f"aclEnable=true, but there is neither {files.default} nor a file in "
@@ -53,12 +55,12 @@ class Signers:
         access_key = fields.get(ACCESS_KEY)
         if access_key is None:
             raise AclError("No accessKey is configured")
-        account = rules.accounts.get(access_key)
+        account = rules.accounts.get(access_key) or self.own_accounts.get(access_key)
         if account is None:
             raise AclError(f"No acl config for {access_key}")
         if account.matches(parts):
             return None
-        if not _is_signed(account, fields, body):
+        if not is_signed(account, fields, body):
             raise AclError(f"Check signature failed for accessKey={access_key}")
         return account
 
@@ -104,7 +106,8 @@ def refusal(code: int, channel: Channel, error: AclError) -> Refused:
     return Refused(ResponseCode.NO_PERMISSION, str(error))
 
 
-def _is_signed(account: Account, fields: Mapping[str, str], body: bytes) -> bool:
+def is_signed(account: Account, fields: Mapping[str, str], body: bytes) -> bool:
+    """Whether a request has the signature of an account."""
     given = fields.get(SIGNATURE)
     if given is None or not given.isascii():
         return False

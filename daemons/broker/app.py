@@ -14,6 +14,7 @@ from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.beacons import Beacons
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.filter_servers import FilterServers
 from mq.daemons.broker.parts.acting import (
     Acting,
     go_on_where_slaves_are,
@@ -24,6 +25,7 @@ from mq.daemons.broker.parts.acting import (
 )
 from mq.daemons.broker.parts.clients import Clients, make_clients
 from mq.daemons.broker.parts.delivery import Delivery, open_delivery
+from mq.daemons.broker.parts.filters import Filters, make_filters
 from mq.daemons.broker.parts.group import Group, Metrics
 from mq.daemons.broker.parts.membership import Membership, make_membership
 from mq.daemons.broker.parts.metadata import Metadata, make_metadata
@@ -93,6 +95,7 @@ class Broker:
         self.metadata: Metadata
         self.membership: Membership
         self.acting: Acting
+        self.filters: Filters
         self.registration: Registration
         self.metrics_port = -1  # none
         self._parts = AsyncExitStack()
@@ -146,6 +149,7 @@ class Broker:
         return [
             *(self.stats, self.services, self.stores, self.delivery, self.clients),
             *(self.replication, self.metadata, self.membership, self.acting),
+            self.filters,
         ]
 
     def _listeners(self) -> dict[str, Listener]:
@@ -235,6 +239,9 @@ class Broker:
             tasks,
         )
         self.services.told.append(self.acting.info)
+        self.filters = make_filters(
+            settings, FilterServers(settings, access), self.registration, self.port
+        )
         await self._serve(listeners, parts)
 
     async def _serve(self, listeners: tuple[Listener, Listener], parts: AsyncExitStack) -> None:
@@ -249,6 +256,7 @@ class Broker:
             await listener.start()
             parts.push_async_callback(listener.close)
         parts.push_async_callback(self._settle)
+        parts.push_async_callback(self.filters.close)
         await wait_for_log(settings, self.registration, self.replication)
         await parts.enter_async_context(self.registration)
         parts.push_async_callback(self.acting.stop)

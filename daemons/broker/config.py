@@ -14,7 +14,7 @@ from typing import Self
 from mq.client.caller import parse_address
 from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
-from mq.daemons.acl.networks import is_loopback
+from mq.daemons.acl.networks import is_loopback, parse_networks
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
 from mq.daemons.operation_config import BrokerOperationConfig
@@ -37,6 +37,8 @@ DEFAULT_PORT = 10911
 # The fast listener answers what must not wait behind pulls; clients compute its port this way.
 FAST_PORT_DISTANCE = 2
 MASTER_ID = 0
+# Each is in every route of the broker.
+MOST_FILTER_SERVERS = 64
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"
 
@@ -191,7 +193,13 @@ class BrokerConfig(Section):
     end_transaction_pool_queue_capacity: int = setting(
         100_000, "ends of transactions that wait: only shown in the runtime info"
     )
-    filter_server_nums: int = setting(0, "filter servers to start", effect=False)
+    filter_server_nums: int = setting(0, "filter servers to start, and to keep running")
+    filter_server_allow_list: str = setting(
+        "",
+        "addresses and networks, separated by ;, that may register filter servers of their own "
+        "(this broker's own name); empty: only those that this broker has started and, with "
+        "aclEnable, administrators",
+    )
     long_polling_enable: bool = setting(
         True, "hold a pull that finds nothing until a message comes", updatable=True
     )
@@ -640,6 +648,11 @@ def _check_broker(broker: BrokerConfig) -> None:
         raise ConfigError(
             f"brokerNotActiveTimeoutMillis={silence}: must be more than "
             f"brokerHeartbeatInterval={beats}"
+        )
+    parse_networks(broker.filter_server_allow_list, "filterServerAllowList")
+    if not 0 <= broker.filter_server_nums <= MOST_FILTER_SERVERS:
+        raise ConfigError(
+            f"filterServerNums={broker.filter_server_nums}: expected 0 to {MOST_FILTER_SERVERS}"
         )
     if not 1 <= broker.max_error_rate_of_bloom_filter <= 99:
         raise ConfigError(

@@ -8,7 +8,7 @@ what it has to be told.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -74,6 +74,7 @@ class Registration:
         self._connecting = asyncio.Lock()  # one list of name servers after the other
         self._round = asyncio.Event()  # set when a round has ended; each has its own
         self.first_round = asyncio.Event()
+        self.filter_servers: Callable[[], Sequence[str]] = tuple
         self.says_farewell = True  # when it is left; else its connections just end
         self._is_slave = is_slave(settings)
         self._tells_topics = not self._is_slave or may_act_as_master(settings)
@@ -127,6 +128,11 @@ class Registration:
 
     def look_for_master(self) -> None:
         """Ask the name servers again who the master is: the one they named does not answer."""
+        for link in self._links.values():
+            link.tell(None)
+
+    def filter_servers_changed(self) -> None:
+        """There are others than before: name servers hear of it now."""
         for link in self._links.values():
             link.tell(None)
 
@@ -208,7 +214,8 @@ class Registration:
                 counter=version.counter,
                 state_version=self._role.master_epoch,
             )
-        return Content(table, version, self._settings.broker.broker_permission)
+        permission = self._settings.broker.broker_permission
+        return Content(table, version, permission, tuple(self.filter_servers()))
 
     def _round_ended(self) -> None:
         if all(link.answers is not None for link in self._links.values()):

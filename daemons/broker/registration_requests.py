@@ -51,6 +51,7 @@ class Content(NamedTuple):
     table: Mapping[str, TopicConfig]
     version: DataVersion
     permission: int  # brokerPermission: no topic permits more
+    filter_servers: tuple[str, ...] = ()  # addresses
 
     def is_as(self, other: "Content") -> bool:
         """Whether the other one would tell the same."""
@@ -96,7 +97,8 @@ class RegistrationRequests:
         body = RegisterBrokerBody(
             topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
                 topic_config_table=_permitted(content), data_version=version
-            )
+            ),
+            filter_server_list=list(content.filter_servers),
         )
         data = compress(body) if broker.compressed_register else body.encode()
         acts = has_acting_slaves(self._settings)

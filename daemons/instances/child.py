@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _ABORT_SECONDS = 5.0
 
 # What systemd tells the process that it has started; a child is told its own.
-_OF_SYSTEMD = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
+OF_SYSTEMD = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
 
 
 class State(StrEnum):
@@ -56,7 +56,7 @@ class Child:
         self._notices = notices
         self._lifeline = lifeline
         self._watchdog = watchdog
-        self._environment = {k: v for k, v in environment.items() if k not in _OF_SYSTEMD}
+        self._environment = {k: v for k, v in environment.items() if k not in OF_SYSTEMD}
         self._environment |= {
             "NOTIFY_SOCKET": str(notices),
             LIFELINE: str(lifeline),

@@ -27,19 +27,22 @@ from mq.protocol.headers import HEADERS
 from mq.protocol.headers.schema import Header
 from mq.protocol.headers.send import Letter
 from mq.protocol.names import RETRY_PREFIX
-from mq.protocol.requests import BROKER, NamedIn, Request, answered_by
+from mq.protocol.requests import BROKER, FILTER_SERVER, REQUESTS, NamedIn, Request
 
 #: A topic, or the retry topic that stands for a group, and PUB or SUB.
 Need = tuple[str, int]
 
+# A filter server asks who pulls as its broker does.
+_ROWS = [row for row in REQUESTS.values() if row.answered_by & (BROKER | FILTER_SERVER)]
+
 #: What accounts other than administrators may ask for, where they have the rights that it needs.
 #: Every other code is for administrators, one without a row among them.
-OPEN = frozenset(int(row.code) for row in answered_by(BROKER) if row.rights is not None)
+OPEN = frozenset(int(row.code) for row in _ROWS if row.rights is not None)
 
 #: The requests that name topics and groups in their bodies.
 BODIES = frozenset(
     int(row.code)
-    for row in answered_by(BROKER)
+    for row in _ROWS
     if any(right.named_in is NamedIn.BODY for right in row.rights or ())
 )
 
@@ -56,7 +59,7 @@ def _attribute(row: Request, permission: str, resource: str) -> str | None:
 
 def _sending() -> dict[int, tuple[type[Header], str]]:
     """Which requests send to the topic that their header names, and its attribute."""
-    named = {row.code: _attribute(row, "PUB", "topic") for row in answered_by(BROKER)}
+    named = {row.code: _attribute(row, "PUB", "topic") for row in _ROWS}
     return {int(code): (HEADERS[code], name) for code, name in named.items() if name}
 
 
@@ -64,7 +67,7 @@ def _reading() -> dict[int, tuple[type[Header], str | None, str | None]]:
     """Which read, with the attributes of their header that hold the topic and the group."""
     named = {
         row.code: (_attribute(row, "SUB", "topic"), _attribute(row, "SUB", "group"))
-        for row in answered_by(BROKER)
+        for row in _ROWS
     }
     return {int(code): (HEADERS[code], *names) for code, names in named.items() if any(names)}
 

@@ -1,0 +1,16 @@
+"""Which filter server a queue is pulled from."""
+
+from __future__ import annotations  # bodies are loaded when a call needs them
+
+from collections.abc import Collection
+
+from mq.client.machine import chance
+from mq.protocol import bodies
+
+
+def choose_filter_server(
+    route: bodies.TopicRouteData, broker: str, tried: Collection[str] = ()
+) -> str | None:
+    """One of the filter servers of the broker at an address, by chance; None if all were tried."""
+    left = [one for one in route.filter_server_table.get(broker, ()) if one not in tried]
+    return left[chance.randrange(len(left))] if left else None

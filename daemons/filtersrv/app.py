@@ -1,0 +1,184 @@
+"""A filter server: its parts, started in order and stopped in reverse.
+
+classes      of topics and groups, each with its sandbox
+broker link  registers with the broker, and pulls from it
+listener     what consumers ask
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from mq.client.credentials import AccessKey, read_access_key
+from mq.client.errors import ClientError
+from mq.daemons import exporters
+from mq.daemons.config import ConfigError
+from mq.daemons.dispatch import Dispatcher
+from mq.daemons.filtersrv.access import FilterAccess
+from mq.daemons.filtersrv.broker_link import BrokerLink
+from mq.daemons.filtersrv.classes import Classes
+from mq.daemons.filtersrv.config import FiltersrvSettings
+from mq.daemons.filtersrv.folder import look_again
+from mq.daemons.filtersrv.handlers import FilterHandlers
+from mq.daemons.filtersrv.stats import GroupStats, metrics_of
+from mq.daemons.listener import Listener
+from mq.daemons.memory import MemoryBudget
+from mq.daemons.serving import handlers_of
+from mq.daemons.supervision import Tasks
+from mq.daemons.tls import ServerTls, server_tls
+
+if TYPE_CHECKING:
+    from mq.daemons.metrics import Metric
+
+log = logging.getLogger(__name__)
+
+# What the broker that has started this process has given it: an access key and its secret, for
+# requests to that broker.
+KEY_VARIABLE = "MQ_FILTER_SERVER_KEY"
+
+FORGET_LOOK_SECONDS = 60.0
+
+
+class FilterServer:
+    """A filter server in this process: `async with FilterServer(settings) as server`.
+
+    Raises OSError when it cannot listen, ConfigError for files that cannot be used.
+    """
+
+    def __init__(self, settings: FiltersrvSettings) -> None:
+        self.settings = settings
+        self.tasks = Tasks()
+        self.listener: Listener
+        self.classes = Classes(settings)
+        self.broker: BrokerLink
+        self.access: FilterAccess | None = None
+        self.metrics_port = -1  # none
+        self._tls: ServerTls | None = None
+        self._parts = AsyncExitStack()
+
+    @property
+    def port(self) -> int:
+        return self.listener.port
+
+    @property
+    def address(self) -> str:
+        """host:port as consumers are told it."""
+        return f"{self.settings.filtersrv.filter_server_ip}:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
+            await self._start(parts)
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    async def _start(self, parts: AsyncExitStack) -> None:
+        settings, tasks = self.settings, self.tasks
+        if settings.filtersrv.acl_enable:
+            self.access = FilterAccess(settings)
+        self._tls = server_tls(settings.tls)
+        tls = settings.tls.client_context() if settings.tls.enable else None
+        self.broker = BrokerLink(settings.filtersrv.connect_which_broker, tls, broker_key(settings))
+        await parts.enter_async_context(self.broker.session)
+        await self.classes.look_for_sandbox()
+        parts.push_async_callback(self.classes.close)
+        await parts.enter_async_context(tasks)
+        self.listener = await parts.enter_async_context(self._listener())
+        tasks.spawn(lambda: self.broker.keep_registered(self.address), "registration")
+        tasks.spawn(self._forget, "unused classes")
+        tasks.spawn(GroupStats(self.classes).run, "statistics")
+        if not settings.filtersrv.client_upload_filter_class_enable:
+            tasks.spawn(lambda: look_again(settings, self.classes), "folder of classes")
+        if self._tls is not None:
+            tasks.spawn(self._tls.watch, "certificates")
+        if self.access is not None:
+            tasks.spawn(self.access.watch, "ACL files")
+        if exporters.are_wanted(settings.operation):
+            self.metrics_port = await exporters.start_exporters(
+                settings.operation, self._metrics, tasks, parts
+            )
+
+    def _listener(self) -> Listener:
+        settings, access = self.settings, self.access
+        server, operation = settings.server, settings.operation
+        dispatcher = Dispatcher({}, guard=access)  # a pull may be held: none is slow
+        listener = Listener(
+            dispatcher,
+            settings.listen_host,
+            server.listen_port,
+            idle_seconds=server.server_channel_max_idle_time_seconds,
+            backlog=server.server_socket_backlog,
+            buffers=server.buffers(),
+            tls=self._tls,
+            max_connections=lambda: settings.operation.max_connections,
+            memory=MemoryBudget(
+                lambda: operation.connection_memory_max_bytes,
+                lambda: operation.client_memory_max_bytes,
+            ),
+        )
+        more = () if access is None else (access.check_upload,)
+        dispatcher.serve(handlers_of(FilterHandlers(settings, self.classes, self.broker, *more)))
+        return listener
+
+    async def _forget(self) -> None:
+        while True:
+            await asyncio.sleep(FORGET_LOOK_SECONDS)
+            await self.classes.forget_unused()
+
+    def ready_text(self) -> str:
+        """The line that says that it serves, and where."""
+        return (
+            f"The Filter Server boot success. serializeType=JSON, address {self.address}, broker "
+            f"{self.settings.filtersrv.connect_which_broker}"
+        )
+
+    def status_text(self) -> str:
+        registered = self.broker.registered.is_set()
+        text = f"{self.ready_text()}; {len(self.classes.table)} classes"
+        text += "" if registered else "; not registered with its broker"
+        return text + (f"; {self.classes.refused}" if self.classes.refused else "")
+
+    def reload(self) -> None:
+        """Read certificates and accounts again."""
+        if self._tls is not None:
+            self._tls.reload()
+        if self.access is not None:
+            self.access.reload()
+
+    def _metrics(self) -> "Iterator[Metric]":
+        return metrics_of(self.listener, self.tasks, self.classes)
+
+    def state(self) -> Iterator[str]:
+        """What it has and does now."""
+        from mq.daemons.state_dump import connections, limited  # hardly ever needed
+
+        yield from connections("main", self.listener)
+        yield from self.tasks.state()
+        yield f"broker {self.broker.broker_name or 'not registered'}"
+        lines = [
+            f"{key}: {kept.name}, process {kept.sandbox.pid if kept.sandbox else 0}, "
+            f"{kept.counts.messages} of {kept.counts.seen} messages given, "
+            f"{kept.counts.failures} failures"
+            for key, kept in self.classes.table.items()
+        ]
+        yield f"classes: {len(lines)}"
+        yield from limited(sorted(lines), "classes")
+
+
+def broker_key(settings: FiltersrvSettings) -> AccessKey | None:
+    """What requests to the broker are signed with. Raises ConfigError for a file without one."""
+    given = os.environ.pop(KEY_VARIABLE, "")
+    path = settings.filtersrv.broker_acl_file
+    if path:
+        try:
+            return read_access_key(Path(path))
+        except ClientError as error:
+            raise ConfigError(f"brokerAclFile: {error}") from None
+    access_key, _, secret = given.partition(":")
+    return AccessKey(access_key, secret) if access_key and secret else None

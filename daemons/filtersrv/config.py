@@ -1,0 +1,213 @@
+"""Configuration of a filter server: FiltersrvConfig of 4.2.0, its sandboxes, and the listener."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from mq.client.caller import parse_address
+from mq.client.errors import ClientError
+from mq.daemons.acl.networks import is_loopback
+from mq.daemons.broker.config import EVERYWHERE, LOOPBACK, local_address, parse_name_servers
+from mq.daemons.config import ConfigError, Section, Settings, log, read_file, setting
+from mq.daemons.filtersrv.sandbox.process import Limits
+from mq.daemons.operation_config import OperationConfig
+from mq.daemons.remoting_config import NettyServerConfig
+from mq.daemons.tls_config import TlsConfig
+
+MEBIBYTE = 1024 * 1024
+
+# Of a file that is the broker's, too: its ports are the broker's.
+_OF_THE_BROKER = ("listenPort", "metricsPort", "configStorePath")
+
+
+@dataclass(frozen=True)
+class FiltersrvConfig(Section):
+    """The filter server itself."""
+
+    rocketmq_home: str | None = setting(
+        factory=lambda: os.environ.get("ROCKETMQ_HOME"),
+        shown="$ROCKETMQ_HOME",
+        doc="folder of the installation: the ACL files are looked for under it",
+    )
+    namesrv_addr: str | None = setting(
+        factory=lambda: os.environ.get("NAMESRV_ADDR"),
+        shown="$NAMESRV_ADDR",
+        doc="name servers; it asks none itself, its broker tells them of it",
+        important=True,
+    )
+    connect_which_broker: str = setting(
+        "127.0.0.1:10911",
+        "the broker that it pulls from; with the broker's file (-c) 127.0.0.1 and its listenPort",
+        important=True,
+    )
+    filter_server_ip: str = setting(
+        "",
+        "address that consumers are told; empty: brokerIP1 of the file, where it listens, or this "
+        "host's own address",
+        name="filterServerIP",
+        important=True,
+    )
+    compress_msg_body_over_howmuch: int = setting(
+        8192, "bodies of so many bytes are compressed for the way to the consumer", unit="bytes"
+    )
+    zip_compress_level: int = setting(5, "level of that compression, 0 to 9")
+    client_upload_filter_class_enable: bool = setting(
+        False,
+        "take classes that consumers upload, and run them in sandboxes (true with Java, which runs "
+        "them unprotected); false: they are files of filterClassFolder",
+        important=True,
+    )
+    filter_class_repertory_url: str = setting(
+        "http://fsrep.tbsite.net/filterclass",
+        "where Java fetches classes from while uploads are off; here filterClassFolder",
+        effect=False,
+    )
+    fs_server_async_semaphore_value: int = setting(
+        2048, "pulls under way; beyond it more are refused"
+    )
+    fs_server_callback_executor_threads: int = setting(64, "threads that call back", effect=False)
+    fs_server_worker_threads: int = setting(64, "threads that decode frames", effect=False)
+    acl_enable: bool = setting(
+        False, "ask who pulls and uploads, by the accounts of the broker's ACL files"
+    )
+    acl_plain_file: str = setting(
+        "conf/plain_acl.yml",
+        "file of accounts, relative to rocketmqHome; conf/acl/*.yml are read, too",
+        name="rocketmq.acl.plain.file",
+    )
+    broker_acl_file: str = setting(
+        "",
+        "file with the accessKey and secretKey that requests to the broker are signed with; empty: "
+        "with what the broker that started it has given it",
+    )
+    filter_upload_accounts: str = setting(
+        "",
+        "with aclEnable: access keys, separated by ;, whose accounts may upload classes for topics "
+        "and groups that they may read; *: every account; empty: administrators alone",
+    )
+
+
+@dataclass(frozen=True)
+class SandboxConfig(Section):
+    """Classes and what they may use. None of these has a Java name."""
+
+    filter_class_folder: str = setting(
+        factory=lambda: str(Path.home() / "filterclass"),
+        shown="~/filterclass",
+        doc="where NAME.py is, with the class of that name, while uploads are off; looked at "
+        "again each minute",
+    )
+    filter_class_max_bytes: int = setting(
+        64 * 1024, "a class of more bytes is refused", unit="bytes"
+    )
+    filter_max_classes: int = setting(
+        100, "groups and topics that have a class; beyond it more are refused"
+    )
+    filter_memory_max_bytes: int = setting(
+        256 * MEBIBYTE, "memory that the sandbox of a class may map", unit="bytes", long=True
+    )
+    filter_load_millis: int = setting(
+        3000, "time that a class has to be compiled and made", unit="ms"
+    )
+    filter_batch_millis: int = setting(
+        1000, "time that a class has for the messages of a pull, and ...", unit="ms"
+    )
+    filter_message_millis: int = setting(
+        20, "... so much more for each of them; then its sandbox is ended", unit="ms"
+    )
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            self.filter_memory_max_bytes,
+            self.filter_load_millis / 1000,
+            self.filter_batch_millis / 1000,
+            self.filter_message_millis / 1000,
+        )
+
+
+class FiltersrvSettings(Settings):
+    """The configuration of one filter server."""
+
+    section_names = ("filtersrv", "sandbox", "server", "tls", "operation")
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(path)
+        self.filtersrv = FiltersrvConfig()
+        self.sandbox = SandboxConfig()
+        self.server = NettyServerConfig(listen_port=0)
+        self.tls = TlsConfig()
+        self.operation = OperationConfig()
+        self.listen_host = LOOPBACK
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
+        """Defaults, then the file, which may be the broker's, then `overrides` by property name.
+
+        Raises:
+            ConfigError: the file or a value cannot be used.
+        """
+        settings = cls(path)
+        properties = read_file(path) if path is not None else {}
+        port = properties.get("listenPort", "")
+        if "connectWhichBroker" not in properties and port:
+            properties["connectWhichBroker"] = f"{LOOPBACK}:{port.strip()}"
+        if not properties.get("filterServerIP") and properties.get("brokerIP1"):
+            properties["filterServerIP"] = properties["brokerIP1"]
+        settings.apply({k: v for k, v in properties.items() if k not in _OF_THE_BROKER})
+        settings.apply(overrides or {})
+        settings._check()
+        settings.tls = settings.tls.complete()
+        settings.log_without_effect()
+        settings._resolve_addresses()
+        return settings
+
+    def _check(self) -> None:
+        own, sandbox = self.filtersrv, self.sandbox
+        parse_name_servers(own.namesrv_addr or "")
+        self.server.check()
+        self.operation.check()
+        try:
+            parse_address(own.connect_which_broker)
+        except ClientError as error:
+            raise ConfigError(f"connectWhichBroker={own.connect_which_broker}: {error}") from None
+        if not 0 <= own.zip_compress_level <= 9:
+            raise ConfigError(f"zipCompressLevel={own.zip_compress_level}: expected 0 to 9")
+        for name, value in (
+            ("compressMsgBodyOverHowmuch", own.compress_msg_body_over_howmuch),
+            ("fsServerAsyncSemaphoreValue", own.fs_server_async_semaphore_value),
+            ("filterClassMaxBytes", sandbox.filter_class_max_bytes),
+            ("filterMaxClasses", sandbox.filter_max_classes),
+            ("filterLoadMillis", sandbox.filter_load_millis),
+            ("filterBatchMillis", sandbox.filter_batch_millis),
+            ("filterMessageMillis", sandbox.filter_message_millis),
+        ):
+            if value < 1:
+                raise ConfigError(f"{name}={value}: must be at least 1")
+        if sandbox.filter_memory_max_bytes < 64 * MEBIBYTE:
+            raise ConfigError(
+                f"filterMemoryMaxBytes={sandbox.filter_memory_max_bytes}: an interpreter needs "
+                f"{64 * MEBIBYTE} at least"
+            )
+
+    def _resolve_addresses(self) -> None:
+        """Where to listen and what address to tell consumers, as a broker does it."""
+        told = self.filtersrv.filter_server_ip
+        host = self.server.bind_address
+        if not host and told:
+            host = LOOPBACK if is_loopback(told) else EVERYWHERE
+        elif not host:
+            host = EVERYWHERE if self.filtersrv.acl_enable else LOOPBACK
+        self.listen_host = host
+        if not told:
+            told = local_address() if host in (EVERYWHERE, "::") else host
+            self.filtersrv = self.filtersrv.replace(filter_server_ip=told)
+        if not self.filtersrv.acl_enable and not is_loopback(host):
+            log.warning(
+                "ACCESS CONTROL IS OFF and the filter server listens on %s: whoever reaches it may "
+                "read every topic%s (aclEnable=false)",
+                host,
+                " and upload classes" if self.filtersrv.client_upload_filter_class_enable else "",
+            )

@@ -1,0 +1,189 @@
+"""What consumers ask of a filter server. Source: DefaultRequestProcessor of 4.2.0.
+
+Java answers no other codes at all; here they are told that they are not supported.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+
+from mq.client.errors import MQError
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Overloaded, Refused
+from mq.daemons.filtersrv.broker_link import BrokerLink
+from mq.daemons.filtersrv.classes import Classes, Key, NoClass, TooMany, crc_of
+from mq.daemons.filtersrv.config import FiltersrvSettings
+from mq.daemons.filtersrv.folder import read_class
+from mq.daemons.filtersrv.records import Writer, places
+from mq.daemons.filtersrv.sandbox.process import FilterFailed, SandboxEnded
+from mq.daemons.serving import serves
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.headers.filtersrv import RegisterMessageFilterClassRequestHeader
+from mq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from mq.protocol.names import IllegalName, check_group, check_topic
+
+log = logging.getLogger(__name__)
+
+# Of a class: Java's are packages and a class, ours a name as well.
+_CLASS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_MOST_NAME = 200
+# What a source in Java has, and none in Python.
+_JAVA = re.compile(
+    r"^\s*(package\s+[\w.]+\s*;|import\s+[\w.*]+\s*;|(public\s+)?(final\s+)?class\s+\w+[^:]*\{)",
+    re.MULTILINE,
+)
+
+# What the broker found, and what the consumer is told when nothing of it matches.
+_FOUND = ResponseCode.SUCCESS
+_PASSED_ON = frozenset(
+    (
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    )
+)
+
+
+class FilterHandlers:
+    """Uploads and pulls. ``may_upload`` raises Refused for who may not."""
+
+    def __init__(
+        self,
+        settings: FiltersrvSettings,
+        classes: Classes,
+        broker: BrokerLink,
+        may_upload: Callable[[Command, Channel], None] = lambda command, channel: None,
+    ) -> None:
+        self._settings = settings
+        self._classes = classes
+        self._broker = broker
+        self._may_upload = may_upload
+        own = settings.filtersrv
+        self._writer = Writer(own.compress_msg_body_over_howmuch, own.zip_compress_level)
+        self._under_way = 0
+
+    @serves(RequestCode.REGISTER_MESSAGE_FILTER_CLASS)
+    async def register(self, command: Command, channel: Channel) -> Command:
+        """Take the class of a group for a topic, from the request or from the folder."""
+        header = command.read_header(RegisterMessageFilterClassRequestHeader)
+        key = _key(header.topic, header.consumer_group)
+        name = header.class_name
+        if len(name) > _MOST_NAME or not _CLASS_NAME.fullmatch(name):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{name[:_MOST_NAME]!r} is no name of a class")
+        why = ""
+        source: bytes | None
+        if self._settings.filtersrv.client_upload_filter_class_enable:
+            self._may_upload(command, channel)
+            source = self._uploaded(header, bytes(command.body), key)
+        else:
+            source, why = await asyncio.to_thread(read_class, self._settings.sandbox, name)
+        try:
+            await self._classes.register(key, name, source, why)
+        except TooMany as error:
+            raise Overloaded("filterMaxClasses", str(error)) from None
+        except (NoClass, FilterFailed, SandboxEnded, OSError) as error:
+            log.warning("class %s of %s by %s is refused: %s", name, key, channel.remote, error,
+                        extra={"peer": channel.remote_address[0]})  # fmt: skip
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"class {name} is refused: {error}") from None
+        if source is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"class {name} is not here: {why}")
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _uploaded(
+        self, header: RegisterMessageFilterClassRequestHeader, body: bytes, key: Key
+    ) -> bytes:
+        """The source of a request. Raises Refused for one that is not taken."""
+        name, most = header.class_name, self._settings.sandbox.filter_class_max_bytes
+        known = self._classes.table.get(key)
+        if header.class_crc == 0 and known is not None and known.source is not None:
+            return known.source  # as in Java, which keeps the class then
+        if len(body) > most:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"class {name} is refused: it has {len(body)} bytes, {most} are allowed "
+                "(filterClassMaxBytes)",
+            )
+        if header.class_crc not in (0, crc_of(body)):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"class {name} is refused: its CRC is {crc_of(body)}, not {header.class_crc}",
+            )
+        if _JAVA.search(body.decode("utf-8", "replace")):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"class {name} is refused: it is in Java, and filters are Python here: a class "
+                "with match(message) or match(message, context)",
+            )
+        return body
+
+    @serves(RequestCode.PULL_MESSAGE)
+    async def pull(self, command: Command, channel: Channel) -> Command:
+        """Pull from the broker, and give what the class lets through."""
+        header = command.read_header(PullMessageRequestHeader)
+        key = _key(header.topic, header.consumer_group)
+        kept = self._classes.table.get(key)
+        if kept is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no class of {key} is registered at this filter server"
+            )
+        most = self._settings.filtersrv.fs_server_async_semaphore_value
+        if self._under_way >= most:
+            raise Overloaded("fsServerAsyncSemaphoreValue", f"{most} pulls are under way")
+        self._under_way += 1
+        try:
+            found = await self._broker.pull(header)
+            if channel.closed:
+                raise ConnectionError(f"{channel.remote} has gone")
+            return await self._filtered(command, key, found)
+        except (MQError, RemoteProtocolError, NoClass, FilterFailed, SandboxEnded) as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{key}: {error}") from None
+        finally:
+            self._under_way -= 1
+
+    async def _filtered(self, command: Command, key: Key, found: Command) -> Command:
+        """The answer to a consumer. Raises what goes wrong with the class."""
+        if found.code != _FOUND:
+            if found.code not in _PASSED_ON:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{key}: the broker answers {found.code}: {found.remark}",
+                )
+            return command.reply(ResponseCode(found.code), _fields(found), remark=found.remark)
+        body, count = await self._matching(key, found.body)
+        if not count:
+            return command.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, _fields(found))
+        kept = self._classes.table.get(key)
+        if kept is not None:
+            kept.counts.messages += count
+            kept.counts.bytes += len(body)
+        return command.reply(_FOUND, _fields(found), body)
+
+    async def _matching(self, key: Key, records: bytes | memoryview) -> tuple[bytes, int]:
+        found = places(records)
+        if not found:
+            return b"", 0
+        bits = await self._classes.match(key, memoryview(records)[: found[-1][1]], len(found))
+        if self._writer.changes_any(records, found):
+            return await asyncio.to_thread(self._writer.chosen, records, found, bits)
+        return self._writer.chosen(records, found, bits)
+
+
+def _fields(found: Command) -> dict[str, str]:
+    """The header of the answer: the bounds of the queue as the broker has told them."""
+    told = PullMessageResponseHeader.decode(found.fields)
+    return PullMessageResponseHeader(
+        suggest_which_broker_id=0,
+        next_begin_offset=told.next_begin_offset,
+        min_offset=told.min_offset,
+        max_offset=told.max_offset,
+    ).encode()
+
+
+def _key(topic: str, group: str) -> Key:
+    try:
+        return Key(check_topic(topic), check_group(group))
+    except IllegalName as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None

@@ -1,0 +1,1 @@
+"""Sandboxes: processes in which uploaded classes run, and that are expected to turn hostile."""

@@ -1,0 +1,65 @@
+"""What groups are given through a filter server: a line each minute, as Java's statistics log."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from mq.daemons.filtersrv.classes import Classes, Key
+from mq.daemons.listener import Listener
+from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks
+from mq.daemons.supervision import Tasks
+
+log = logging.getLogger(__name__)
+
+MINUTE = 60.0
+
+
+class GroupStats:
+    """GROUP_GET_NUMS and GROUP_GET_SIZE of each topic@group (FilterServerStatsManager)."""
+
+    def __init__(self, classes: Classes) -> None:
+        self._classes = classes
+        self._last: dict[Key, tuple[int, int]] = {}
+
+    async def run(self) -> None:
+        """Log them each minute, until cancelled."""
+        while True:
+            await asyncio.sleep(MINUTE)
+            self.tell()
+
+    def tell(self) -> None:
+        """Log what each group was given since the last time."""
+        last, self._last = self._last, {}
+        for key, kept in self._classes.table.items():
+            now = kept.counts.messages, kept.counts.bytes
+            self._last[key] = now
+            for name, value, before in zip(
+                ("GROUP_GET_NUMS", "GROUP_GET_SIZE"), now, last.get(key, (0, 0)), strict=True
+            ):
+                log.info("[%s] [%s] Stats In One Minute, SUM: %d TPS: %.2f",
+                         name, key, value - before, (value - before) / MINUTE)  # fmt: skip
+
+
+def metrics_of(listener: Listener, tasks: Tasks, classes: Classes) -> Iterator[Metric]:
+    """What a filter server tells of itself to monitoring."""
+    yield from of_listeners({"main": listener})
+    yield of_tasks(tasks)
+    yield gauge("mq_filter_classes", "Classes in force.", len(classes.table))
+    yield gauge(
+        "mq_filter_sandboxes",
+        "Sandboxes that run.",
+        sum(kept.sandbox is not None for kept in classes.table.values()),
+    )
+    yield counter("mq_filter_sandbox_ends_total", "Sandboxes ended for what they did.",
+                  classes.ends)  # fmt: skip
+    table = sorted(classes.table.items())
+    labels = ("topic", "group")
+    for name, doc, values in (
+        ("seen", "Messages that classes were asked about.", [k.counts.seen for _, k in table]),
+        ("messages", "Messages that groups were given.", [k.counts.messages for _, k in table]),
+        ("bytes", "Bytes that groups were given.", [k.counts.bytes for _, k in table]),
+        ("failures", "Batches that a class failed on.", [k.counts.failures for _, k in table]),
+    ):
+        pairs = [(tuple(key), float(value))
+                 for (key, _), value in zip(table, values, strict=True)]  # fmt: skip
+        yield Metric(f"mq_filter_{name}_total", Kind.counter, doc, labels, pairs)
