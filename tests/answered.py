@@ -31,6 +31,7 @@ _LIVENESS = "daemons/namesrv/test_liveness.py"
 _NAMESRV_TOPICS = "daemons/namesrv/test_topics.py"
 _KV = "daemons/namesrv/test_kv.py"
 _NAMESRV = "daemons/namesrv/test_namesrv.py"
+_FILTERSRV = "daemons/filtersrv/test_filtersrv.py"
 _CONTROLLER = "daemons/controller/test_controller.py"
 
 #: By code: the file of the test, under tests/, and its name.
@@ -246,6 +247,10 @@ BROKER: Mapping[RequestCode, str] = {
     RequestCode.BATCH_ACK_MESSAGE: (
         f"{_POP}::test_what_is_not_acknowledged_in_time_comes_again_in_the_retry_topic"
     ),
+    RequestCode.REGISTER_FILTER_SERVER: (
+        "daemons/broker/test_filter_servers.py"
+        "::test_one_of_an_allowed_address_is_told_its_broker_and_is_in_the_routes"
+    ),
 }
 
 NAME_SERVER: Mapping[RequestCode, str] = {
@@ -345,6 +350,13 @@ CONTROLLER: Mapping[RequestCode, str] = {
     ),
 }
 
+FILTER_SERVER: Mapping[RequestCode, str] = {
+    RequestCode.PULL_MESSAGE: f"{_FILTERSRV}::test_a_pull_gives_what_the_class_lets_through",
+    RequestCode.REGISTER_MESSAGE_FILTER_CLASS: (
+        f"{_FILTERSRV}::test_a_class_is_replaced_when_it_changes_and_else_stays"
+    ),
+}
+
 
 def text() -> str:
     """The part of the document."""
@@ -356,6 +368,7 @@ def _lines() -> Iterator[str]:
         ("A broker", BROKER),
         ("A name server", NAME_SERVER),
         ("A controller", CONTROLLER),
+        ("A filter server", FILTER_SERVER),
     ):
         yield f"{title} answers:\n"
         yield "| code | name | releases | test |"

@@ -16,11 +16,21 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.controller.app import Controller
 from mq.daemons.controller.config import ControllerSettings
+from mq.daemons.filtersrv.app import FilterServer
+from mq.daemons.filtersrv.config import FiltersrvSettings
 from mq.daemons.listener import Listener
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.codes import RequestCode
-from mq.protocol.requests import BROKER, CLIENT, CONTROLLER, NAME_SERVER, Role, answered_by
+from mq.protocol.requests import (
+    BROKER,
+    CLIENT,
+    CONTROLLER,
+    FILTER_SERVER,
+    NAME_SERVER,
+    Role,
+    answered_by,
+)
 from tests import answered
 from tests.client.brokers import served
 
@@ -66,6 +76,15 @@ def test_a_controller_answers_what_the_rows_say_and_each_has_its_test() -> None:
             return codes(controller.listener)
 
     assert asyncio.run(ask()) == rows(CONTROLLER) == set(answered.CONTROLLER)
+
+
+def test_a_filter_server_answers_what_the_rows_say_and_each_has_its_test() -> None:
+    async def ask() -> set[int]:
+        nowhere = {"connectWhichBroker": "127.0.0.1:1"}
+        async with FilterServer(FiltersrvSettings.load(None, nowhere)) as server:
+            return codes(server.listener)
+
+    assert asyncio.run(ask()) == rows(FILTER_SERVER) == set(answered.FILTER_SERVER)
 
 
 def test_clients_answer_what_the_rows_say(tmp_path: Path) -> None:

@@ -199,10 +199,16 @@ def _see_also(own: str) -> list[str]:
 
 def _settings(daemon: str) -> list[str]:
     from mq.daemons.broker.config import BrokerSettings
+    from mq.daemons.config import Settings
     from mq.daemons.controller.config import ControllerSettings
+    from mq.daemons.filtersrv.config import FiltersrvSettings
     from mq.daemons.namesrv.config import NamesrvSettings
 
-    kinds = {"namesrv": NamesrvSettings, "controller": ControllerSettings}
+    kinds: dict[str, type[Settings]] = {
+        "namesrv": NamesrvSettings,
+        "controller": ControllerSettings,
+        "filtersrv": FiltersrvSettings,
+    }
     settings = kinds.get(daemon, BrokerSettings)()
     lines = [roff.text(prose.SETTINGS[daemon])]
     for section in settings.sections:

@@ -108,6 +108,7 @@ SETTINGS = {
     "namesrv": _KEYS,
     "broker": _KEYS,
     "controller": _KEYS,
+    "filtersrv": f"{_KEYS} The file may be the broker's: its ports are not taken from there.",
     "standalone": f"{_KEYS} They are those of the broker.",
 }
 

@@ -124,6 +124,7 @@ function __mq_first
     printf '%s\t%s\n' 'namesrv' 'Run a name server.'
     printf '%s\t%s\n' 'broker' 'Run a broker, or several side by side.'
     printf '%s\t%s\n' 'controller' 'Run a controller, which elects the masters of broker sets.'
+    printf '%s\t%s\n' 'filtersrv' 'Run a filter server, which lets classes choose messages beside a broker.'
     printf '%s\t%s\n' 'standalone' 'Run a name server and a broker in one process, or a whole cluster.'
     printf '%s\t%s\n' 'help' 'Show the options of a command.'
 end
@@ -1648,6 +1649,12 @@ function __mq_options -a command
             echo '-c,--configFile|1|files|Java properties file.'
             echo '-p,--printConfigItem|0||Print every setting and end.'
             echo '-m,--printImportantConfig|0||Print the important ones and end.'
+            echo '--set|1||Set a property; may be repeated.'
+            __mq_shared_11
+        case 'filtersrv'
+            echo '-c,--configFile|1|files|Java properties file.'
+            echo '-n,--namesrvAddr|1|nameServers|Name servers.'
+            echo '-p,--printConfigItem|0||Print every setting and end.'
             echo '--set|1||Set a property; may be repeated.'
             __mq_shared_11
         case 'standalone'
