@@ -1,0 +1,313 @@
+"""What consumers ask of a filter server, byte by byte, with a real broker behind it."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.filtersrv import folder
+from mq.daemons.filtersrv.classes import Key
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.headers.pull import PullMessageResponseHeader
+from mq.protocol.message import decode_records
+from tests.daemons.filtersrv.servers import EVEN, GROUP, TOPIC, pull, servers, upload
+from tests.daemons.peer import Peer
+
+KEY = Key(TOPIC, GROUP)
+ODD = EVEN.replace(b"== 0", b"== 1")
+
+
+def test_a_pull_gives_what_the_class_lets_through() -> None:
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await at.send(*(b"%d" % number for number in range(10)))
+            assert (await upload(peer)).code == ResponseCode.SUCCESS
+            found = await pull(peer)  # PULL_MESSAGE
+            assert found.code == ResponseCode.SUCCESS
+            messages = decode_records(found.body, check_crc=True)
+            assert [(m.queue_offset, m.body) for m in messages] == [
+                (number, b"%d" % number) for number in range(0, 10, 2)
+            ]
+            header = PullMessageResponseHeader.decode(found.fields)
+            assert header.suggest_which_broker_id == 0
+            assert (header.next_begin_offset, header.min_offset, header.max_offset) == (10, 0, 10)
+
+    asyncio.run(main())
+
+
+def test_what_the_broker_finds_becomes_the_codes_of_java() -> None:
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await at.send(b"1", b"3")
+            await upload(peer)
+            none_matches = await pull(peer)
+            assert none_matches.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert PullMessageResponseHeader.decode(none_matches.fields).next_begin_offset == 2
+            illegal = await pull(peer, 5)
+            assert illegal.code == ResponseCode.PULL_OFFSET_MOVED
+            assert PullMessageResponseHeader.decode(illegal.fields).next_begin_offset == 2
+            failed = await pull(peer, queue_id=7)
+            assert failed.code == ResponseCode.SYSTEM_ERROR
+            assert f"{TOPIC}@{GROUP}: the broker answers" in str(failed.remark)
+
+    asyncio.run(main())
+
+
+def test_a_pull_that_finds_nothing_new_waits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mq.daemons.filtersrv.broker_link.SUSPEND_MILLIS", 200)
+
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await upload(peer)
+            assert (await pull(peer)).code == ResponseCode.PULL_NOT_FOUND
+            held = asyncio.ensure_future(pull(peer))
+            await at.send(b"8")
+            while (found := await held).code == ResponseCode.PULL_NOT_FOUND:
+                held = asyncio.ensure_future(pull(peer))
+            assert [message.body for message in decode_records(found.body)] == [b"8"]
+
+    asyncio.run(main())
+
+
+def test_without_a_class_a_pull_is_refused_with_the_reason() -> None:
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            found = await pull(peer)
+            assert found.code == ResponseCode.SYSTEM_ERROR
+            assert found.remark == (
+                f"no class of {TOPIC}@{GROUP} is registered at this filter server"
+            )
+
+    asyncio.run(main())
+
+
+def test_other_requests_are_not_supported() -> None:
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            reply = await peer.ask(RequestCode.GET_BROKER_CONFIG)
+            assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+    asyncio.run(main())
+
+
+def test_a_class_is_replaced_when_it_changes_and_else_stays() -> None:
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await at.send(b"1", b"2")
+            table = at.filters.classes.table
+            await upload(peer)  # REGISTER_MESSAGE_FILTER_CLASS
+            sandbox = table[KEY].sandbox
+            await upload(peer)
+            assert table[KEY].sandbox is sandbox
+            await upload(peer, ODD, crc=0)  # whoever says 0 does not want it to be replaced
+            assert table[KEY].sandbox is sandbox
+            await upload(peer, ODD)
+            assert table[KEY].sandbox is not sandbox
+            assert sandbox is not None and sandbox.has_ended
+            found = await pull(peer)
+            assert [message.body for message in decode_records(found.body)] == [b"1"]
+
+    asyncio.run(main())
+
+
+def test_classes_of_other_groups_are_others() -> None:
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await at.send(b"1", b"2")
+            await upload(peer)
+            await upload(peer, ODD, group="other")
+            for group, body in ((GROUP, b"2"), ("other", b"1")):
+                found = await pull(peer, group=group)
+                assert [message.body for message in decode_records(found.body)] == [body]
+            counts = at.filters.classes.table[KEY].counts
+            assert (counts.messages, counts.seen) == (1, 2)
+            assert counts.bytes > 0
+
+    asyncio.run(main())
+
+
+JAVA = b"""package org.example;
+import org.apache.rocketmq.common.message.MessageExt;
+public class Even implements MessageFilter {
+    public boolean match(MessageExt message, FilterContext context) { return true; }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "source, name, crc, told",
+    [
+        (b"class Even:\n  def match(self, message):\n    return (\n", "Even", None,
+         "class Even is refused: line 3: '(' was never closed"),
+        (b"class Even:\n  def match(self, message)\n", "Even", None, "line 2: expected ':'"),
+        (b"#" * 2_000_000, "Even", None,
+         "it has 2000000 bytes, 65536 are allowed (filterClassMaxBytes)"),
+        (EVEN, "Even", 5, "its CRC is"),
+        (JAVA, "org.example.Even", None, "it is in Java, and filters are Python here"),
+        (EVEN, "../Even", None, "'../Even' is no name of a class"),
+        (EVEN, "E" * 201, None, "is no name of a class"),
+        (EVEN, "", None, "'' is no name of a class"),
+        (EVEN, "Other", None, "there is no class Other in it"),
+        (b"while True: pass", "Even", None, "it took more than"),
+    ],
+    ids=["unclosed", "syntax", "2 MB", "crc", "java", "path", "long", "none", "other", "endless"],
+)  # fmt: skip
+def test_a_class_that_cannot_be_used_is_refused_and_the_one_before_it_stays(
+    source: bytes, name: str, crc: int | None, told: str
+) -> None:
+    async def main() -> None:
+        async with servers(filterLoadMillis="1500") as at, Peer(at.filters.port) as peer:
+            await upload(peer)
+            reply = await upload(peer, source, name, crc=crc)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert told in str(reply.remark)
+            await at.send(b"2")
+            assert (await pull(peer)).code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+
+
+def test_a_class_that_hangs_is_ended_its_group_told_and_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hangs = b"class Even:\n    def match(self, message):\n        while True: pass\n"
+    fast = {"filterBatchMillis": "300", "filterMessageMillis": "1"}
+
+    async def main() -> None:
+        async with (
+            servers(**fast) as at,
+            Peer(at.filters.port) as peer,
+            Peer(at.filters.port) as other,
+        ):
+            await at.send(b"1", b"2")
+            await upload(peer, hangs)
+            await upload(other, group="other")
+            hanging = asyncio.ensure_future(pull(peer))
+            for _ in range(3):
+                assert (await pull(other, group="other")).code == ResponseCode.SUCCESS
+            told = await hanging
+            assert told.code == ResponseCode.SYSTEM_ERROR
+            assert f"the sandbox of {TOPIC}@{GROUP} was ended: it took more than" in str(
+                told.remark
+            )
+            again = await pull(peer)  # at once: it is not started again and again
+            assert "it is started again in a moment" in str(again.remark)
+            assert at.filters.classes.ends == 1
+            await upload(peer, EVEN)
+            assert (await pull(peer)).code == ResponseCode.SUCCESS
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    assert "it took more than" in caplog.text
+
+
+def test_a_class_that_raises_is_told_where_and_is_asked_again() -> None:
+    source = b"class Even:\n    def match(self, message):\n        return 1 / int(message.body)\n"
+
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await at.send(b"1", b"0", b"1")
+            await upload(peer, source)
+            found = await pull(peer)
+            assert found.code == ResponseCode.SYSTEM_ERROR
+            assert str(found.remark) == (
+                f"{TOPIC}@{GROUP}: class Even: line 3: ZeroDivisionError: division by zero "
+                "(queue 0, offset 1)"
+            )
+            assert (await pull(peer, 2)).code == ResponseCode.SUCCESS
+            assert at.filters.classes.ends == 0
+
+    asyncio.run(main())
+
+
+def test_too_many_classes_are_refused_by_the_name_of_the_limit() -> None:
+    async def main() -> None:
+        async with servers(filterMaxClasses="1") as at, Peer(at.filters.port) as peer:
+            assert (await upload(peer)).code == ResponseCode.SUCCESS
+            reply = await upload(peer, group="other")
+            assert reply.code == ResponseCode.SYSTEM_BUSY
+            assert "(filterMaxClasses)" in str(reply.remark)
+            assert (await upload(peer, ODD)).code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+
+
+def test_a_consumer_that_vanishes_leaves_nothing_under_way() -> None:
+    hangs = b"class Even:\n    def match(self, message):\n        while True: pass\n"
+
+    async def main() -> None:
+        async with servers(filterBatchMillis="300") as at:
+            await at.send(b"2")
+            async with Peer(at.filters.port) as peer:
+                await upload(peer, hangs)
+                asking = asyncio.ensure_future(pull(peer))
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait([asking])
+            async with Peer(at.filters.port) as peer:
+                await upload(peer, EVEN)
+                assert (await pull(peer)).code == ResponseCode.SUCCESS
+            dispatcher = at.filters.listener.dispatcher
+            if dispatcher.tasks:
+                await asyncio.wait(list(dispatcher.tasks))
+            assert not dispatcher.tasks
+
+    asyncio.run(main())
+
+
+def test_while_uploads_are_off_classes_are_files_of_the_folder(tmp_path: Path) -> None:
+    off = {"clientUploadFilterClassEnable": "false", "filterClassFolder": str(tmp_path)}
+
+    async def main() -> None:
+        async with servers(**off) as at, Peer(at.filters.port) as peer:
+            await at.send(b"1", b"2")
+            reply = await upload(peer, ODD)  # what it sends is not looked at
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert "there is no file Even.py in filterClassFolder" in str(reply.remark)
+            assert "class Even of Orders@billing is not here" in str((await pull(peer)).remark)
+            (tmp_path / "Even.py").write_bytes(EVEN)
+            await folder.look(at.filters.settings, at.filters.classes)
+            found = await pull(peer)
+            assert [message.body for message in decode_records(found.body)] == [b"2"]
+            (tmp_path / "Even.py").write_bytes(ODD)
+            assert (await upload(peer, b"")).code == ResponseCode.SUCCESS
+            found = await pull(peer)
+            assert [message.body for message in decode_records(found.body)] == [b"1"]
+            (tmp_path / "Even.py").write_bytes(b"class Even: (\n")
+            await folder.look(at.filters.settings, at.filters.classes)
+            assert (await pull(peer)).code == ResponseCode.SUCCESS  # the one before it
+
+    asyncio.run(main())
+
+
+def test_where_no_sandbox_is_allowed_classes_are_refused_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "pyseccomp.py").write_text("raise ImportError\n")
+    from mq.daemons.filtersrv.sandbox import process
+
+    real = process._command
+
+    def command(*given: object) -> list[str]:
+        words = real(*given)  # type: ignore[arg-type]
+        place = words.index("-c") + 1
+        words[place] = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {words[place]}"
+        return words
+
+    monkeypatch.setattr(process, "_command", command)
+
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            reply = await upload(peer)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert "this machine allows no sandbox, so no class runs here" in str(reply.remark)
+            assert not at.filters.classes.table
+            assert "allows no sandbox" in at.filters.status_text()
+
+    with caplog.at_level(logging.ERROR, "mq.daemons.filtersrv"):
+        asyncio.run(main())
+    assert [record.getMessage() for record in caplog.records] == [
+        "this machine allows no sandbox, so no class runs here: pyseccomp is not installed "
+        "(pip install 'mq[filtersrv]')"
+    ]
