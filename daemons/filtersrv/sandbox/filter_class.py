@@ -1,5 +1,7 @@
 """Filter classes: from a text to something that is called for each message. In the sandbox."""
 
+import __future__
+
 import inspect
 import traceback
 from collections.abc import Callable
@@ -7,6 +9,9 @@ from typing import Any, NamedTuple
 
 from mq.protocol.stored_message import StoredMessage
 
+# A source is cut out of a module of its user's, whose imports are not with it: what annotations of
+# a class name need not be there.
+_ANNOTATIONS = __future__.annotations.compiler_flag
 FILE = "<filter>"  # what the source is called in tracebacks
 Match = Callable[[StoredMessage], Any]
 
@@ -25,7 +30,7 @@ def load(group: str, name: str, source: str) -> Match:
     """Make the filter of a class. Raises BadClass."""
     space: dict[str, Any] = {"__name__": "filter", "__builtins__": __builtins__}
     try:
-        exec(compile(source, FILE, "exec", dont_inherit=True), space)
+        exec(compile(source, FILE, "exec", _ANNOTATIONS, dont_inherit=True), space)
     except SyntaxError as error:
         raise BadClass(f"line {error.lineno}: {error.msg}") from None
     except MemoryError:
