@@ -70,6 +70,22 @@ class FilterHandlers:
         """Take the class of a group for a topic, from the request or from the folder."""
         header = command.read_header(RegisterMessageFilterClassRequestHeader)
         key = _key(header.topic, header.consumer_group)
+        try:
+            await self._register(command, channel, header, key)
+        except Refused as error:
+            log.warning("a class of %s by %s: %s", key, channel.remote, error.remark,
+                        extra={"peer": channel.remote_address[0]})  # fmt: skip
+            raise
+        return command.reply(ResponseCode.SUCCESS)
+
+    async def _register(
+        self,
+        command: Command,
+        channel: Channel,
+        header: RegisterMessageFilterClassRequestHeader,
+        key: Key,
+    ) -> None:
+        """Raises Refused for a class that is not taken."""
         name = header.class_name
         if len(name) > _MOST_NAME or not _CLASS_NAME.fullmatch(name):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{name[:_MOST_NAME]!r} is no name of a class")
@@ -85,12 +101,9 @@ class FilterHandlers:
         except TooMany as error:
             raise Overloaded("filterMaxClasses", str(error)) from None
         except (NoClass, FilterFailed, SandboxEnded, OSError) as error:
-            log.warning("class %s of %s by %s is refused: %s", name, key, channel.remote, error,
-                        extra={"peer": channel.remote_address[0]})  # fmt: skip
             raise Refused(ResponseCode.SYSTEM_ERROR, f"class {name} is refused: {error}") from None
         if source is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"class {name} is not here: {why}")
-        return command.reply(ResponseCode.SUCCESS)
 
     def _uploaded(
         self, header: RegisterMessageFilterClassRequestHeader, body: bytes, key: Key
