@@ -55,6 +55,7 @@ class FilterServers:
         self._access = access
         self._entries: dict[Channel, _Entry] = {}
         self._accounts: dict[str, Account] = {}  # of the processes that this broker has started
+        self._have_registered: set[str] = set()  # of those, by access key
         self.on_change: list[Callable[[], None]] = []
 
     def issue_key(self) -> AccessKey:
@@ -75,11 +76,15 @@ class FilterServers:
             self._access.own_accounts[key.access_key] = account
         return key
 
-    def revoke(self, key: AccessKey) -> None:
-        """The process of a key has ended."""
+    def revoke(self, key: AccessKey) -> bool:
+        """The process of a key has ended; whether it had registered."""
         self._accounts.pop(key.access_key, None)
         if self._access is not None:
             self._access.own_accounts.pop(key.access_key, None)
+        if key.access_key not in self._have_registered:
+            return False
+        self._have_registered.remove(key.access_key)
+        return True
 
     def is_registered(self, key: AccessKey) -> bool:
         """Whether the process of a key is in the table."""
@@ -117,6 +122,8 @@ class FilterServers:
             log.info("filter server %s has registered, from %s", address, channel.remote)
         else:
             entry.address, entry.seen = address, clock.monotonic()
+        if access_key:
+            self._have_registered.add(access_key)
         self._tell(before)
         fields = RegisterFilterServerResponseHeader(
             broker_name=self._settings.broker.broker_name, broker_id=self._settings.broker.broker_id

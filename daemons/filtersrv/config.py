@@ -152,7 +152,7 @@ class FiltersrvSettings(Settings):
         settings = cls(path)
         properties = read_file(path) if path is not None else {}
         port = properties.get("listenPort", "")
-        if "connectWhichBroker" not in properties and port:
+        if "connectWhichBroker" not in properties and port.strip() not in ("", "0"):
             properties["connectWhichBroker"] = f"{LOOPBACK}:{port.strip()}"
         if not properties.get("filterServerIP") and properties.get("brokerIP1"):
             properties["filterServerIP"] = properties["brokerIP1"]

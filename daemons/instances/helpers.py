@@ -2,7 +2,8 @@
 
 Each is started with a list of arguments, never by a shell, and ends with the daemon, however that
 ends: it sees that the pipe from here has no writer any more. One that ends is replaced, after a
-pause that grows while they end soon after their start.
+pause that grows while they end soon after their start: to two seconds for those that have served,
+to half a minute for those that have not.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 Ticket = TypeVar("Ticket")
 
 STOP_SECONDS = 5.0
+LONGEST_PAUSE_AFTER_SERVICE = 2.0
 
 
 @dataclass(eq=False)
@@ -78,8 +80,8 @@ class Helpers(Generic[Ticket]):
             )
         except OSError as error:
             log.error("%s cannot be started: %s", name, error)
-            self._postpone(0.0)
             self._on_end(ticket)
+            self._postpone(0.0, LONGEST_PAUSE)
             return False
         helper = Helper(name, ticket, process, clock.monotonic())
         self.running[helper] = None
@@ -115,13 +117,13 @@ class Helpers(Generic[Ticket]):
         status = await helper.process.wait()
         del self.running[helper]
         lived = clock.monotonic() - helper.began
+        has_served = self._on_end(helper.ticket)
         if not self._closed:
             log.warning("%s has ended after %.1f s: status %d", helper.name, lived, status)
-            self._postpone(lived)
-        self._on_end(helper.ticket)
+            self._postpone(lived, LONGEST_PAUSE_AFTER_SERVICE if has_served else LONGEST_PAUSE)
         self.ended.set()
 
-    def _postpone(self, lived: float) -> None:
+    def _postpone(self, lived: float, most: float) -> None:
         calm = lived >= CALM_SECONDS or not self._pause
-        self._pause = FIRST_PAUSE if calm else min(2 * self._pause, LONGEST_PAUSE)
+        self._pause = FIRST_PAUSE if calm else min(2 * self._pause, most)
         self._again = clock.monotonic() + self._pause

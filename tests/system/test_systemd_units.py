@@ -43,6 +43,7 @@ def test_there_is_a_unit_for_each_daemon() -> None:
     assert [unit.name for unit in DAEMONS] == [
         "mq-broker@.service",
         "mq-controller.service",
+        "mq-filtersrv@.service",
         "mq-namesrv.service",
     ]
     assert {*UNITS} == {*DAEMONS, EXPORT, SPARK}
@@ -54,6 +55,7 @@ def test_there_is_a_unit_for_each_daemon() -> None:
         "mq-namesrv.service",
         "mq-controller.service",
         "mq-broker@a.service",
+        "mq-filtersrv@a.service",
         "mq-offset-export@a.service",
         "mq-offset-export@a.timer",
         "mq-spark@archive.service",
@@ -155,5 +157,31 @@ def test_user_and_folders_are_those_of_the_units(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     assert "user 'mq'" in made.stdout + made.stderr
     for unit in UNITS:
-        assert "\nUser=mq\n" in unit.read_text()
+        user = "mq-filter" if "filtersrv" in unit.name else "mq"  # which runs classes of others
+        assert f"\nUser={user}\n" in unit.read_text()
+        assert f"\nu {user} " in (ROOT / "systemd" / "mq.sysusers").read_text()
     assert "d /etc/mq " in (ROOT / "systemd" / "mq.tmpfiles").read_text()
+
+
+@pytest.mark.parametrize("name", ["mq-broker@.service", "mq-filtersrv@.service"])
+def test_what_a_unit_forbids_leaves_sandboxes_what_they_need(name: str) -> None:
+    """The unit's system calls that a sandbox asks for, refused as the unit refuses them."""
+    text = (ROOT / "systemd" / name).read_text()
+    assert "\nSystemCallFilter=seccomp\n" in text  # it is in no set of systemd
+    assert "\nSystemCallFilter=~@privileged @resources\n" in text
+    program = (
+        "import asyncio, errno, pyseccomp\n"
+        "calls = pyseccomp.SyscallFilter(defaction=pyseccomp.ALLOW)\n"
+        "for name in ('setrlimit', 'unshare', 'chroot', 'setgroups', 'setresuid', 'setresgid'):\n"
+        "    calls.add_rule(pyseccomp.ERRNO(errno.EPERM), name)\n"
+        "calls.load()\n"
+        "from mq.daemons.filtersrv.sandbox.process import Limits, Sandbox\n"
+        "async def main():\n"
+        "    sandbox = Sandbox(Limits(1 << 28, 30.0, 30.0, 0.0), 'x')\n"
+        "    await sandbox.start()\n"
+        "    await sandbox.close()\n"
+        "    print('confined')\n"
+        "asyncio.run(main())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.stdout == "confined\n", ended.stderr
