@@ -40,9 +40,9 @@ class Helper(Generic[Ticket]):
 
 class Helpers(Generic[Ticket]):
     """The processes of one kind. `command` are the words that start one; `on_end` hears of each
-    that has ended, with its ticket."""
+    that has ended, with its ticket, and says whether it has served."""
 
-    def __init__(self, kind: str, command: Sequence[str], on_end: Callable[[Ticket], None]) -> None:
+    def __init__(self, kind: str, command: Sequence[str], on_end: Callable[[Ticket], bool]) -> None:
         self._kind = kind
         self._command = list(command)
         self._on_end = on_end

@@ -72,8 +72,14 @@ async def pull(
     filters: FilterServer, key: AccessKey | None, topic: str = "Orders", group: str = "billing"
 ) -> Command:
     header = PullMessageRequestHeader(
-        **{"consumer_group": group, "topic": topic, "queue_id": 0, "queue_offset": 0},
-        **{"max_msg_nums": 32, "sys_flag": 8, "commit_offset": 0, "suspend_timeout_millis": 0},
+        consumer_group=group,
+        topic=topic,
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=8,
+        commit_offset=0,
+        suspend_timeout_millis=0,
         sub_version=0,
     )
     async with Session(filters.address, credentials=key) as session:

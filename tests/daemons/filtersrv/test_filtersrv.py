@@ -176,7 +176,7 @@ def test_a_class_that_hangs_is_ended_its_group_told_and_others_go_on(
 
     async def main() -> None:
         async with (
-            servers(**fast) as at,
+            servers(1, **fast) as at,
             Peer(at.filters.port) as peer,
             Peer(at.filters.port) as other,
         ):
@@ -260,7 +260,7 @@ def test_while_uploads_are_off_classes_are_files_of_the_folder(tmp_path: Path) -
     off = {"clientUploadFilterClassEnable": "false", "filterClassFolder": str(tmp_path)}
 
     async def main() -> None:
-        async with servers(**off) as at, Peer(at.filters.port) as peer:
+        async with servers(1, **off) as at, Peer(at.filters.port) as peer:
             await at.send(b"1", b"2")
             reply = await upload(peer, ODD)  # what it sends is not looked at
             assert reply.code == ResponseCode.SYSTEM_ERROR
