@@ -108,6 +108,13 @@ class SandboxConfig(Section):
     filter_memory_max_bytes: int = setting(
         256 * MEBIBYTE, "memory that the sandbox of a class may map", unit="bytes", long=True
     )
+    filter_held_max_bytes: int = setting(
+        128 * MEBIBYTE,
+        "messages that wait for classes, those of all pulls together, and a quarter of it for one "
+        "class; beyond it pulls are refused",
+        unit="bytes",
+        long=True,
+    )
     filter_load_millis: int = setting(
         3000, "time that a class has to be compiled and made", unit="ms"
     )
@@ -180,6 +187,7 @@ class FiltersrvSettings(Settings):
             ("fsServerAsyncSemaphoreValue", own.fs_server_async_semaphore_value),
             ("filterClassMaxBytes", sandbox.filter_class_max_bytes),
             ("filterMaxClasses", sandbox.filter_max_classes),
+            ("filterHeldMaxBytes", sandbox.filter_held_max_bytes),
             ("filterLoadMillis", sandbox.filter_load_millis),
             ("filterBatchMillis", sandbox.filter_batch_millis),
             ("filterMessageMillis", sandbox.filter_message_millis),

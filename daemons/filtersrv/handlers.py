@@ -6,6 +6,7 @@ Java answers no other codes at all; here they are told that they are not support
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable
 
 from mq.client.errors import MQError
@@ -64,6 +65,7 @@ class FilterHandlers:
         own = settings.filtersrv
         self._writer = Writer(own.compress_msg_body_over_howmuch, own.zip_compress_level)
         self._under_way = 0
+        self._held: Counter[Key] = Counter()  # bytes of messages that wait for a class
 
     @serves(RequestCode.REGISTER_MESSAGE_FILTER_CLASS)
     async def register(self, command: Command, channel: Channel) -> Command:
@@ -178,7 +180,21 @@ class FilterHandlers:
         found = places(records)
         if not found:
             return b"", 0
-        bits = await self._classes.match(key, memoryview(records)[: found[-1][1]], len(found))
+        size = len(records)
+        most = self._settings.sandbox.filter_held_max_bytes
+        # A pull alone always goes on, however small the limit.
+        if (self._held[key] and self._held[key] + size > most // 4) or (
+            self._held.total() and self._held.total() + size > most
+        ):
+            raise Overloaded("filterHeldMaxBytes", f"too many messages wait for the class of {key}")
+        self._held[key] += size
+        try:
+            whole = memoryview(records)[: found[-1][1]]
+            bits = await self._classes.match(key, whole, len(found))
+        finally:
+            self._held[key] -= size
+            if not self._held[key]:
+                del self._held[key]
         if self._writer.changes_any(records, found):
             return await asyncio.to_thread(self._writer.chosen, records, found, bits)
         return self._writer.chosen(records, found, bits)

@@ -7,6 +7,7 @@ import pytest
 
 from mq.daemons.broker.config import BrokerConfig, MessageStoreConfig
 from mq.daemons.config import Section
+from mq.daemons.filtersrv.config import FiltersrvConfig, SandboxConfig
 from mq.daemons.namesrv.config import NamesrvConfig
 from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
 from mq.daemons.tls_config import TlsConfig
@@ -17,6 +18,8 @@ SECTIONS = [
     NettyServerConfig,
     NettyClientConfig,
     NamesrvConfig,
+    FiltersrvConfig,
+    SandboxConfig,
     TlsConfig,
 ]
 DAEMONS = Path(__file__).parents[2] / "daemons"

@@ -4,6 +4,10 @@ import asyncio
 import os
 import random
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,10 +29,10 @@ TOPIC = "Orders"
 PATIENCE = 120.0
 
 
-def sandboxes(filter_server: int) -> list[int]:
-    """The processes that a filter server has started."""
+def children(process: int) -> list[int]:
+    """The processes that one has started."""
     try:
-        text = Path(f"/proc/{filter_server}/task/{filter_server}/children").read_text()
+        text = Path(f"/proc/{process}/task/{process}/children").read_text()
     except FileNotFoundError:
         return []
     return [int(word) for word in text.split()]
@@ -78,7 +82,7 @@ def test_nothing_acknowledged_is_lost_and_the_group_goes_on(
         """Kill a filter server, a sandbox of one, or all there are."""
         processes = [helper.process.pid for helper in pair.broker.filters.helpers.running]
         server = chance.choice(processes)
-        below = sandboxes(server)
+        below = children(server)
         if below and chance.random() < 0.5:
             os.kill(chance.choice(below), signal.SIGKILL)
             return "sandbox"
@@ -116,3 +120,26 @@ def test_nothing_acknowledged_is_lost_and_the_group_goes_on(
                 assert {int(body) % 2 for body in got} == {0}
 
     asyncio.run(main())
+
+
+def test_filter_servers_end_with_a_broker_that_is_killed(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "wb") as log:
+        command = [sys.executable, "-m", "mq", "standalone", "--namesrv-port", "0"]
+        command += ["--broker-port", "0", "--set", "filterServerNums=1"]
+        pair = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        wait(lambda: len(children(pair.pid)) == 1)
+        (filter_server,) = children(pair.pid)
+        wait(lambda: "registered with broker" in (tmp_path / "log").read_text())
+    finally:
+        pair.kill()
+        pair.wait()
+    wait(lambda: not Path(f"/proc/{filter_server}").exists())
+
+
+def wait(holds: Callable[[], bool]) -> None:
+    """Until something holds of other processes, of which there are no events here."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

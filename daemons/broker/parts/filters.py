@@ -17,6 +17,7 @@ from mq.daemons.instances.command import this_mq
 from mq.daemons.instances.helpers import Helpers
 from mq.daemons.metrics import gauge
 from mq.daemons.serving import handlers_of
+from mq.daemons.tls_config import TlsMode
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,8 @@ def filter_server_command(settings: BrokerSettings, port: int) -> list[str]:
     wanted = _known(settings) | {
         "connectWhichBroker": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
     }
+    if settings.tls.mode is TlsMode.enforcing:
+        wanted["tls.enable"] = "true"
     for name, value in wanted.items():
         words += ["--set", f"{name}={value}"]
     return words

@@ -245,11 +245,15 @@ def test_those_of_others_count_and_no_more_are_started(monkeypatch: pytest.Monke
 
 def test_the_words_that_start_one_are_a_list_and_have_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "broker $(touch x).conf"
-    path.write_text("listenPort=0\ntls.server.keyPassword=hidden\nfilterMaxClasses=7\n")
+    path.write_text(
+        "listenPort=0\ntls.server.keyPassword=hidden\nfilterMaxClasses=7\n"
+        "tls.server.mode=enforcing\ntls.test.mode.enable=true\n"
+    )
     settings = BrokerSettings.load(path, {"namesrvAddr": "127.0.0.1:1;127.0.0.1:2"})
     words = filters.filter_server_command(settings, 4711)
     assert words[words.index("-c", 4) + 1] == str(path)
     assert words[words.index("-n") + 1] == "127.0.0.1:1;127.0.0.1:2"
     assert "connectWhichBroker=127.0.0.1:4711" in words
     assert "filterMaxClasses=7" in words
+    assert "tls.enable=true" in words  # the broker takes no other connections
     assert not any("hidden" in word or "listenPort" in word for word in words)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,34 @@ def test_too_many_classes_are_refused_by_the_name_of_the_limit() -> None:
             assert reply.code == ResponseCode.SYSTEM_BUSY
             assert "(filterMaxClasses)" in str(reply.remark)
             assert (await upload(peer, ODD)).code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+
+
+def test_a_class_that_hangs_holds_no_more_than_its_part_of_the_memory() -> None:
+    hangs = b"class Even:\n    def match(self, message):\n        while True: pass\n"
+
+    async def main() -> None:
+        async with (
+            servers(filterBatchMillis="2000", filterHeldMaxBytes="100000") as at,
+            Peer(at.filters.port) as peer,
+            Peer(at.filters.port) as second,
+            Peer(at.filters.port) as other,
+        ):
+            await at.send(random.Random(1).randbytes(20_000))  # which nobody can compress
+            await upload(peer, hangs)
+            await upload(other, EVEN.replace(b"int(message.body) % 2 == 0", b"True"), group="other")
+            first = asyncio.ensure_future(pull(peer))
+            again = asyncio.ensure_future(pull(second))
+            done, _ = await asyncio.wait({first, again}, return_when=asyncio.FIRST_COMPLETED)
+            (refused,) = done  # the other one still waits for the class
+            assert refused.result().code == ResponseCode.SYSTEM_BUSY
+            assert "(filterHeldMaxBytes)" in str(refused.result().remark)
+            assert (await pull(other, group="other")).code == ResponseCode.SUCCESS
+            assert {(await first).code, (await again).code} == {
+                ResponseCode.SYSTEM_BUSY,
+                ResponseCode.SYSTEM_ERROR,
+            }
 
     asyncio.run(main())
 
