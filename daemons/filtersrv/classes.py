@@ -96,9 +96,11 @@ class Classes:
         sandbox = Sandbox(self._settings.sandbox.limits, "nobody")
         try:
             await sandbox.start()
-        except (NoSandbox, SandboxEnded, OSError) as error:
+        except NoSandbox as error:
             self.refused = f"this machine allows no sandbox, so no class runs here: {error}"
             log.error("%s", self.refused)
+        except (SandboxEnded, OSError) as error:  # no process, no memory: later there may be
+            log.error("no sandbox could be started: %s", error)
         finally:
             await sandbox.close()
 
