@@ -20,6 +20,7 @@ from mq.protocol.headers.schema import Field, Header
 from mq.protocol.requests import (
     BROKER,
     CONTROLLER,
+    FILTER_SERVER,
     NAME_SERVER,
     REQUESTS,
     Request,
@@ -51,8 +52,12 @@ def write(path: Path = PATH) -> None:
 
 
 def permission_tables() -> tuple[str, ...]:
-    """What a broker wants of an account, and a name server and a controller of who asks it."""
-    broker = ((str(int(row.code)), row.code.name, row.needs) for row in answered_by(BROKER))
+    """What a broker and a filter server want of an account, and a name server and a controller of
+    who asks them."""
+    broker, filter_server = (
+        [(str(int(row.code)), row.code.name, row.needs) for row in answered_by(role)]
+        for role in (BROKER, FILTER_SERVER)
+    )
     others = (
         [
             (
@@ -67,6 +72,7 @@ def permission_tables() -> tuple[str, ...]:
     return (
         "\n".join(_table(("code", "request", "needs"), broker)) + "\n",
         *("\n".join(_table(("code", "request", "who"), rows)) + "\n" for rows in others),
+        "\n".join(_table(("code", "request", "needs"), filter_server)) + "\n",
     )
 
 

@@ -52,7 +52,7 @@ def test_the_tables_are_put_behind_the_mark(tmp_path: Path) -> None:
 
 def test_the_permissions_are_those_of_the_declarations(tmp_path: Path) -> None:
     committed = (PATH.parent / "permissions.md").read_text(encoding="utf-8")
-    assert committed.count(document.START) == 3
+    assert committed.count(document.START) == 4
     path = tmp_path / "permissions.md"
     path.write_text(committed, encoding="utf-8")
     document.write_permissions(path)

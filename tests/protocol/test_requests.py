@@ -8,6 +8,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.headers import HEADERS
 from mq.protocol.requests import (
     BROKER,
+    FILTER_SERVER,
     READ,
     REQUESTS,
     WRITE,
@@ -34,7 +35,7 @@ def test_what_a_row_names_is_there(row: Request) -> None:
     if row.body:
         assert issubclass(getattr(bodies, row.body), Body)
     for right in row.rights or ():
-        assert BROKER in row.answered_by
+        assert row.answered_by & (BROKER | FILTER_SERVER)
         if right.named_in is NamedIn.HEADER:
             assert right.attribute in {field.name for field in HEADERS[row.code].FIELDS}
         else:

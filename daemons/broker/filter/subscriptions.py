@@ -94,6 +94,8 @@ class Subscriptions:
                 raise Refused(
                     ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
                 )
+            if subscription.class_filter_mode:  # a filter server chooses, not its broker
+                return self._all
             text, kind = subscription.sub_string, subscription.expression_type
             if not is_tag_type(kind):
                 return self._registered(group, topic, kind, version)

@@ -11,19 +11,30 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.credentials import AccessKey
+from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.parts import filters
 from mq.daemons.config import ConfigError
 from mq.daemons.standalone import Standalone
-from mq.protocol.bodies import TopicRouteData
+from mq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+    TopicRouteData,
+)
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.filtersrv import (
     RegisterFilterServerRequestHeader,
     RegisterFilterServerResponseHeader,
 )
+from mq.protocol.headers.pull import PullMessageRequestHeader
+from mq.protocol.message import Message
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.peer import Peer
 
@@ -153,6 +164,47 @@ def test_the_key_of_a_filter_server_is_good_for_what_it_does_and_nothing_else(
                 assert refused.code != ResponseCode.SUCCESS, code
                 if code != RequestCode.SEND_MESSAGE:
                     assert refused.code == ResponseCode.NO_PERMISSION, (code, refused.remark)
+
+    asyncio.run(main())
+
+
+def test_the_broker_itself_lets_everything_through_for_who_subscribes_by_a_class() -> None:
+    subscription = SubscriptionData(
+        topic="Orders", sub_string="Even", class_filter_mode=True, sub_version=5
+    )
+    heartbeat = HeartbeatData(
+        client_id="10.0.0.9@1",
+        producer_data_set=[],
+        consumer_data_set=[
+            ConsumerData(
+                group_name="billing",
+                consume_type=ConsumeType.CONSUME_PASSIVELY,
+                message_model=MessageModel.CLUSTERING,
+                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+                subscription_data_set=[subscription],
+                unit_mode=False,
+            )
+        ],
+    )
+
+    async def main() -> None:
+        async with pair() as at, Producer(at.name_server_address) as producer:
+            sent = [await producer.send(Message("Orders", b"%d" % n, "tag")) for n in range(4)]
+            async with Peer(at.broker.port) as peer:
+                await peer.ask(RequestCode.HEART_BEAT, None, heartbeat.encode())
+                header = PullMessageRequestHeader(
+                    consumer_group="billing",
+                    topic="Orders",
+                    queue_id=sent[0].queue.queue_id,
+                    queue_offset=0,
+                    max_msg_nums=32,
+                    sys_flag=0,
+                    commit_offset=0,
+                    suspend_timeout_millis=0,
+                    sub_version=5,
+                )
+                found = await peer.ask(RequestCode.PULL_MESSAGE, header)
+                assert found.code == ResponseCode.SUCCESS, found.remark
 
     asyncio.run(main())
 
