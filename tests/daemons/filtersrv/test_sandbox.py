@@ -348,6 +348,26 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
+def test_the_process_is_confined_before_it_is_given_a_class() -> None:
+    async def main() -> tuple[dict[str, str], list[str]]:
+        sandbox = Sandbox(PATIENT, "T@g")
+        await sandbox.start()
+        process = Path(f"/proc/{sandbox.pid}")
+        lines = [line.partition(":") for line in (process / "status").read_text().splitlines()]
+        limits = (process / "limits").read_text().splitlines()
+        await sandbox.close()
+        return {name: value.strip() for name, _, value in lines}, limits
+
+    status, limits = asyncio.run(main())
+    assert (status["Seccomp"], status["NoNewPrivs"]) == ("2", "1")
+    assert status["Threads"] == "1"
+    if os.geteuid() == 0:
+        assert set(status["Uid"].split()) == {"65534"} and int(status["CapEff"], 16) == 0
+    found = {line[:25].strip(): line[26:47].strip() for line in limits}
+    assert found["Max address space"] == str(256 * MEBIBYTE)
+    assert found["Max open files"] == found["Max file size"] == found["Max processes"] == "0"
+
+
 def test_without_seccomp_nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine that has no library for it stands for one that allows none."""
     (tmp_path / "pyseccomp.py").write_text("raise RuntimeError('Unable to find libseccomp')\n")

@@ -1,0 +1,53 @@
+"""What a filter server tells of its groups: in the log and to monitoring."""
+
+import asyncio
+import logging
+
+import pytest
+
+from mq.daemons.filtersrv.stats import GroupStats, metrics_of
+from mq.protocol.message import decode_records
+from tests.daemons.filtersrv.servers import GROUP, TOPIC, pull, servers, upload
+from tests.daemons.peer import Peer
+
+
+def test_each_group_has_what_it_was_given(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> tuple[int, dict[str, float]]:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await at.send(b"1", b"2", b"4")
+            await upload(peer)
+            stats = GroupStats(at.filters.classes)
+            stats.tell()
+            found = await pull(peer)
+            assert len(decode_records(found.body)) == 2
+            stats.tell()
+            stats.tell()
+            told = metrics_of(at.filters.listener, at.filters.tasks, at.filters.classes)
+            values = {
+                metric.name: metric.values[-1][1]
+                for metric in told
+                if metric.name.startswith("mq_filter")
+            }
+            return len(found.body), values
+
+    with caplog.at_level(logging.INFO, "mq.daemons.filtersrv.stats"):
+        size, values = asyncio.run(main())
+    texts = [record.getMessage() for record in caplog.records if "Stats" in record.getMessage()]
+    of = f"[{TOPIC}@{GROUP}] Stats In One Minute, SUM:"
+    assert [text.partition(" TPS")[0] for text in texts] == [
+        f"[GROUP_GET_NUMS] {of} 0",
+        f"[GROUP_GET_SIZE] {of} 0",
+        f"[GROUP_GET_NUMS] {of} 2",
+        f"[GROUP_GET_SIZE] {of} {size}",
+        f"[GROUP_GET_NUMS] {of} 0",
+        f"[GROUP_GET_SIZE] {of} 0",
+    ]
+    assert values == {
+        "mq_filter_classes": 1,
+        "mq_filter_sandboxes": 1,
+        "mq_filter_sandbox_ends_total": 0,
+        "mq_filter_seen_total": 3,
+        "mq_filter_messages_total": 2,
+        "mq_filter_bytes_total": size,
+        "mq_filter_failures_total": 0,
+    }
