@@ -78,6 +78,14 @@ class FilterClass:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+@dataclass(eq=False)
+class _Turn:
+    """Who uploads a class of one key now."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
 class Classes:
     """All classes of a filter server. ``refused`` says why it has no sandboxes; "" when it has."""
 
@@ -89,6 +97,7 @@ class Classes:
         self.table: dict[Key, FilterClass] = {}
         self.refused = ""
         self.ends = 0  # of sandboxes that nobody had asked for
+        self._loading: dict[Key, _Turn] = {}
         self._starting = asyncio.Semaphore(4)  # processes that start at a time
 
     async def look_for_sandbox(self) -> None:
@@ -110,11 +119,26 @@ class Classes:
         Raises FilterFailed, SandboxEnded, OSError for one that cannot be used, which leaves the one
         before it in force, NoClass without sandboxes, TooMany.
         """
+        # One upload of a key after the other: of many members that come together, one loads it.
+        turn = self._loading.setdefault(key, _Turn())
+        turn.users += 1
+        try:
+            self._check_room(key)
+            async with turn.lock:
+                await self._register(key, name, source, why)
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._loading[key]
+
+    def _check_room(self, key: Key) -> None:
+        """Raises TooMany where there is no room for a class of this key."""
+        most = self._settings.sandbox.filter_max_classes
+        if key not in self.table and len(self.table.keys() | self._loading.keys()) > most:
+            raise TooMany(f"there are {most} classes, and no more are taken (filterMaxClasses)")
+
+    async def _register(self, key: Key, name: str, source: bytes | None, why: str) -> None:
         known = self.table.get(key)
-        if known is None and len(self.table) >= self._settings.sandbox.filter_max_classes:
-            raise TooMany(
-                f"there are {len(self.table)} classes, and no more are taken (filterMaxClasses)"
-            )
         if source is None:
             if known is None or known.name != name:
                 self._replace(FilterClass(key, name, why=why, used=self._now()))
@@ -191,7 +215,8 @@ class Classes:
         if kept.source is None:
             raise NoClass(f"class {kept.name} of {kept.key} is not here: {kept.why}")
         if kept.sandbox is not None and kept.sandbox.has_ended:
-            self._has_ended(kept, f"the sandbox of {kept.key} has ended")
+            # While it had nothing to do, so that it need not be the class: at once, the first time.
+            self._has_ended(kept, kept.sandbox.why_ended, at_once=True)
         if kept.sandbox is not None:
             return kept.sandbox
         if self.refused:
@@ -221,14 +246,15 @@ class Classes:
         kept.sandbox, kept.began = sandbox, self._now()
         return sandbox
 
-    def _has_ended(self, kept: FilterClass, reason: str) -> None:
-        """Of itself, or because it was late or lied: it begins again after a pause."""
+    def _has_ended(self, kept: FilterClass, reason: str, *, at_once: bool = False) -> None:
+        """Of itself, or because it was late or lied: it begins again after a pause; with `at_once`
+        the first pause is none."""
         if kept.sandbox is not None:
             kept.sandbox.kill(reason)
         now = self._now()
         calm = not kept.pause or now - kept.began >= CALM_SECONDS
         kept.pause = FIRST_PAUSE if calm else min(2 * kept.pause, LONGEST_PAUSE)
-        kept.again = now + kept.pause
+        kept.again = now if at_once and calm else now + kept.pause
         kept.sandbox, kept.reason = None, reason
         self.ends += 1
         log.warning("class %s: %s", kept.name, reason, extra={"failure": f"sandbox {kept.key}"})

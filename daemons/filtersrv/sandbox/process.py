@@ -206,7 +206,7 @@ class Sandbox(asyncio.Protocol):
 
     def _ask(self, kind: int, count: int, data: bytes | memoryview) -> None:
         if self.has_ended or self._transport is None:
-            raise SandboxEnded(self._text())
+            raise SandboxEnded(self.why_ended)
         self._number = self._number % 0x7FFFFFFF + 1
         self._count = count
         self._transport.write(REQUEST.pack(kind, self._number, count, len(data)))
@@ -216,7 +216,7 @@ class Sandbox(asyncio.Protocol):
         """What it answers; it is killed where it does not in time, or where nobody waits on."""
         loop = asyncio.get_running_loop()
         if self.has_ended:
-            raise SandboxEnded(self._text())
+            raise SandboxEnded(self.why_ended)
         self._count = count
         waiting: asyncio.Future[bytes] = loop.create_future()
         self._waiting = waiting
@@ -246,9 +246,11 @@ class Sandbox(asyncio.Protocol):
         """Tell whoever waits; where the reason is not ours, it comes when the process has ended."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
-            waiting.set_exception(SandboxEnded(self._text()))
+            waiting.set_exception(SandboxEnded(self.why_ended))
 
-    def _text(self) -> str:
+    @property
+    def why_ended(self) -> str:
+        """For people, once it has ended."""
         return f"the sandbox of {self._name} was ended: {self._reason or 'it has ended'}"
 
 

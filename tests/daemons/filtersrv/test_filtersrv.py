@@ -2,7 +2,11 @@
 
 import asyncio
 import logging
+import os
 import random
+import signal
+from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -258,6 +262,42 @@ def test_a_class_that_hangs_holds_no_more_than_its_part_of_the_memory() -> None:
                 ResponseCode.SYSTEM_BUSY,
                 ResponseCode.SYSTEM_ERROR,
             }
+
+    asyncio.run(main())
+
+
+def test_of_many_that_upload_together_one_starts_a_process_and_none_goes_over_the_limit() -> None:
+    async def main() -> None:
+        async with servers(filterMaxClasses="2") as at, AsyncExitStack() as peers:
+            several = [await peers.enter_async_context(Peer(at.filters.port)) for _ in range(8)]
+            replies = await asyncio.gather(
+                *(upload(peer, group=f"group-{n % 4}") for n, peer in enumerate(several))
+            )
+            codes = Counter(reply.code for reply in replies)
+            assert codes == {ResponseCode.SUCCESS: 4, ResponseCode.SYSTEM_BUSY: 4}
+            assert len(at.filters.classes.table) == 2
+            assert len(children()) == 2
+
+    asyncio.run(main())
+
+
+def children() -> list[str]:
+    """The processes of this one, which here are sandboxes."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+def test_a_sandbox_that_is_killed_while_it_has_nothing_to_do_is_not_missed() -> None:
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await at.send(b"2")
+            await upload(peer)
+            sandbox = at.filters.classes.table[KEY].sandbox
+            assert sandbox is not None
+            os.kill(sandbox.pid, signal.SIGKILL)
+            async with asyncio.timeout(30):
+                while not sandbox.has_ended:  # noqa: ASYNC110 - the loop hears of it by itself
+                    await asyncio.sleep(0.01)
+            assert (await pull(peer)).code == ResponseCode.SUCCESS
 
     asyncio.run(main())
 
