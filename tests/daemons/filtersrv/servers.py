@@ -40,7 +40,8 @@ class Servers(NamedTuple):
 
 def filter_settings(broker: str, **settings: str) -> FiltersrvSettings:
     fixed = {"connectWhichBroker": broker, "clientUploadFilterClassEnable": "true"}
-    fixed["filterBatchMillis"] = "30000"  # a machine that is busy is not what these tests are about
+    # A machine that is busy is not what these tests are about.
+    fixed |= {"filterBatchMillis": "30000", "filterLoadMillis": "30000"}
     return FiltersrvSettings.load(None, {**fixed, **settings})
 
 
