@@ -32,6 +32,7 @@ from mq.protocol.command import Command
 from mq.protocol.headers.filtersrv import (
     RegisterFilterServerRequestHeader,
     RegisterFilterServerResponseHeader,
+    RegisterMessageFilterClassRequestHeader,
 )
 from mq.protocol.headers.pull import PullMessageRequestHeader
 from mq.protocol.message import Message
@@ -272,6 +273,40 @@ def test_what_is_missing_is_started_and_a_dead_one_is_replaced(
                     members = len(seen.connection_set)
         for pid in second:
             assert not Path(f"/proc/{pid}").exists()
+
+    asyncio.run(main())
+
+
+def test_one_that_a_broker_starts_has_its_accounts_and_its_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(filters, "FIRST_START_SECONDS", 0.0)
+    home(tmp_path, ACCOUNTS)
+    acl = {"aclEnable": "true", "rocketmqHome": str(tmp_path), "bindAddress": "127.0.0.1"}
+    header = RegisterMessageFilterClassRequestHeader(
+        consumer_group="billing", topic="Orders", class_name="Even", class_crc=0
+    )
+    source = b"class Even:\n    def match(self, message):\n        return True\n"
+
+    async def main() -> None:
+        async with (
+            pair(filterServerNums="1", clientUploadFilterClassEnable="true", **acl) as at,
+            asyncio.timeout(60),
+        ):
+            changed = asyncio.Event()
+            at.broker.filters.servers.on_change.append(changed.set)
+            await count(at.broker, 1, changed)
+            (address,) = at.broker.filters.servers.addresses
+            for key, code in (
+                (AccessKey("administrator", "admin_secret"), ResponseCode.SUCCESS),
+                (AccessKey("consumer", "consumer_secret"), ResponseCode.NO_PERMISSION),
+                (None, ResponseCode.NO_PERMISSION),
+            ):
+                async with Session(address, credentials=key, timeout=30) as session:
+                    command = Command(
+                        RequestCode.REGISTER_MESSAGE_FILTER_CLASS, header.encode(), source
+                    )
+                    assert (await session.invoke(address, command)).code == code
 
     asyncio.run(main())
 
