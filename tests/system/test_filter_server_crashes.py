@@ -126,6 +126,7 @@ def test_filter_servers_end_with_a_broker_that_is_killed(tmp_path: Path) -> None
     with open(tmp_path / "log", "wb") as log:
         command = [sys.executable, "-m", "mq", "standalone", "--namesrv-port", "0"]
         command += ["--broker-port", "0", "--set", "filterServerNums=1"]
+        command += ["--store", str(tmp_path / "store")]
         pair = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         wait(lambda: len(children(pair.pid)) == 1)
