@@ -22,6 +22,7 @@ from mq.daemons.outgoing import Outgoing, Transport
 from mq.daemons.overload.backlog import LARGE, Backlog
 from mq.daemons.overload.busy_reply import BusyReply, opaque_in
 from mq.daemons.questions import Questions
+from mq.protocol.codes import Dialect
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command, command_from_header
 from mq.protocol.command_reader import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
@@ -94,6 +95,8 @@ class Channel(Outgoing, asyncio.Protocol):
         self.local_address: tuple[str, int] = ("", 0)
         self.remote = ""
         self.born_host = b""  # address and port as a commit-log record holds them
+        self.closed = False
+        self.dialect = Dialect.ORDINARY  # what request codes mean here
         self.active_at = 0  # the listener's clock, in its ticks
         self.waits = False  # some of what came lies in the listener's backlog
         self._throttled = [False, False, False]  # by reason

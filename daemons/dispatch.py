@@ -21,7 +21,7 @@ from mq.daemons.channel import Channel
 from mq.daemons.memory import cost_of
 from mq.daemons.overload.busy_reply import WAIT_SETTING, BusyReply, refuse_sends
 from mq.daemons.steps import OneAtATime
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import Dialect, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 LARGE_BODY = 16 * 1024
 # What a request costs that is answered later, besides what it brought: a task, a command.
 _TASK_COST = 4096
+_ORDINARY = Dialect.ORDINARY
 
 Reply = Command | None
 Handler = Callable[[Command, Channel], Reply | Awaitable[Reply]]
@@ -55,6 +56,9 @@ class Guard(Protocol):
 
     def guard(self, command: Command, channel: Channel) -> None:
         """An ordinary request."""
+
+    def guard_dialect(self, command: Command, channel: Channel) -> None:
+        """An ordinary request whose code means what the channel's dialect says."""
 
     def guard_direct(
         self, code: int, fields: Mapping[str, str], body: bytes, channel: Channel
@@ -95,6 +99,16 @@ def guarded(handler: Handler, guard: Guard) -> Handler:
             await asyncio.to_thread(guard.guard, command, channel)
         reply = handler(command, channel)
         return await reply if isinstance(reply, Awaitable) else reply
+
+    return call
+
+
+def guarded_in_dialect(handler: Handler, guard: Guard) -> Handler:
+    """The same of a request that means something else on ordinary connections."""
+
+    def call(command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
+        guard.guard_dialect(command, channel)
+        return handler(command, channel)
 
     return call
 
@@ -149,6 +163,8 @@ class Dispatcher:
     ) -> None:
         self._guard = guard
         self.handlers: dict[int, Handler] = {}
+        # What codes mean on connections of other dialects, where that differs.
+        self.in_dialect: dict[tuple[Dialect, int], Handler] = {}
         # Any object may be asked for: a header's code is checked by looking it up.
         self.direct: dict[object, DirectHandler] = {}
         self.bulk: Bulk | None = None
@@ -174,13 +190,25 @@ class Dispatcher:
                 direct_handler if guard is None else guarded_direct(code, direct_handler, guard)
             )
 
+    def serve_dialect(self, dialect: Dialect, handlers: Mapping[int, Handler]) -> None:
+        """Answer these requests where they come on connections of a dialect."""
+        guard = self._guard
+        for code, handler in handlers.items():
+            self.in_dialect[dialect, code] = (
+                handler if guard is None else guarded_in_dialect(handler, guard)
+            )
+
     def serve_bulk(self, bulk: "Bulk | None") -> None:
         """Offer what comes to this first, unless there is a guard: that is to see each request."""
         self.bulk = bulk if self._guard is None else None
 
     def handle(self, command: Command, channel: Channel) -> None:
         """Give a request to its handler and send what comes of it."""
-        handler = self.handlers.get(command.code)
+        handler = None
+        if channel.dialect is not _ORDINARY:
+            handler = self.in_dialect.get((channel.dialect, command.code))
+        if handler is None:
+            handler = self.handlers.get(command.code)
         reply: Reply
         if handler is None:
             reply = unknown_code(command)

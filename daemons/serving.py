@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from mq.daemons.dispatch import Handler
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import RequestCode, SnodeCode
 
 _CODES = "_serves"  # attribute of a method: what it answers
 
 Method = TypeVar("Method", bound=Callable[..., object])
 
 
-def serves(*codes: RequestCode) -> Callable[[Method], Method]:
+def serves(*codes: RequestCode | SnodeCode) -> Callable[[Method], Method]:
     """Mark a method as the handler of these requests. It takes a command and its channel."""
 
     def mark(method: Method) -> Method:

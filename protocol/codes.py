@@ -5,18 +5,27 @@ Sources: org.apache.rocketmq.common.protocol.RequestCode and ResponseCode, remot
 RemotingSysResponseCode and LanguageCode, common.MQVersion.
 """
 
-from enum import IntEnum, unique
+from enum import Enum, IntEnum, unique
 from functools import lru_cache
 
 ONLY_4 = "4.x"  # known to 4.9.8, gone in 5.x
 SINCE_5 = "5.x"  # unknown to 4.9.8
+ONLY_SNODE = "snode"  # of the snode branch of 2019, which no release has
+
+
+@unique
+class Dialect(Enum):
+    """Which meaning a request code has on a connection; docs/decisions/0059-dialects.md."""
+
+    ORDINARY = "ordinary"  # RequestCode: what a connection speaks until something else is agreed on
+    SNODE = "snode"  # SnodeCode, and RequestCode for what that does not have
 
 
 class _Code(IntEnum):
     """A wire number that remembers which releases know it."""
 
     _value_: int
-    release: str  #: "" for every release, else ONLY_4 or SINCE_5
+    release: str  #: "" for every release, else ONLY_4, SINCE_5 or ONLY_SNODE
 
     def __new__(cls, value: int, release: str = "") -> "_Code":
         member = int.__new__(cls, value)
@@ -187,6 +196,21 @@ class RequestCode(_Code):
     POLLING_INFO = 200055, SINCE_5
     POP_ROLLBACK = 200056, SINCE_5
     BATCH_ACK_MESSAGE = 200151, SINCE_5
+
+
+@unique
+class SnodeCode(_Code):
+    """What a request asks for in the dialect of snodes, where that differs from RequestCode.
+
+    351 to 355 mean something else to a broker of 5.x, on an ordinary connection.
+    """
+
+    REGISTER_SNODE = 350, ONLY_SNODE
+    SNODE_PULL_MESSAGE = 351, ONLY_SNODE
+    PUSH_MESSAGE = 352, ONLY_SNODE
+    GET_SNODE_CLUSTER_INFO = 353, ONLY_SNODE
+    GET_SNODE_INFO = 354, ONLY_SNODE
+    CREATE_RETRY_TOPIC = 355, ONLY_SNODE
 
 
 #: Those that send messages, as themselves: not one that is answered, or sent back.

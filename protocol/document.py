@@ -15,7 +15,7 @@ from typing import Any
 
 from mq.protocol import bodies, headers
 from mq.protocol.bodies.schema import Body, BodyField
-from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode, SnodeCode
 from mq.protocol.headers.schema import Field, Header
 from mq.protocol.requests import (
     BROKER,
@@ -23,6 +23,7 @@ from mq.protocol.requests import (
     FILTER_SERVER,
     NAME_SERVER,
     REQUESTS,
+    SNODE_REQUESTS,
     Request,
     RequestKind,
     answered_by,
@@ -97,6 +98,13 @@ def _codes() -> Iterator[str]:
         ("code", "name", "header", "body", "kind", "answered by", "releases"),
         (_code_row(row) for row in REQUESTS.values()),
     )
+    yield "\n## Request codes of snodes\n"
+    yield "What these numbers mean at a name server and a snode, and at a broker on a connection"
+    yield "that a snode has opened ([0059](decisions/0059-dialects.md)); others mean the same.\n"
+    yield from _table(
+        ("code", "name", "header", "body", "kind", "answered by", "releases"),
+        (_code_row(row) for row in SNODE_REQUESTS.values()),
+    )
     yield "\n## Response codes\n"
     aliases: dict[int, list[str]] = {}
     for name, response in ResponseCode.__members__.items():
@@ -112,7 +120,10 @@ def _codes() -> Iterator[str]:
 
 
 def _code_row(row: Request) -> tuple[str, ...]:
-    header = headers.HEADERS.get(row.code)
+    if isinstance(row.code, SnodeCode):
+        header = headers.SNODE_HEADERS.get(row.code)
+    else:
+        header = headers.HEADERS.get(row.code)
     roles = ", ".join((role.name or "").lower().replace("_", " ") for role in row.answered_by)
     return (
         *(str(int(row.code)), row.code.name),
@@ -152,7 +163,7 @@ def _header_row(header: type[Header]) -> tuple[str, ...]:
     )
 
 
-def _code_text(code: RequestCode) -> str:
+def _code_text(code: RequestCode | SnodeCode) -> str:
     return f"{code.name} ({int(code)})"
 
 

@@ -1,5 +1,8 @@
 """Every request code in one row: what it does, who answers it, whom a broker lets ask it.
 
+A number may mean two things, on connections of two dialects (`codes.Dialect`): then it has a row in
+each of two tables. One that a snode sends means what SNODE_REQUESTS says, else what REQUESTS says.
+
 From these rows derive the access control of brokers and of name servers, what a dry run sends, the
 tables of docs/protocol.md and docs/permissions.md, and tests that walk every code. The header of a
 request is found by its declaration (`mq.protocol.headers.HEADERS`); its body is named here.
@@ -12,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum, Flag, unique
 from typing import NamedTuple
 
+from mq.protocol.codes import Dialect, SnodeCode
 from mq.protocol.codes import RequestCode as C
 
 
@@ -33,6 +37,7 @@ class Role(Flag):
     NAME_SERVER = 2
     CLIENT = 4
     CONTROLLER = 8
+    SNODE = 16
     FILTER_SERVER = 32
 
 
@@ -59,10 +64,12 @@ class Right(NamedTuple):
 
 class Request(NamedTuple):
     """One code. `rights` are what a broker wants of an account, all of them; None: of a broker it
-    may be asked by administrators only. A name server lets everyone read, and writers write.
+    may be asked by administrators only. A name server lets everyone read, and writers write. A
+    snode wants of an account what a broker does; of the dialect of snodes `rights` are what a snode
+    wants, for a broker speaks that with administrators only.
     """
 
-    code: C
+    code: C | SnodeCode
     kind: RequestKind = RequestKind.WRITE
     answered_by: Role = Role.NOBODY
     rights: tuple[Right, ...] | None = None
@@ -75,9 +82,14 @@ class Request(NamedTuple):
             return "an administrator"
         return ", ".join(map(str, self.rights)) or "any account"
 
+    @property
+    def dialect(self) -> Dialect:
+        """Of which connections it is."""
+        return Dialect.SNODE if isinstance(self.code, SnodeCode) else Dialect.ORDINARY
+
 
 READ, WRITE, SEND, PRESENCE = RequestKind
-BROKER, NAME_SERVER, CLIENT, CONTROLLER, FILTER_SERVER = Role
+BROKER, NAME_SERVER, CLIENT, CONTROLLER, SNODE, FILTER_SERVER = Role
 NOBODY = Role.NOBODY
 
 _TOPIC = Right("SUB", "topic", NamedIn.HEADER, "topic")
@@ -91,6 +103,7 @@ SEND_TO_TOPIC = (Right("PUB", "topic", NamedIn.HEADER, "topic"),)
 READ_TOPIC = (_TOPIC,)
 AS_GROUP = (_GROUP,)
 READ_TOPIC_AS_GROUP = (_TOPIC, _GROUP)
+AS_GROUP_NAMED = (Right("SUB", "group", NamedIn.HEADER, "group_name"),)
 GROUP_IN_BODY = (_GROUP_IN_BODY,)
 TOPIC_AND_GROUP_IN_BODY = (Right("SUB", "topic", NamedIn.BODY), _GROUP_IN_BODY)
 READ_MESSAGE = (_TOPIC_OF_MESSAGE,)
@@ -100,11 +113,11 @@ END_OWN_TRANSACTION = (Right("PUB", "topic", NamedIn.MESSAGE),)
 _ROWS = (
     Request(C.SEND_MESSAGE, SEND, BROKER, SEND_TO_TOPIC),
     # A pull can carry an offset to commit: whoever may only read takes that out first.
-    Request(C.PULL_MESSAGE, READ, BROKER | FILTER_SERVER, READ_TOPIC_AS_GROUP),
+    Request(C.PULL_MESSAGE, READ, BROKER | FILTER_SERVER | SNODE, READ_TOPIC_AS_GROUP),
     Request(C.QUERY_MESSAGE, READ, BROKER, READ_TOPIC),
     Request(C.QUERY_BROKER_OFFSET, READ, NOBODY),
-    Request(C.QUERY_CONSUMER_OFFSET, READ, BROKER, READ_TOPIC_AS_GROUP),
-    Request(C.UPDATE_CONSUMER_OFFSET, WRITE, BROKER, READ_TOPIC_AS_GROUP),
+    Request(C.QUERY_CONSUMER_OFFSET, READ, BROKER | SNODE, READ_TOPIC_AS_GROUP),
+    Request(C.UPDATE_CONSUMER_OFFSET, WRITE, BROKER | SNODE, READ_TOPIC_AS_GROUP),
     Request(C.UPDATE_AND_CREATE_TOPIC, WRITE, BROKER),
     Request(C.UPDATE_AND_CREATE_TOPIC_LIST, WRITE, BROKER, body="CreateTopicListRequestBody"),
     Request(C.GET_ALL_TOPIC_CONFIG, READ, BROKER, ANY_ACCOUNT),
@@ -114,23 +127,25 @@ _ROWS = (
     Request(C.GET_BROKER_CONFIG, READ, BROKER, ANY_ACCOUNT),
     Request(C.TRIGGER_DELETE_FILES, WRITE, NOBODY),
     Request(C.GET_BROKER_RUNTIME_INFO, READ, BROKER, ANY_ACCOUNT),
-    Request(C.SEARCH_OFFSET_BY_TIMESTAMP, READ, BROKER, ANY_ACCOUNT),
-    Request(C.GET_MAX_OFFSET, READ, BROKER, ANY_ACCOUNT),
-    Request(C.GET_MIN_OFFSET, READ, BROKER, ANY_ACCOUNT),
+    Request(C.SEARCH_OFFSET_BY_TIMESTAMP, READ, BROKER | SNODE, ANY_ACCOUNT),
+    Request(C.GET_MAX_OFFSET, READ, BROKER | SNODE, ANY_ACCOUNT),
+    Request(C.GET_MIN_OFFSET, READ, BROKER | SNODE, ANY_ACCOUNT),
     Request(C.GET_EARLIEST_MSG_STORETIME, READ, BROKER, ANY_ACCOUNT),
     Request(C.VIEW_MESSAGE_BY_ID, READ, BROKER, READ_MESSAGE),
-    Request(C.HEART_BEAT, PRESENCE, BROKER, TOPIC_AND_GROUP_IN_BODY, body="HeartbeatData"),
-    Request(C.UNREGISTER_CLIENT, PRESENCE, BROKER, AS_GROUP),
-    Request(C.CONSUMER_SEND_MSG_BACK, SEND, BROKER, SEND_BACK),
+    Request(C.HEART_BEAT, PRESENCE, BROKER | SNODE, TOPIC_AND_GROUP_IN_BODY, body="HeartbeatData"),
+    Request(C.UNREGISTER_CLIENT, PRESENCE, BROKER | SNODE, AS_GROUP),
+    Request(C.CONSUMER_SEND_MSG_BACK, SEND, BROKER | SNODE, SEND_BACK),
     Request(C.END_TRANSACTION, WRITE, BROKER, END_OWN_TRANSACTION),
-    Request(C.GET_CONSUMER_LIST_BY_GROUP, READ, BROKER, AS_GROUP),
+    Request(C.GET_CONSUMER_LIST_BY_GROUP, READ, BROKER | SNODE, AS_GROUP),
     Request(C.CHECK_TRANSACTION_STATE, WRITE, CLIENT),
     Request(C.NOTIFY_CONSUMER_IDS_CHANGED, WRITE, CLIENT),
-    Request(C.LOCK_BATCH_MQ, WRITE, BROKER, GROUP_IN_BODY, body="LockBatchRequestBody"),
-    Request(C.UNLOCK_BATCH_MQ, WRITE, BROKER, GROUP_IN_BODY, body="UnlockBatchRequestBody"),
+    Request(C.LOCK_BATCH_MQ, WRITE, BROKER | SNODE, GROUP_IN_BODY, body="LockBatchRequestBody"),
+    Request(C.UNLOCK_BATCH_MQ, WRITE, BROKER | SNODE, GROUP_IN_BODY, body="UnlockBatchRequestBody"),
     Request(C.GET_ALL_CONSUMER_OFFSET, READ, BROKER, ANY_ACCOUNT),
     Request(C.GET_ALL_DELAY_OFFSET, READ, BROKER, ANY_ACCOUNT),
-    Request(C.CHECK_CLIENT_CONFIG, READ, BROKER, ANY_ACCOUNT, body="CheckClientRequestBody"),
+    Request(
+        C.CHECK_CLIENT_CONFIG, READ, BROKER | SNODE, ANY_ACCOUNT, body="CheckClientRequestBody"
+    ),
     Request(C.GET_CLIENT_CONFIG, READ, NOBODY),
     Request(C.UPDATE_AND_CREATE_ACL_CONFIG, WRITE, BROKER),
     Request(C.DELETE_ACL_CONFIG, WRITE, BROKER),
@@ -144,7 +159,7 @@ _ROWS = (
     Request(C.DELETE_KV_CONFIG, WRITE, NAME_SERVER),
     Request(C.REGISTER_BROKER, WRITE, NAME_SERVER, body="RegisterBrokerBody"),
     Request(C.UNREGISTER_BROKER, WRITE, NAME_SERVER),
-    Request(C.GET_ROUTEINFO_BY_TOPIC, READ, NAME_SERVER),
+    Request(C.GET_ROUTEINFO_BY_TOPIC, READ, NAME_SERVER | SNODE),
     Request(C.GET_BROKER_CLUSTER_INFO, READ, NAME_SERVER),
     Request(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, WRITE, BROKER, body="SubscriptionGroupConfig"),
     Request(C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, READ, BROKER, ANY_ACCOUNT),
@@ -184,7 +199,7 @@ _ROWS = (
     Request(C.GET_CONSUMER_RUNNING_INFO, READ, BROKER | CLIENT, ANY_ACCOUNT),
     Request(C.QUERY_CORRECTION_OFFSET, READ, BROKER, ANY_ACCOUNT),
     Request(C.CONSUME_MESSAGE_DIRECTLY, WRITE, BROKER | CLIENT),
-    Request(C.SEND_MESSAGE_V2, SEND, BROKER, SEND_TO_TOPIC),
+    Request(C.SEND_MESSAGE_V2, SEND, BROKER | SNODE, SEND_TO_TOPIC),
     Request(C.GET_UNIT_TOPIC_LIST, READ, NAME_SERVER),
     Request(C.GET_HAS_UNIT_SUB_TOPIC_LIST, READ, NAME_SERVER),
     Request(C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, READ, NAME_SERVER),
@@ -194,7 +209,7 @@ _ROWS = (
     Request(C.GET_BROKER_CONSUME_STATS, READ, BROKER, ANY_ACCOUNT),
     Request(C.UPDATE_NAMESRV_CONFIG, WRITE, NAME_SERVER),
     Request(C.GET_NAMESRV_CONFIG, READ, NAME_SERVER),
-    Request(C.SEND_BATCH_MESSAGE, SEND, BROKER, SEND_TO_TOPIC),
+    Request(C.SEND_BATCH_MESSAGE, SEND, BROKER | SNODE, SEND_TO_TOPIC),
     Request(C.QUERY_CONSUME_QUEUE, READ, BROKER, READ_TOPIC),
     # This puts off the expiry of a broker, as BROKER_HEARTBEAT does.
     Request(C.QUERY_DATA_VERSION, WRITE, NAME_SERVER, body="DataVersion"),
@@ -272,16 +287,43 @@ _ROWS = (
     ),
 )
 
+# Of a broker the dialect asks for an administrator: see Request.
+_SNODE_ROWS = (
+    Request(SnodeCode.REGISTER_SNODE, WRITE, NAME_SERVER),
+    Request(SnodeCode.SNODE_PULL_MESSAGE, READ, BROKER | SNODE, READ_TOPIC_AS_GROUP),
+    Request(SnodeCode.PUSH_MESSAGE, WRITE, CLIENT),
+    Request(SnodeCode.GET_SNODE_CLUSTER_INFO, READ, NAME_SERVER),
+    Request(SnodeCode.GET_SNODE_INFO, READ, NAME_SERVER),
+    Request(SnodeCode.CREATE_RETRY_TOPIC, WRITE, BROKER | SNODE, AS_GROUP_NAMED),
+)
+
 #: The rows by code, in the order of the codes.
 REQUESTS: Mapping[int, Request] = {int(row.code): row for row in _ROWS}
 
+#: Those of the dialect of snodes, for what means something else there.
+SNODE_REQUESTS: Mapping[int, Request] = {int(row.code): row for row in _SNODE_ROWS}
 
-def answered_by(role: Role) -> Iterator[Request]:
-    """The rows of what is asked of a broker, a name server, a client or a controller."""
-    return (row for row in _ROWS if role in row.answered_by)
+# The codes of the two meet at brokers only: at the port of a snode there is one dialect, and of
+# what a name server or a client is asked no number has two meanings.
+_MET_BY_DIALECT = BROKER
+
+
+def answered_by(role: Role, dialect: Dialect | None = None) -> Iterator[Request]:
+    """The rows of what is asked of a broker, a name server, a client, a controller or a snode.
+
+    Without a dialect those that any connection may ask: of a broker the ordinary ones.
+    """
+    if dialect is None and role in _MET_BY_DIALECT:
+        dialect = Dialect.ORDINARY
+    rows = (*_ROWS, *_SNODE_ROWS)
+    return (row for row in rows if role in row.answered_by and dialect in (None, row.dialect))
 
 
 def kind_of(code: int) -> RequestKind:
-    """What a request does. A number that no row has writes: nobody knows that it does not."""
-    row = REQUESTS.get(code)
+    """What a request does. A number that no row has writes: nobody knows that it does not.
+
+    A bare number is taken for one of the ordinary dialect.
+    """
+    table = SNODE_REQUESTS if isinstance(code, SnodeCode) else REQUESTS
+    row = table.get(code)
     return RequestKind.WRITE if row is None else row.kind

@@ -8,7 +8,8 @@ the daemons, and each test that is named to be there.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import RequestCode, SnodeCode
+from mq.protocol.headers.schema import AnyCode
 
 START = "<!-- generated from here on: python -m tests.answered -->\n"
 END = "<!-- generated up to here: python -m tests.answered -->\n"
@@ -32,10 +33,11 @@ _NAMESRV_TOPICS = "daemons/namesrv/test_topics.py"
 _KV = "daemons/namesrv/test_kv.py"
 _NAMESRV = "daemons/namesrv/test_namesrv.py"
 _FILTERSRV = "daemons/filtersrv/test_filtersrv.py"
+_SNODES = "daemons/namesrv/test_snodes.py"
 _CONTROLLER = "daemons/controller/test_controller.py"
 
 #: By code: the file of the test, under tests/, and its name.
-BROKER: Mapping[RequestCode, str] = {
+BROKER: Mapping[AnyCode, str] = {
     RequestCode.SEND_MESSAGE: (
         f"{_SENDS}::test_a_message_in_the_first_form_of_the_header_is_stored_as_in_the_second"
     ),
@@ -253,13 +255,13 @@ BROKER: Mapping[RequestCode, str] = {
     ),
 }
 
-NAME_SERVER: Mapping[RequestCode, str] = {
-    RequestCode.PUT_KV_CONFIG: f"{_KV}::test_kv_values_are_kept_over_a_restart",
-    RequestCode.GET_KV_CONFIG: f"{_KV}::test_kv_values_are_kept_over_a_restart",
-    RequestCode.DELETE_KV_CONFIG: f"{_KV}::test_kv_values_are_kept_over_a_restart",
-    RequestCode.REGISTER_BROKER: f"{_ROUTES}::test_a_registered_topic_has_a_route",
-    RequestCode.UNREGISTER_BROKER: f"{_LIVENESS}::test_an_unregistered_broker_is_gone",
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: f"{_ROUTES}::test_a_registered_topic_has_a_route",
+NAME_SERVER: Mapping[AnyCode, str] = {
+    RequestCode.PUT_KV_CONFIG: f"{_NAMESRV}::test_kv_values_are_kept_over_a_restart",
+    RequestCode.GET_KV_CONFIG: f"{_NAMESRV}::test_kv_values_are_kept_over_a_restart",
+    RequestCode.DELETE_KV_CONFIG: f"{_NAMESRV}::test_kv_values_are_kept_over_a_restart",
+    RequestCode.REGISTER_BROKER: f"{_NAMESRV}::test_a_registered_topic_has_a_route",
+    RequestCode.UNREGISTER_BROKER: f"{_NAMESRV}::test_an_unregistered_broker_is_gone",
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: f"{_NAMESRV}::test_a_registered_topic_has_a_route",
     RequestCode.GET_BROKER_CLUSTER_INFO: (
         f"{_ROUTES}::test_a_slave_that_became_master_stands_at_one_id_only"
     ),
@@ -309,10 +311,15 @@ NAME_SERVER: Mapping[RequestCode, str] = {
     RequestCode.BROKER_HEARTBEAT: (
         f"{_LIVENESS}::test_a_sign_of_life_without_registration_keeps_a_broker"
     ),
+    SnodeCode.REGISTER_SNODE: f"{_SNODES}::test_snodes_are_listed_by_name_and_by_cluster",
+    SnodeCode.GET_SNODE_CLUSTER_INFO: f"{_SNODES}::test_snodes_are_listed_by_name_and_by_cluster",
+    SnodeCode.GET_SNODE_INFO: (
+        f"{_SNODES}::test_all_snodes_of_a_cluster_are_listed_by_their_names"
+    ),
 }
 
 
-CONTROLLER: Mapping[RequestCode, str] = {
+CONTROLLER: Mapping[AnyCode, str] = {
     RequestCode.BROKER_HEARTBEAT: (
         f"{_CONTROLLER}::test_a_master_whose_connection_ends_is_replaced_by_the_best_in_sync"
     ),

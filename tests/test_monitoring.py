@@ -36,8 +36,8 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         async with Standalone(folder, name_server_port=0, broker_port=0) as pair:
             found = [*pair.broker.metrics().all(), LoopDelay().metric()]
             server = pair.name_server
-            parts = (server.listener, server.tasks, server.routes, server.beacons)
-            found += of_name_server(*parts)
+            known = (server.routes, server.beacons, server.snodes)
+            found += of_name_server(server.listener, server.tasks, *known)
         async with set_master(folder / "set", ScriptedControllers()) as master:
             found += master.metrics().all()
         slave = {"brokerRole": "SLAVE", "brokerId": "1", "enableSlaveActingMaster": "true"}

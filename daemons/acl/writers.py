@@ -65,6 +65,10 @@ class WriteAccess:
             self.refused += 1
             raise refusal(command.code, channel, error) from None
 
+    def guard_dialect(self, command: Command, channel: Channel) -> None:
+        """There is one dialect here: what comes was forgotten, and is refused."""
+        raise Refused(ResponseCode.NO_PERMISSION, f"request {command.code} has no access control")
+
     def guard_direct(
         self, code: int, fields: Mapping[str, str], body: bytes, channel: Channel
     ) -> None:

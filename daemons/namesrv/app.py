@@ -18,11 +18,13 @@ from mq.daemons.namesrv.handlers.brokers import BrokerHandlers
 from mq.daemons.namesrv.handlers.config import ConfigHandlers
 from mq.daemons.namesrv.handlers.kv import KvHandlers
 from mq.daemons.namesrv.handlers.registration import RegistrationHandlers
+from mq.daemons.namesrv.handlers.snodes import SnodeHandlers
 from mq.daemons.namesrv.handlers.topic_lists import TopicListHandlers
 from mq.daemons.namesrv.handlers.topics import TopicHandlers
 from mq.daemons.namesrv.kv import KvConfig
 from mq.daemons.namesrv.product_env import ProductEnvironment
 from mq.daemons.namesrv.routes import Routes
+from mq.daemons.namesrv.snodes import Snodes
 from mq.daemons.serving import handlers_of
 from mq.daemons.supervision import Tasks
 from mq.protocol.requests import NAME_SERVER
@@ -41,6 +43,7 @@ class NameServer:
     def __init__(self, settings: NamesrvSettings) -> None:
         self.settings = settings
         self.routes = Routes()
+        self.snodes = Snodes()
         self.tasks: Tasks
         self.listener: Listener
         self.beacons: BeaconListener | None = None
@@ -79,7 +82,7 @@ class NameServer:
                 self.routes.on_lowest_changed = notices.send
             self.listener.dispatcher.serve(self._handlers(kv, elsewhere))
             await parts.enter_async_context(self.listener)
-            self.tasks.spawn(self._expire, "expiry of brokers")
+            self.tasks.spawn(self._expire, "expiry of brokers and snodes")
             self.tasks.spawn(kv.log_again_and_again, "log of the KV configuration")
             await self._hear_beacons(parts)
             if exporters.are_wanted(self.settings.operation):
@@ -98,7 +101,8 @@ class NameServer:
         return handlers_of(
             KvHandlers(kv),
             RegistrationHandlers(routes, kv, settings),
-            BrokerHandlers(routes),
+            BrokerHandlers(routes, self.snodes),
+            SnodeHandlers(self.snodes),
             TopicHandlers(routes, kv, settings, elsewhere),
             TopicListHandlers(routes),
             ConfigHandlers(settings),
@@ -121,7 +125,7 @@ class NameServer:
     def _metrics(self) -> Iterator["Metric"]:
         from mq.daemons.namesrv.metrics import metrics_of  # only where somebody reads it
 
-        return metrics_of(self.listener, self.tasks, self.routes, self.beacons)
+        return metrics_of(self.listener, self.tasks, self.routes, self.beacons, self.snodes)
 
     def state(self) -> Iterator[str]:
         """What it has and does now."""
@@ -132,6 +136,8 @@ class NameServer:
         now = self.routes.now()
         for address, live in sorted(self.routes.live.items()):
             yield f"broker {address}: heard of {now - live.last_seen:.1f} s ago"
+        for name, snode in sorted(self.snodes.info().snode_table.items()):
+            yield f"snode {name} of {snode.cluster_name} at {snode.address}"
         routes = [f"topic {t} at {', '.join(sorted(b))}" for t, b in self.routes.topics.items()]
         yield f"topics: {len(routes)}"
         yield from limited(sorted(routes), "topics")
@@ -152,3 +158,4 @@ class NameServer:
         while True:
             await asyncio.sleep(self.settings.namesrv.scan_not_active_broker_interval / 1000)
             self.routes.expire(self.settings.namesrv.broker_expired_timeout / 1000)
+            self.snodes.expire(self.settings.namesrv.snode_expired_timeout / 1000)

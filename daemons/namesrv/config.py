@@ -70,6 +70,12 @@ class NamesrvConfig(Section):
     broker_expired_timeout: int = setting(
         120_000, "a broker that is silent for this long is forgotten", unit="ms", updatable=True
     )
+    snode_expired_timeout: int = setting(
+        120_000,
+        "a snode that has not registered for this long is forgotten (Java never does)",
+        unit="ms",
+        updatable=True,
+    )
     config_black_list: str = setting(
         "configBlackList;configStorePath;kvConfigPath",
         "settings, separated by ;, that may not be changed while the name server runs",
@@ -84,6 +90,7 @@ class NamesrvConfig(Section):
         for name, value in (
             ("scanNotActiveBrokerInterval", self.scan_not_active_broker_interval),
             ("brokerExpiredTimeout", self.broker_expired_timeout),
+            ("snodeExpiredTimeout", self.snode_expired_timeout),
         ):
             if value < 1:
                 raise ConfigError(f"{name}={value}: must be at least 1")

@@ -6,16 +6,22 @@ from mq.daemons.listener import Listener
 from mq.daemons.metrics import Metric, counter, gauge, of_listeners, of_tasks
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.routes import Routes
+from mq.daemons.namesrv.snodes import Snodes
 from mq.daemons.supervision import Tasks
 
 
 def metrics_of(
-    listener: Listener, tasks: Tasks, routes: Routes, beacons: BeaconListener | None
+    listener: Listener,
+    tasks: Tasks,
+    routes: Routes,
+    beacons: BeaconListener | None,
+    snodes: Snodes,
 ) -> Iterator[Metric]:
     """All of them."""
     yield from of_listeners({"main": listener})
     yield of_tasks(tasks)
     yield gauge("mq_brokers", "Registered addresses of brokers.", len(routes.live))
+    yield gauge("mq_snodes", "Registered snodes.", len(snodes))
     yield gauge("mq_topics", "Topics that have a route.", len(routes.topics))
     if beacons is not None:
         yield counter("mq_beacons_total", "Accepted beacons.", beacons.taken)

@@ -47,6 +47,8 @@ SUBJECTS = {
         "GetBrokerMemberGroupResponseBody",
         "KVTable",
         "RegisterBrokerBody",
+        "SnodeClusterInfo",
+        "SnodeData",
     ),
     "common": ("DataVersion",),
     "connection": (
@@ -97,6 +99,7 @@ SUBJECTS = {
         "ConsumerData",
         "HeartbeatData",
         "ProducerData",
+        "SnodeIdentity",
     ),
     "lock": (
         "LockBatchRequestBody",

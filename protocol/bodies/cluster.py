@@ -3,14 +3,31 @@
 from mq.protocol.bodies.mapping import TopicConfigAndMappingSerializeWrapper
 from mq.protocol.bodies.route import BrokerData
 from mq.protocol.bodies.schema import Body, field
-from mq.protocol.codes import SINCE_5
+from mq.protocol.codes import ONLY_SNODE, SINCE_5
+
+
+class SnodeData(Body, release=ONLY_SNODE):
+    """A snode, and where clients reach it."""
+
+    snode_name: str = ""
+    address: str = ""
+    cluster_name: str = ""
+
+
+class SnodeClusterInfo(Body, release=ONLY_SNODE):
+    """Snodes by name, and their names by cluster."""
+
+    snode_table: dict[str, SnodeData] = field(factory=dict)
+    snode_cluster: dict[str, set[str]] = field(factory=dict)
 
 
 class ClusterInfo(Body):
-    """Broker sets by name, and their names by cluster."""
+    """Broker sets by name, and their names by cluster; snodes likewise, where there are some."""
 
     broker_addr_table: dict[str, BrokerData] = field(factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(factory=dict)
+    snode_table: dict[str, SnodeData] | None = field(default=None, release=ONLY_SNODE)
+    snode_cluster: dict[str, set[str]] | None = field(default=None, release=ONLY_SNODE)
 
 
 class KVTable(Body):

@@ -9,6 +9,7 @@ class ConsumeType(Enum):
     CONSUME_ACTIVELY = "PULL"
     CONSUME_PASSIVELY = "PUSH"
     CONSUME_POP = "POP"  # 5.x
+    CONSUME_PUSH = "REAL_PUSH"  # of the snode branch: as soon as a broker has stored it
 
 
 class MessageModel(Enum):

@@ -3,7 +3,7 @@
 from mq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from mq.protocol.bodies.schema import Body, field
 from mq.protocol.bodies.subscription import SubscriptionData
-from mq.protocol.codes import SINCE_5
+from mq.protocol.codes import ONLY_SNODE, SINCE_5
 
 
 class ProducerData(Body):
@@ -23,6 +23,12 @@ class ConsumerData(Body):
     unit_mode: bool = False
 
 
+class SnodeIdentity(Body, release=ONLY_SNODE):
+    """Which snode sends a heartbeat to a broker."""
+
+    snode_name: str = ""
+
+
 class HeartbeatData(Body):
     """All groups of a client."""
 
@@ -31,3 +37,4 @@ class HeartbeatData(Body):
     consumer_data_set: list[ConsumerData] = field(factory=list)
     heartbeat_fingerprint: int | None = field(default=None, release=SINCE_5)
     without_sub: bool | None = field(default=None, release=SINCE_5)
+    snode_data: SnodeIdentity | None = field(default=None, release=ONLY_SNODE)

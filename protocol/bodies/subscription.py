@@ -2,8 +2,8 @@
 
 from mq.protocol.bodies.common import DataVersion
 from mq.protocol.bodies.enums import GroupRetryPolicyType
-from mq.protocol.bodies.schema import Body, field
-from mq.protocol.codes import SINCE_5
+from mq.protocol.bodies.schema import Body, MessageQueue, field
+from mq.protocol.codes import ONLY_SNODE, SINCE_5
 
 _DEFAULT_DELAYS = (
     1,
@@ -38,6 +38,8 @@ class SubscriptionData(Body):
     sub_version: int = 0
     expression_type: str = "TAG"
     filter_class_source: str | None = None
+    #: The queues that the consumer has now: a snode pushes what comes to them.
+    message_queue_set: set[MessageQueue] | None = field(default=None, release=ONLY_SNODE)
 
 
 class SimpleSubscriptionData(Body, release=SINCE_5):

@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mq.protocol.codes import RequestCode
     from mq.protocol.headers.schema import Header as Header
 
-    HEADERS: dict[RequestCode, type[Header]]  # of requests
+    HEADERS: dict[int, type[Header]]  # of requests
     RESPONSE_HEADERS: dict[int, type[Header]]  # by the code of what they answer
+    SNODE_HEADERS: dict[int, type[Header]]  # of requests in the dialect of snodes
     from mq.protocol.headers.acl import *
     from mq.protocol.headers.broker import *
     from mq.protocol.headers.controller import *
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mq.protocol.headers.route import *
     from mq.protocol.headers.rpc import *
     from mq.protocol.headers.send import *
+    from mq.protocol.headers.snode import *
     from mq.protocol.headers.topic import *
     from mq.protocol.headers.transaction import *
 
@@ -185,6 +186,12 @@ SUBJECTS = {
         "SendMessageRequestHeaderV2",
         "SendMessageResponseHeader",
     ),
+    "snode": (
+        "CreateRetryTopicRequestHeader",
+        "GetSnodeInfoRequestHeader",
+        "PushMessageHeader",
+        "RegisterSnodeRequestHeader",
+    ),
     "topic": (
         "CreateTopicListRequestHeader",
         "CreateTopicRequestHeader",
@@ -213,9 +220,11 @@ _SUBJECT_OF = {name: subject for subject, names in SUBJECTS.items() for name in 
 
 def __getattr__(name: str) -> Any:
     if name == "HEADERS":
-        value: Any = {code: header for header in _all() for code in header.REQUESTS}
+        value: Any = {c: h for h in _all() for c in h.REQUESTS if not _is_of_snodes(c)}
+    elif name == "SNODE_HEADERS":
+        value = {c: h for h in _all() for c in h.REQUESTS if _is_of_snodes(c)}
     elif name == "RESPONSE_HEADERS":
-        value = {code: header for header in _all() for code in header.ANSWERS}
+        value = {c: h for h in _all() for c in h.ANSWERS if not _is_of_snodes(c)}
     elif name in _SUBJECT_OF:
         value = getattr(import_module(f"mq.protocol.headers.{_SUBJECT_OF[name]}"), name)
     else:
@@ -227,3 +236,10 @@ def __getattr__(name: str) -> Any:
 def _all() -> "list[type[Header]]":
     """Every header. Loads every subject."""
     return [__getattr__(name) for name in _SUBJECT_OF]
+
+
+def _is_of_snodes(code: int) -> bool:
+    """Whether a code is of the dialect in which numbers of other requests mean something else."""
+    from mq.protocol.codes import SnodeCode
+
+    return isinstance(code, SnodeCode)

@@ -1,6 +1,6 @@
 """Groups: their subscriptions, members, statistics and state."""
 
-from mq.protocol.codes import ONLY_4, SINCE_5, RequestCode
+from mq.protocol.codes import ONLY_4, ONLY_SNODE, SINCE_5, RequestCode
 from mq.protocol.headers.rpc import RpcRequestHeader, TopicRequestHeader
 from mq.protocol.headers.schema import Header, Int, field
 
@@ -181,8 +181,12 @@ class LockBatchMqRequestHeader(
 ):
     """Lock the queues in the body for one consumer."""
 
+    enode_name: str | None = field(default=None, release=ONLY_SNODE)
+
 
 class UnlockBatchMqRequestHeader(
     RpcRequestHeader, request=RequestCode.UNLOCK_BATCH_MQ, release=SINCE_5
 ):
     """Release them."""
+
+    enode_name: str | None = field(default=None, release=ONLY_SNODE)

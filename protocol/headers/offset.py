@@ -1,6 +1,6 @@
 """Offsets: of queues by position and time, and of groups that consume them."""
 
-from mq.protocol.codes import SINCE_5, RequestCode
+from mq.protocol.codes import ONLY_SNODE, SINCE_5, RequestCode
 from mq.protocol.headers.rpc import RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader
 from mq.protocol.headers.schema import Header, Int, Long, field
 
@@ -11,6 +11,7 @@ class GetMaxOffsetRequestHeader(TopicQueueRequestHeader, request=RequestCode.GET
     topic: str
     queue_id: Int
     committed: bool | None = field(default=None, release=SINCE_5)
+    enode_name: str | None = field(default=None, release=ONLY_SNODE)
 
 
 class GetMaxOffsetResponseHeader(Header, answers=RequestCode.GET_MAX_OFFSET):
@@ -24,6 +25,7 @@ class GetMinOffsetRequestHeader(TopicQueueRequestHeader, request=RequestCode.GET
 
     topic: str
     queue_id: Int
+    enode_name: str | None = field(default=None, release=ONLY_SNODE)
 
 
 class GetMinOffsetResponseHeader(Header, answers=RequestCode.GET_MIN_OFFSET):
@@ -42,6 +44,7 @@ class SearchOffsetRequestHeader(
     timestamp: Long
     lite_topic: str | None = field(default=None, release=SINCE_5)
     boundary_type: str | None = field(default=None, release=SINCE_5)
+    enode_name: str | None = field(default=None, release=ONLY_SNODE)
 
 
 class SearchOffsetResponseHeader(Header, answers=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
@@ -74,6 +77,7 @@ class QueryConsumerOffsetRequestHeader(
     topic: str
     queue_id: Int
     set_zero_if_not_found: bool | None = field(default=None, release=SINCE_5)
+    enode_name: str | None = field(default=None, release=ONLY_SNODE)
 
 
 class QueryConsumerOffsetResponseHeader(Header, answers=RequestCode.QUERY_CONSUMER_OFFSET):
@@ -91,6 +95,7 @@ class UpdateConsumerOffsetRequestHeader(
     topic: str
     queue_id: Int
     commit_offset: Long
+    enode_name: str | None = field(default=None, release=ONLY_SNODE)
 
 
 class UpdateConsumerOffsetResponseHeader(Header, answers=RequestCode.UPDATE_CONSUMER_OFFSET):

@@ -1,12 +1,17 @@
 """Pulling messages by queue and offset."""
 
-from mq.protocol.codes import SINCE_5, RequestCode
+from mq.protocol.codes import ONLY_SNODE, SINCE_5, RequestCode, SnodeCode
 from mq.protocol.headers.rpc import TopicQueueRequestHeader
 from mq.protocol.headers.schema import Header, Int, Long, field
 
 
 class PullMessageRequestHeader(
-    TopicQueueRequestHeader, request=(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+    TopicQueueRequestHeader,
+    request=(
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        SnodeCode.SNODE_PULL_MESSAGE,
+    ),
 ):
     """Fetch messages of one queue from an offset on."""
 
@@ -25,10 +30,16 @@ class PullMessageRequestHeader(
     max_msg_bytes: Int | None = field(default=None, release=SINCE_5)
     request_source: Int | None = field(default=None, release=SINCE_5)
     proxy_froward_client_id: str | None = field(default=None, release=SINCE_5)
+    enode_name: str | None = field(default=None, release=ONLY_SNODE)
 
 
 class PullMessageResponseHeader(
-    Header, answers=(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+    Header,
+    answers=(
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        SnodeCode.SNODE_PULL_MESSAGE,
+    ),
 ):
     """Where to go on, and the bounds of the queue."""
 

@@ -17,11 +17,13 @@ not an error there, and so it has that default here, even if Java calls it CFNot
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import RequestCode, SnodeCode
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 
 Int = Annotated[int, 32]  # java.lang.Integer
 Long = Annotated[int, 64]  # java.lang.Long
+
+AnyCode = RequestCode | SnodeCode
 
 _MISSING: Any = object()
 
@@ -34,7 +36,7 @@ class Field(NamedTuple):
     kind: str  # "text", "i32", "i64", "bool" or "float"
     required: bool
     default: Any
-    release: str  # "" if every release has it, else codes.ONLY_4 or codes.SINCE_5
+    release: str  # "" if every release has it, else ONLY_4, SINCE_5 or ONLY_SNODE of codes
 
 
 class _Declared(NamedTuple):
@@ -131,8 +133,8 @@ class Header:
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = ()
-    REQUESTS: ClassVar[tuple[RequestCode, ...]] = ()
-    ANSWERS: ClassVar[tuple[RequestCode, ...]] = ()
+    REQUESTS: ClassVar[tuple[AnyCode, ...]] = ()
+    ANSWERS: ClassVar[tuple[AnyCode, ...]] = ()
     RELEASE: ClassVar[str] = ""
 
     _readers: ClassVar[dict[str, tuple[str, _Parse]]] = {}
@@ -142,14 +144,14 @@ class Header:
     def __init_subclass__(
         cls,
         *,
-        request: RequestCode | tuple[RequestCode, ...] = (),
-        answers: RequestCode | tuple[RequestCode, ...] = (),
+        request: AnyCode | tuple[AnyCode, ...] = (),
+        answers: AnyCode | tuple[AnyCode, ...] = (),
         release: str = "",
     ) -> None:
         own = tuple(_read_declaration(cls, *item) for item in cls.__annotations__.items())
         cls.FIELDS = own + tuple(f for f in cls.FIELDS if f.name not in cls.__annotations__)
-        cls.REQUESTS = (request,) if isinstance(request, RequestCode) else request
-        cls.ANSWERS = (answers,) if isinstance(answers, RequestCode) else answers
+        cls.REQUESTS = (request,) if isinstance(request, AnyCode) else request
+        cls.ANSWERS = (answers,) if isinstance(answers, AnyCode) else answers
         cls.RELEASE = release
         cls._readers = {f.wire: (f.name, _KINDS[f.kind][1]) for f in cls.FIELDS}
         cls._writers = tuple((f.name, f.wire, _KINDS[f.kind][2]) for f in cls.FIELDS)

@@ -1,6 +1,6 @@
 """Sending messages, replying to one, and what the broker says to that."""
 
-from mq.protocol.codes import SINCE_5, RequestCode
+from mq.protocol.codes import ONLY_SNODE, SINCE_5, RequestCode
 from mq.protocol.headers.rpc import RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader
 from mq.protocol.headers.schema import Header, Int, Long, field
 
@@ -41,7 +41,9 @@ class Letter:
     UNIT_MODE = "k"
     MAX_RECONSUME_TIMES = "l"
     BATCH = "m"
-    BROKER_NAME = "n"
+    BROKER_NAME = "n"  # what the snode branch calls enodeName
+    BORN_HOST = "o"
+    SNODE_HOST = "p"
 
 
 class SendMessageRequestHeaderV2(
@@ -68,6 +70,8 @@ class SendMessageRequestHeaderV2(
     max_reconsume_times: Int | None = field(default=None, wire=Letter.MAX_RECONSUME_TIMES)
     batch: bool = field(default=False, wire=Letter.BATCH)
     broker_name: str | None = field(default=None, wire=Letter.BROKER_NAME)
+    born_host: str | None = field(default=None, wire=Letter.BORN_HOST, release=ONLY_SNODE)
+    snode_host: str | None = field(default=None, wire=Letter.SNODE_HOST, release=ONLY_SNODE)
 
 
 class SendMessageResponseHeader(
@@ -87,6 +91,10 @@ class SendMessageResponseHeader(
     transaction_id: str | None = None
     batch_uniq_id: str | None = field(default=None, release=SINCE_5)
     recall_handle: str | None = field(default=None, release=SINCE_5)
+    store_timestamp: Long | None = field(default=None, release=ONLY_SNODE)
+    store_host: str | None = field(default=None, release=ONLY_SNODE)
+    commit_log_offset: Long | None = field(default=None, release=ONLY_SNODE)
+    store_size: Int | None = field(default=None, release=ONLY_SNODE)
 
 
 class ConsumerSendMsgBackRequestHeader(
@@ -101,6 +109,7 @@ class ConsumerSendMsgBackRequestHeader(
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: Int | None = None
+    enode_name: str | None = field(default=None, release=ONLY_SNODE)
 
 
 class ReplyMessageRequestHeader(

@@ -4,13 +4,17 @@ import pytest
 
 from mq.protocol import bodies
 from mq.protocol.bodies.schema import Body
-from mq.protocol.codes import RequestCode
-from mq.protocol.headers import HEADERS
+from mq.protocol.codes import Dialect, RequestCode, SnodeCode
+from mq.protocol.headers import HEADERS, SNODE_HEADERS
 from mq.protocol.requests import (
     BROKER,
+    CLIENT,
     FILTER_SERVER,
+    NAME_SERVER,
     READ,
     REQUESTS,
+    SNODE,
+    SNODE_REQUESTS,
     WRITE,
     NamedIn,
     Request,
@@ -19,7 +23,7 @@ from mq.protocol.requests import (
 )
 from tests.daemons.broker.acl.guarded import BODIES
 
-ROWS = list(REQUESTS.values())
+ROWS = [*REQUESTS.values(), *SNODE_REQUESTS.values()]
 # Words in the name of a code that changes something.
 VERBS = set(
     "UPDATE CREATE DELETE CLEAN RESET PUT REGISTER SEND LOCK WIPE ADD REMOVE SET ACK".split()
@@ -27,7 +31,26 @@ VERBS = set(
 
 
 def test_every_code_has_one_row_in_the_order_of_the_codes() -> None:
-    assert [row.code for row in ROWS] == list(RequestCode)
+    assert [row.code for row in REQUESTS.values()] == list(RequestCode)
+    assert [row.code for row in SNODE_REQUESTS.values()] == list(SnodeCode)
+
+
+def test_who_is_asked_on_any_connection_gives_each_number_one_meaning() -> None:
+    for role in (BROKER, NAME_SERVER, CLIENT, SNODE):
+        numbers = [int(row.code) for row in answered_by(role)]
+        assert len(numbers) == len(set(numbers)), role
+
+
+def test_a_broker_is_asked_351_and_355_of_snodes_in_their_dialect_only() -> None:
+    named = {int(row.code): row.code.name for row in answered_by(BROKER)}
+    assert (named[351], named[355]) == ("GET_TOPIC_CONFIG", "EXPORT_ROCKSDB_CONFIG_TO_JSON")
+    of_snodes = {int(row.code): row.code.name for row in answered_by(BROKER, Dialect.SNODE)}
+    assert of_snodes == {351: "SNODE_PULL_MESSAGE", 355: "CREATE_RETRY_TOPIC"}
+
+
+def test_a_number_of_snodes_is_judged_by_its_meaning_there() -> None:
+    assert kind_of(RequestCode(353)) is WRITE
+    assert kind_of(SnodeCode(353)) is READ
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.code.name)
@@ -35,9 +58,10 @@ def test_what_a_row_names_is_there(row: Request) -> None:
     if row.body:
         assert issubclass(getattr(bodies, row.body), Body)
     for right in row.rights or ():
-        assert row.answered_by & (BROKER | FILTER_SERVER)
+        assert row.answered_by & (BROKER | FILTER_SERVER | SNODE)
         if right.named_in is NamedIn.HEADER:
-            assert right.attribute in {field.name for field in HEADERS[row.code].FIELDS}
+            headers = SNODE_HEADERS if row.dialect is Dialect.SNODE else HEADERS
+            assert right.attribute in {field.name for field in headers[row.code].FIELDS}
         else:
             assert right.attribute == ""
 

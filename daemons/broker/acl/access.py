@@ -73,6 +73,19 @@ class AccessControl(Signers):
         except AclError as error:
             raise self.refusal(command.code, channel, error) from None
 
+    def guard_dialect(self, command: Command, channel: Channel) -> None:
+        """Of a snode: it is an administrator, or its address may do everything, or a
+        connection does not speak its dialect (`reads_all`); and each request is."""
+        try:
+            account = self.signer(command.fields, bytes(command.body), channel.remote_address[0])
+            if account is not None and not account.admin:
+                raise AclError(
+                    f"Need admin permission for request code={command.code} of a snode, "
+                    f"but accessKey={account.access_key} is not"
+                )
+        except AclError as error:
+            raise self.refusal(command.code, channel, error) from None
+
     def guard_direct(
         self, code: int, fields: Mapping[str, str], body: bytes, channel: Channel
     ) -> None:

@@ -4,6 +4,7 @@ import logging
 
 from mq.daemons.channel import Channel
 from mq.daemons.namesrv.routes import Routes
+from mq.daemons.namesrv.snodes import Snodes
 from mq.daemons.serving import serves
 from mq.protocol.bodies import (
     BrokerMemberGroup,
@@ -26,8 +27,9 @@ log = logging.getLogger(__name__)
 class BrokerHandlers:
     """Brokers that are there."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: Routes, snodes: Snodes) -> None:
         self._routes = routes
+        self._snodes = snodes
 
     @serves(RequestCode.BROKER_HEARTBEAT)
     def heartbeat(self, command: Command, channel: Channel) -> Command:
@@ -52,8 +54,9 @@ class BrokerHandlers:
 
     @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
     def cluster_info(self, command: Command, channel: Channel) -> Command:
-        """Every cluster, broker name and address."""
-        return command.reply(body=self._routes.cluster_info().encode())
+        """Every cluster, broker name and address, and the snodes."""
+        info = self._snodes.add_to(self._routes.cluster_info())
+        return command.reply(body=info.encode())
 
     @serves(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
     def wipe_write_permission(self, command: Command, channel: Channel) -> Command:

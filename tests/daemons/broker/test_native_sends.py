@@ -44,7 +44,7 @@ CHANGED_FIELDS = st.fixed_dictionaries(
     {},
     optional={
         "i": PROPERTIES | PROPERTIES.map(lambda text: text + "\x02"),
-        **dict.fromkeys("abcdefghjklmn", TEXTS),
+        **dict.fromkeys("abcdefghjklmnop", TEXTS),
         "new": TEXTS,
     },
 )

@@ -8,13 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mq.protocol import headers
-from mq.protocol.codes import ONLY_4, SINCE_5, RequestCode
+from mq.protocol.codes import ONLY_4, ONLY_SNODE, SINCE_5, RequestCode, SnodeCode
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 from mq.protocol.headers import (
     HEADERS,
+    SNODE_HEADERS,
     CreateTopicRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
+    GetTopicConfigRequestHeader,
+    PullMessageRequestHeader,
     SendMessageRequestHeaderV2,
     UnregisterClientRequestHeader,
 )
@@ -137,7 +140,12 @@ def test_the_index_of_subjects_is_complete() -> None:
 
 def test_every_request_header_is_found_by_its_codes() -> None:
     assert HEADERS[RequestCode.SEND_BATCH_MESSAGE] is SendMessageRequestHeaderV2
-    assert sum(len(header.REQUESTS) for header in ALL) == len(HEADERS)
+    assert sum(len(header.REQUESTS) for header in ALL) == len(HEADERS) + len(SNODE_HEADERS)
+
+
+def test_a_number_with_two_meanings_has_the_header_of_each() -> None:
+    assert HEADERS[351] is GetTopicConfigRequestHeader
+    assert SNODE_HEADERS[SnodeCode(351)] is PullMessageRequestHeader
 
 
 def java_fields(folder: str) -> dict[str, dict[str, str]]:
@@ -198,6 +206,7 @@ def test_releases_are_marked_as_java_has_them() -> None:
             for declared in header.FIELDS:
                 if declared.name in header.__annotations__:
                     expected = {(True, True): "", (True, False): ONLY_4, (False, True): SINCE_5}
+                    expected[False, False] = ONLY_SNODE
                     key = (declared.wire in old[name], declared.wire in new[name])
                     assert declared.release == expected[key], (name, declared.wire)
         elif name in old or name in new:
