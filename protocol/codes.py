@@ -198,6 +198,10 @@ class RequestCode(_Code):
     BATCH_ACK_MESSAGE = 200151, SINCE_5
 
 
+#: Of the answer to a snode's heartbeat: which dialect the connection speaks from then on.
+DIALECT_FIELD = "dialect"
+
+
 @unique
 class SnodeCode(_Code):
     """What a request asks for in the dialect of snodes, where that differs from RequestCode.

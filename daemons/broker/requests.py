@@ -8,6 +8,7 @@ from mq.daemons.broker.parts.group import Group
 from mq.daemons.broker.parts.services import Services
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.serving import handlers_of, merge
+from mq.protocol.codes import Dialect
 
 
 def serve(
@@ -25,6 +26,7 @@ def serve(
         services.pulls.direct(),
     )
     fast.serve(common)
+    main.serve_dialect(Dialect.SNODE, handlers_of(services.snode_handlers()))
 
     def serve_sends() -> None:
         """Take sends on both ports, behind a limit of their rate if there is one."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from mq.client.machine import clock
 from mq.daemons.acl.signers import account_of
@@ -30,7 +30,7 @@ from mq.protocol.bodies import (
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
 )
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import DIALECT_FIELD, Dialect, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import TopicSysFlag
@@ -63,7 +63,10 @@ class ClientHandlers:
         filters: ConsumerFilters,
         groups: Groups,
         topics: Topics,
+        is_trusted: Callable[[Command, Channel], bool] = lambda command, channel: True,
     ) -> None:
+        """``is_trusted`` tells whether who sent a request may be a snode: an administrator."""
+        self._is_trusted = is_trusted
         self._consumers = consumers
         self._producers = producers
         self._filters = filters
@@ -82,6 +85,9 @@ class ClientHandlers:
         heartbeat = command.read_body(HeartbeatData)
         for _ in self._register(heartbeat, command, channel):
             pass
+        if heartbeat.snode_data is not None and self._is_trusted(command, channel):
+            channel.dialect = Dialect.SNODE
+            return command.reply(fields={DIALECT_FIELD: Dialect.SNODE.value})
         return command.reply()
 
     async def _large_heartbeat(self, command: Command, channel: Channel) -> Command:

@@ -12,6 +12,7 @@ from mq.client.machine import chance
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.handlers.born import born_address
 from mq.daemons.broker.pop.receipt import normal_topic
 from mq.daemons.broker.roles import check_takes_back
 from mq.daemons.broker.store.batch import Origin
@@ -96,7 +97,7 @@ class IndirectSends:
             flag=int(fields[Letter.FLAG]),
             sys_flag=sys_flag,
             born_timestamp=int(fields[Letter.BORN_TIMESTAMP]),
-            born_host=channel.remote_address,
+            born_host=born_address(fields, channel),
             reconsume_times=int(fields.get(Letter.RECONSUME_TIMES) or 0),
         )
         if queue.topic.startswith(names.RETRY_PREFIX):

@@ -8,7 +8,7 @@ from mq.daemons.broker.native_failure import tell_failure
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import Dialect, RequestCode
 from mq.protocol.frame import MAX_FRAME, PREFIX
 from mq.protocol.native import failures, native
 from mq.protocol.record import IPV4_HOST
@@ -58,7 +58,9 @@ class NativeSends:
         if place is None or self._path is None:
             return position
         try:
-            taken = self._path.take(data, position, self._remembered, channel.born_host, *place)
+            relayed = channel.dialect is not Dialect.ORDINARY
+            host = channel.born_host
+            taken = self._path.take(data, position, self._remembered, host, relayed, *place)
         except failures:  # it has changed nothing: all of it is still to be served
             self._end(channel)
             return position

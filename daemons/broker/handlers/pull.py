@@ -124,10 +124,21 @@ class PullHandlers:
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull_other(self, command: Command, channel: Channel) -> None:
         """A pull whose header came in RocketMQ's binary form."""
+        self._pull_command(command, channel, command.read_header(PullMessageRequestHeader))
+
+    def pull_relayed(self, command: Command, channel: Channel) -> None:
+        """A pull of a snode, which knows what the group has subscribed to: its header has that."""
+        asked = command.read_header(PullMessageRequestHeader)
+        asked.sys_flag |= _SUBSCRIPTION
+        self._pull_command(command, channel, asked)
+
+    def _pull_command(
+        self, command: Command, channel: Channel, asked: PullMessageRequestHeader
+    ) -> None:
         header: dict[str, object] = {
             "opaque": command.opaque,
             "flag": command.flag,
-            "extFields": command.read_header(PullMessageRequestHeader).encode(),
+            "extFields": asked.encode(),
         }
         try:
             self._pull(header, channel, may_hold=True)

@@ -7,6 +7,7 @@ waits, logs or builds an object per message. The letters are those of SendMessag
     a producer group   b topic            c default topic   d default queues   e queue id
     f system flag      g born timestamp   h flag            i properties       j reconsume times
     k unit mode        l max reconsumes   m batch           n broker name
+    o where a snode has it from           p the snode
 """
 
 import struct
@@ -17,6 +18,7 @@ from functools import partial
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.batches import messages_of
+from mq.daemons.broker.handlers.born import born_host
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.native_sends import NativeSends
 from mq.daemons.broker.handlers.usual_properties import UsualProperties, names_timer
@@ -168,7 +170,7 @@ class SendHandlers:
                 flag=int(fields[_FLAG]),
                 sys_flag=sys_flag,
                 born_timestamp=int(fields[_BORN_TIMESTAMP]),
-                born_host=channel.born_host,
+                born_host=born_host(fields, channel),
                 reconsume_times=int(fields.get(_RECONSUME_TIMES) or 0),
                 tags_code=code,
             )
@@ -266,7 +268,7 @@ class SendHandlers:
             origin = Origin(
                 sys_flag=_checked(sys_flag & ~transaction),
                 born_timestamp=int(fields[_BORN_TIMESTAMP]),
-                born_host=channel.born_host,
+                born_host=born_host(fields, channel),
                 reconsume_times=int(fields.get(_RECONSUME_TIMES) or 0),
             )
             if transaction:

@@ -43,7 +43,9 @@ class Clients:
         return handlers_of(
             AccessHandlers(settings, self.address, self.access),
             ClientHandlers(
-                settings, consumers, self.producers, stores.filters, stores.groups, stores.topics
+                *(settings, consumers, self.producers),
+                *(stores.filters, stores.groups, stores.topics),
+                *(() if self.access is None else (self.access.reads_all,)),
             ),
             ConnectionHandlers(consumers, self.producers),
             LockHandlers(self.locks),

@@ -11,6 +11,7 @@ from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.handlers.reply import ReplyHandlers
 from mq.daemons.broker.handlers.send import SendHandlers
+from mq.daemons.broker.handlers.snode import SnodeHandlers
 from mq.daemons.broker.handlers.topic import TopicHandlers
 from mq.daemons.broker.moved_events import OffsetMovedEvents
 from mq.daemons.broker.overload.limits import TopicSizes
@@ -93,6 +94,11 @@ class Services:
             ),
             self.indirect_sends,
         )
+
+    def snode_handlers(self) -> SnodeHandlers:
+        """What answers snodes in their dialect."""
+        stores = self.stores
+        return SnodeHandlers(self.settings, stores.groups, stores.topics, self.pulls)
 
     def metrics(self) -> Metrics:
         doc = "1 while the native path answers plain pulls, 0 while Python does."

@@ -25,7 +25,7 @@ pub struct Shared<'a> {
     pub sys_flag: i32,
     pub reconsume_times: i32,
     pub born_timestamp: i64,
-    pub born_host: &'a [u8],
+    pub born_host: [u8; record::HOST_SIZE],
     /// What is put behind the properties of each, a separator before it.
     pub added: &'a [u8],
 }
@@ -126,7 +126,7 @@ impl<'py> Target<'py> {
             queue_offset: self.next,
             sys_flag: shared.sys_flag,
             born_timestamp: shared.born_timestamp,
-            born_host: shared.born_host,
+            born_host: &shared.born_host,
             reconsume_times: shared.reconsume_times,
             prepared_offset: 0,
             body: sent.body,

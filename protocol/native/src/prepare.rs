@@ -38,10 +38,9 @@ pub fn prepare<'py>(
     let (start, memory, store_host, store_timestamp) = place;
     let (born_host, store_host) = (born_host.as_bytes(), store_host.as_bytes());
     record::check_host(store_host)?;
-    let is_usual = born_host.len() == record::HOST_SIZE
-        && !added.is_empty()
-        && added.len() <= LONGEST_ADDED
-        && memchr::memchr(0, added).is_none();
+    let Ok(born_host) = born_host.try_into() else { return Ok(None) };
+    let is_usual =
+        !added.is_empty() && added.len() <= LONGEST_ADDED && memchr::memchr(0, added).is_none();
     let Some(sent) = is_usual.then(|| batch::messages(body, &unusual)).flatten() else {
         return Ok(None);
     };

@@ -1,5 +1,7 @@
 //! Plain sends, from frames to what they become and replies.
 
+use std::net::SocketAddrV4;
+
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -98,7 +100,8 @@ impl SendPath {
     /// Take plain sends from `data`, from a position on, up to the first frame that is none.
     ///
     /// `queues` has the queues by topic and queue id, both as they stand in a header; `start` is the
-    /// physical offset of the first record, and `room` the memory where records are put. Returns
+    /// physical offset of the first record, and `room` the memory where records are put. What is
+    /// `relayed` says in the field `o` where it was sent from, else it was from `born_host`. Returns
     /// None if there is none, else: the position behind the last; what is to be appended; the
     /// replies, and those that do not wait for an fsync.
     #[allow(clippy::too_many_arguments)]
@@ -109,20 +112,21 @@ impl SendPath {
         position: usize,
         queues: &Bound<'py, PyDict>,
         born_host: &[u8],
+        relayed: bool,
         start: i64,
         room: PyBuffer<u8>,
         timestamp: i64,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        if born_host.len() != record::HOST_SIZE {
+        let Ok(born_host) = <[u8; record::HOST_SIZE]>::try_from(born_host) else {
             return Ok(None);
-        }
+        };
         let data = data.as_bytes();
         let place = Place { store_host: &self.store_host, store_timestamp: timestamp };
         let Some(mut room) = Room::of(py, &room, start) else { return Ok(None) };
         let mut targets: Vec<Named<'py>> = Vec::new();
         let (mut output, mut replies) = (Output::default(), Replies::default());
         let mut at = position;
-        while let Some((request, end)) = self.next_request(data, at, born_host) {
+        while let Some((request, end)) = self.next_request(data, at, born_host, relayed) {
             let Some(target) = find_target(py, &mut targets, queues, &request.header)? else {
                 break;
             };
@@ -148,7 +152,8 @@ impl SendPath {
         &'a self,
         data: &'a [u8],
         at: usize,
-        born_host: &'a [u8],
+        born_host: [u8; record::HOST_SIZE],
+        relayed: bool,
     ) -> Option<(Request<'a>, usize)> {
         let prefix = data.get(at..at + PREFIX)?;
         let length = i32::from_be_bytes(prefix[..4].try_into().ok()?);
@@ -178,7 +183,10 @@ impl SendPath {
         let shared = Shared {
             sys_flag: i32::try_from(sys_flag & !HOST_FLAGS & 0x7FFF_FFFF).ok()?,
             born_timestamp: header.number("g")?,
-            born_host,
+            born_host: match header.field("o").filter(|_| relayed) {
+                Some(named) => packed_host(named)?,
+                None => born_host,
+            },
             reconsume_times,
             added: &self.added,
         };
@@ -282,4 +290,13 @@ fn find_target<'t, 'py>(
         queue_text: text.to_owned(),
     });
     Ok(targets.last_mut().map(|named| &mut named.target))
+}
+
+/// An address of a header as a record holds it. `None` unless it is of IPv4, in its usual form.
+fn packed_host(text: &str) -> Option<[u8; record::HOST_SIZE]> {
+    let address: SocketAddrV4 = text.parse().ok()?;
+    let mut packed = [0; record::HOST_SIZE];
+    packed[..4].copy_from_slice(&address.ip().octets());
+    packed[6..].copy_from_slice(&address.port().to_be_bytes());
+    Some(packed)
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from mq.client.machine import chance, clock
 from mq.daemons.broker.transactions.native_halves import NativeHalves
 from mq.daemons.channel import Channel
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import Dialect, RequestCode, ResponseCode
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.headers.transaction import pack_halves
 from mq.protocol.message_id import decode_offset_id
@@ -127,10 +127,12 @@ class OneBroker:
     async def stop(self) -> None:
         await self._broker.__aexit__()
 
-    async def take(self, data: list[bytes]) -> tuple[object, ...]:
-        """What is answered to what comes in so many pieces, and what has been stored of it."""
+    async def take(self, data: list[bytes], relayed: bool = False) -> tuple[object, ...]:
+        """What is answered to what comes in so many pieces, and what has been stored of it;
+        `relayed` by a snode."""
         listener, store = self._broker.listener, self._broker.stores.messages
         channel, transport = Channel(listener, listener.dispatcher), Written()
+        channel.dialect = Dialect.SNODE if relayed else Dialect.ORDINARY
         channel.connection_made(transport)  # type: ignore[arg-type]  # as much of one as is needed
         try:
             for piece in data:
@@ -181,10 +183,10 @@ class Pair:
             broker._root.mkdir(parents=True)
             self._runner.run(broker.start())
 
-    def compare(self, data: list[bytes]) -> bytes:
+    def compare(self, data: list[bytes], relayed: bool = False) -> bytes:
         """What both answer, which has to be the same, as has what they store."""
         run = self._runner.get_loop().run_until_complete  # Runner.run takes longer than a broker
-        ours, theirs = (run(broker.take(data)) for broker in self.brokers)
+        ours, theirs = (run(broker.take(data, relayed)) for broker in self.brokers)
         assert ours == theirs
         replies = ours[0]
         assert isinstance(replies, bytes)

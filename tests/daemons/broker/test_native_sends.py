@@ -40,11 +40,17 @@ PROPERTIES = st.lists(
     ).map("".join),
     max_size=6,
 ).map("\x02".join)
+HOSTS = st.builds(
+    "{}:{}".format,
+    st.ip_addresses() | st.sampled_from(["1.2.3.04", "1.2.3.256", "1.2.3", "", "[::1]", "h", "٣"]),
+    st.integers(-1, 65537) | st.sampled_from(["", "01", " 1", "+1", "x", "٣"]),
+)
 CHANGED_FIELDS = st.fixed_dictionaries(
     {},
     optional={
         "i": PROPERTIES | PROPERTIES.map(lambda text: text + "\x02"),
-        **dict.fromkeys("abcdefghjklmnop", TEXTS),
+        **dict.fromkeys("abcdefghjklmnp", TEXTS),
+        "o": TEXTS | HOSTS,
         "new": TEXTS,
     },
 )
@@ -87,6 +93,9 @@ def frames(draw: st.DrawFn) -> bytes:
     if draw(st.integers(0, 3)) == 0:
         fields["m"] = "true"
         fields["i"] = draw(st.sampled_from(["", "WAIT\x01false\x02UNIQ_KEY\x01A", fields["i"]]))
+    if draw(st.booleans()):
+        fields = {**fields, "o": draw(HOSTS)}
+        header["extFields"] = fields
     if not usual and draw(st.booleans()):
         fields.pop(draw(st.sampled_from(sorted(fields))))
     text = json.dumps(
@@ -114,7 +123,7 @@ def _compare(pairs: list[Pair], root: Path, data: st.DataObject) -> None:
         pairs.append(Pair(root / str(len(list(root.iterdir())))))
     drawn = data.draw(st.lists(BUFFERS, min_size=1, max_size=4))
     try:
-        pairs[0].compare([TO_EACH_QUEUE, *drawn])
+        pairs[0].compare([TO_EACH_QUEUE, *drawn], data.draw(st.booleans()))
     except BaseException:
         pairs.pop().close()  # they differ from now on
         raise

@@ -1,0 +1,42 @@
+"""Where a message was sent from: the other end of its connection, or who a snode has it from.
+
+A snode writes the address of its client into the field `o`. It is believed on a connection that
+speaks the dialect of snodes only: elsewhere anybody could say anything.
+"""
+
+from collections.abc import Mapping
+
+from mq.daemons.broker.store import layout
+from mq.daemons.channel import Channel
+from mq.protocol.codes import Dialect
+from mq.protocol.headers.send import Letter
+from mq.protocol.host import pack_host
+
+_ORDINARY = Dialect.ORDINARY
+_LAST_PORT = 0xFFFF
+
+
+def born_host(fields: Mapping[str, str], channel: Channel) -> bytes:
+    """Address and port as a record holds them."""
+    if channel.dialect is not _ORDINARY and (named := _named(fields)) is not None:
+        return pack_host(named[0]) + layout.INT.pack(named[1])
+    return channel.born_host
+
+
+def born_address(fields: Mapping[str, str], channel: Channel) -> tuple[str, int]:
+    """Address and port."""
+    if channel.dialect is not _ORDINARY and (named := _named(fields)) is not None:
+        return named
+    return channel.remote_address
+
+
+def _named(fields: Mapping[str, str]) -> tuple[str, int] | None:
+    """What the snode says; None for nothing, and for what is no address."""
+    host, _, port_text = fields.get(Letter.BORN_HOST, "").rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        pack_host(host)
+        port = int(port_text)
+    except ValueError:
+        return None
+    return (host, port) if 0 <= port <= _LAST_PORT else None
