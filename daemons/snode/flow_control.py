@@ -1,0 +1,257 @@
+"""Flow control: how many requests, and how many KiB of them, a snode takes in a second.
+
+The limits are in a file of YAML, which the snode branch calls flow_control.yml:
+
+    snode:
+      countLimit:
+        - {flowControlResourceName: 310, flowControlGrade: 1, flowControlResourceCount: 500}
+        - {flowControlResourceName: overall, flowControlResourceCount: 10000}
+      sizeLimit:
+        - {flowControlResourceName: 310, flowControlResourceCount: 5000}
+
+A limit is for the requests of one code, or for all of them (`overall`, which the snode branch has
+in its file and never looks up). Heartbeats are exempt: a client that is refused them would be
+forgotten. What is over a limit is refused with SYSTEM_BUSY, whose remark begins as there and names
+the limit. Sizes are those of bodies in whole KiB, so less than one KiB is free.
+
+Sources: the snode branch's QPSFlowControlServiceImpl, RequestSizeFlowControlServiceImpl and
+AbstractFlowControlService; Sentinel's LeapArray, of two halves of a second.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from mq.client.machine import clock, files
+from mq.daemons.channel import Channel
+from mq.daemons.config import ConfigError
+from mq.daemons.dispatch import Overloaded
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+
+log = logging.getLogger(__name__)
+
+COUNT = "countLimit"
+SIZE = "sizeLimit"
+OVERALL = "overall"
+# How often the file is looked at, in seconds: as ACL files are.
+WATCH_SECONDS = 0.5
+# The file is written by hand: a larger one is something else.
+MOST_BYTES = 1024 * 1024
+# Sentinel's window is a second, of so many parts.
+_PARTS = 2
+_PER_SECOND = 1  # flowControlGrade: RuleConstant.FLOW_GRADE_QPS
+_REMARKS = {
+    COUNT: "[REJECT]exceed system flow control config QPS",
+    SIZE: "[REJECT]exceed system flow control config request size",
+}
+_UNITS = {COUNT: "requests", SIZE: "KiB of bodies"}
+# In the snode branch's file, where nothing looks at it either.
+_UNUSED = "topicLimit"
+
+
+class Limits(NamedTuple):
+    """What a file says: per kind, how much a second by request code or OVERALL."""
+
+    counts: Mapping[int | str, float]
+    sizes: Mapping[int | str, float]
+
+
+NO_LIMITS = Limits({}, {})
+
+
+class _Window:
+    """What was taken in the last second, to the half second."""
+
+    __slots__ = ("_begins", "_former", "_now")
+
+    def __init__(self) -> None:
+        self._begins = 0
+        self._now = self._former = 0
+
+    def taken(self, time: float) -> int:
+        part = int(time * _PARTS)
+        if part != self._begins:
+            self._former = self._now if part == self._begins + 1 else 0
+            self._now = 0
+            self._begins = part
+        return self._now + self._former
+
+    def take(self, amount: int) -> None:
+        self._now += amount
+
+
+class FlowControl:
+    """The limits in force. An interceptor of the server (see `interceptors`)."""
+
+    def __init__(self, path: Path | None, *, clock: Callable[[], float] = clock.monotonic) -> None:
+        """Reads the file at `path`, which need not be there. Raises ConfigError if it is broken."""
+        self._path = path
+        self._clock = clock
+        self._windows: dict[tuple[str, int | str], _Window] = {}
+        self._mark: object = self._look()
+        try:
+            self.limits = self._read()
+        except FlowControlError as error:
+            raise ConfigError(str(error)) from None
+
+    def before_request(self, request: Command, channel: Channel) -> None:
+        """Raises Overloaded for a request over a limit."""
+        limits = self.limits
+        if limits.counts or limits.sizes:
+            self.check(request.code, len(request.body))
+
+    def check(self, code: int, size: int) -> None:
+        """Take a request with a body of `size` bytes. Raises Overloaded when that is too much.
+
+        One that is refused counts nowhere.
+        """
+        if code == RequestCode.HEART_BEAT:
+            return
+        now = self._clock()
+        taken = []
+        for kind, limits, amount in (
+            (COUNT, self.limits.counts, 1),
+            (SIZE, self.limits.sizes, size // 1024),
+        ):
+            if not amount or not limits:
+                continue
+            for name in (code, OVERALL):
+                most = limits.get(name)
+                if most is None:
+                    continue
+                window = self._windows.get((kind, name))
+                if window is None:
+                    window = self._windows[kind, name] = _Window()
+                if window.taken(now) + amount > most:
+                    raise Overloaded(f"{kind}@{name}", _REMARKS[kind])
+                taken.append((window, amount))
+        for window, amount in taken:
+            window.take(amount)
+
+    def reload(self) -> None:
+        """Read the file again; one that is broken leaves the limits as they are."""
+        self._mark = self._look()
+        try:
+            limits = self._read()
+        except FlowControlError as error:
+            log.error("flow control stays as it was: %s", error)
+            return
+        self.limits = limits
+        self._windows.clear()
+        log.info("flow control read again: %s", describe(limits))
+
+    async def watch(self) -> None:
+        """Read the file again whenever it changes, comes or goes, until cancelled."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            if self._look() != self._mark:
+                self.reload()
+
+    def _look(self) -> object:
+        """Differs when the file has changed, has come or has gone."""
+        if self._path is None:
+            return None
+        try:
+            status = files.stat(self._path)
+        except OSError as error:
+            return error.errno
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    def _read(self) -> Limits:
+        if self._path is None:
+            return NO_LIMITS
+        try:
+            content = files.read_bytes(self._path, MOST_BYTES + 1)
+        except FileNotFoundError:
+            return NO_LIMITS
+        except OSError as error:
+            raise FlowControlError(f"{self._path} cannot be read: {error.strerror}") from None
+        if len(content) > MOST_BYTES:
+            raise FlowControlError(f"{self._path}: over {MOST_BYTES} bytes")
+        try:
+            return parse_limits(content)
+        except FlowControlError as error:
+            raise FlowControlError(f"{self._path}: {error}") from None
+
+
+class FlowControlError(Exception):
+    """The file cannot be used; the text says why, in one line."""
+
+
+def describe(limits: Limits) -> str:
+    """The limits in words, for the log."""
+    parts = [
+        f"{kind}@{name} {most:g} {_UNITS[kind]}/s"
+        for kind, table in ((COUNT, limits.counts), (SIZE, limits.sizes))
+        for name, most in table.items()
+    ]
+    return ", ".join(parts) or "no limits"
+
+
+def parse_limits(content: bytes) -> Limits:
+    """The limits that a file has; an empty one has none.
+
+    Raises:
+        FlowControlError: it is no YAML, or says what cannot be: which limit, and why.
+    """
+    try:
+        data = yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or type(error).__name__
+        raise FlowControlError(f"not YAML{where}: {problem}") from None
+    if data is None:
+        return NO_LIMITS
+    if not isinstance(data, dict) or not isinstance(data.get("snode"), dict):
+        raise FlowControlError("expected a mapping `snode` with countLimit and sizeLimit")
+    lists = data["snode"]
+    for name in lists:
+        if name not in (COUNT, SIZE, _UNUSED):
+            raise FlowControlError(f"snode.{name}: expected countLimit or sizeLimit")
+    if lists.get(_UNUSED):
+        log.warning("flow control: %s has no effect", _UNUSED)
+    return Limits(_table(COUNT, lists.get(COUNT)), _table(SIZE, lists.get(SIZE)))
+
+
+def _table(kind: str, items: object) -> dict[int | str, float]:
+    if items is None:
+        return {}
+    if not isinstance(items, list):
+        raise FlowControlError(f"{kind}: expected a list")
+    table: dict[int | str, float] = {}
+    for number, item in enumerate(items, 1):
+        where = f"{kind}, item {number}"
+        if not isinstance(item, dict):
+            raise FlowControlError(f"{where}: expected a mapping")
+        name = _resource(where, item.get("flowControlResourceName"))
+        if name in table:
+            raise FlowControlError(f"{where}: {name} has a limit already")
+        if item.get("flowControlGrade", _PER_SECOND) != _PER_SECOND:
+            raise FlowControlError(f"{where}: flowControlGrade must be 1, per second")
+        table[name] = _count(where, item.get("flowControlResourceCount"))
+    return table
+
+
+def _resource(where: str, value: Any) -> int | str:
+    text = str(value).strip()
+    if text == OVERALL:
+        return OVERALL
+    if isinstance(value, bool) or not (text.isascii() and text.isdigit()):
+        raise FlowControlError(
+            f"{where}: flowControlResourceName is {value!r}, not a request code or `{OVERALL}`"
+        )
+    return int(text)
+
+
+def _count(where: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise FlowControlError(
+            f"{where}: flowControlResourceCount is {value!r}, not a number from 0 on"
+        )
+    return float(value)
