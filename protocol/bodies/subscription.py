@@ -40,6 +40,8 @@ class SubscriptionData(Body):
     filter_class_source: str | None = None
     #: The queues that the consumer has now: a snode pushes what comes to them.
     message_queue_set: set[MessageQueue] | None = field(default=None, release=ONLY_SNODE)
+    #: The same as the first state of that branch has it: numbers only, whatever broker.
+    queue_id_set: set[int] | None = field(default=None, release=ONLY_SNODE)
 
 
 class SimpleSubscriptionData(Body, release=SINCE_5):

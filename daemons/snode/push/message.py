@@ -1,0 +1,173 @@
+"""Pushed messages: from a send and the broker's answer to the frame that a consumer gets.
+
+Only what the broker has put where it was sent to is pushed. It has put elsewhere what is delayed,
+timed or half a transaction (the snode branch pushes these at once, with the offset of another
+queue), and what comes to a retry topic and is delayed or dead: whoever consumes pulls them.
+
+Sources: the snode branch's PushServiceImpl (buildPushMessage), SendMessageProcessor.
+"""
+
+from collections.abc import Iterator, Mapping
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from mq.client.machine import clock
+from mq.protocol.batch import decode_batch
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.flags import SysFlag
+from mq.protocol.headers.send import Letter
+from mq.protocol.host import pack_host
+from mq.protocol.message_id import decode_offset_id
+from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.properties import NAME_VALUE_SEPARATOR, PropertyKey
+from mq.protocol.record import CRC_MASK, IPV6_BITS, MAGIC_V1, MAGIC_V2, head
+
+# With one of these a message does not go to its queue at once, or not as it is. A property of the
+# user's whose name ends like one of them is taken for it: the message is pulled then.
+_ELSEWHERE = tuple(
+    name + NAME_VALUE_SEPARATOR
+    for name in (
+        PropertyKey.DELAY_LEVEL,
+        PropertyKey.TRANSACTION_PREPARED,
+        PropertyKey.TIMER_DELAY_MS,
+        PropertyKey.TIMER_DELAY_SEC,
+        PropertyKey.TIMER_DELIVER_MS,
+    )
+)
+_OTHER_FORMS = SysFlag.TRANSACTION_MASK | SysFlag.INNER_BATCH
+_LONGEST_TOPIC_V1 = 127  # bytes: its length is an i8
+_LONG = Struct(">h")
+_SHORT = Struct(">b")
+
+
+class Stored(NamedTuple):
+    """A message as its broker has stored it."""
+
+    queue: MessageQueue
+    offset: int  # in the queue
+    physical_offset: int
+    message_id: str
+    flag: int
+    body: bytes | memoryview
+    properties: bytes
+
+
+class Sent:
+    """A send that a broker has acknowledged, read for pushing."""
+
+    def __init__(
+        self,
+        enode: str,
+        fields: Mapping[str, str],
+        body: bytes | memoryview,
+        answer: Mapping[str, str],
+        born_host: bytes,
+    ) -> None:
+        """`fields` are those of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE, `answer` the answer's;
+        `born_host` is packed as in a record.
+
+        Raises ValueError or KeyError for what cannot be pushed: an answer that does not say where
+        the message is.
+        """
+        self.queue = MessageQueue(fields[Letter.TOPIC], enode, int(answer["queueId"]))
+        self.offset = int(answer["queueOffset"])
+        self._fields = fields
+        self._body = body
+        self._born_host = born_host
+        self._ids = answer.get("msgId", "").split(",")
+        self._times = int(fields.get(Letter.RECONSUME_TIMES) or 0)
+        self._sys_flag = int(fields[Letter.SYS_FLAG]) & ~IPV6_BITS
+        self._born = int(fields[Letter.BORN_TIMESTAMP])
+        # Of a broker that is no snode's own the answer does not say when it was stored.
+        self._stored_at = int(answer.get("storeTimestamp") or clock.milliseconds())
+
+    def messages(self) -> Iterator[Stored]:
+        """The message, or those of a batch. Raises ValueError where one's place is not told."""
+        fields = self._fields
+        properties = (fields.get(Letter.PROPERTIES) or "").encode()
+        queue = self.queue
+        if fields.get(Letter.BATCH) != "true":
+            physical = decode_offset_id(self._ids[0]).offset
+            flag = int(fields.get(Letter.FLAG) or 0)
+            yield Stored(queue, self.offset, physical, self._ids[0], flag, self._body, properties)
+            return
+        try:
+            elements = list(decode_batch(self._body))
+        except RemoteProtocolError as error:
+            raise ValueError(str(error)) from None
+        if len(elements) != len(self._ids):
+            raise ValueError(f"{len(self._ids)} ids of {len(elements)} messages")
+        for number, (element, offset_id) in enumerate(zip(elements, self._ids, strict=True)):
+            own = bytes(element.properties)
+            # What the broker gives to each message of a batch, behind what it has itself.
+            both = own + (b"" if own.endswith(b"\x02") or not own else b"\x02") + properties
+            yield Stored(
+                queue,
+                self.offset + number,
+                decode_offset_id(offset_id).offset,
+                offset_id,
+                element.flag,
+                element.body,
+                both,
+            )
+
+    def record(self, message: Stored) -> bytes:
+        """The record of a message, as a pull would bring it.
+
+        Raises ValueError or struct.error for what does not fit.
+        """
+        store = decode_offset_id(message.message_id)
+        store_host = pack_host(store.host)
+        born_host, born_port = self._born_host[:-4], int.from_bytes(self._born_host[-4:], "big")
+        sys_flag = (
+            self._sys_flag
+            | (SysFlag.BORN_HOST_V6 if len(born_host) == 16 else 0)
+            | (SysFlag.STORE_HOST_V6 if len(store_host) == 16 else 0)
+        )
+        topic = message.queue.topic.encode()
+        second_form = len(topic) > _LONGEST_TOPIC_V1
+        topic_length = (_LONG if second_form else _SHORT).pack(len(topic))
+        body, properties = message.body, message.properties
+        fixed = head(sys_flag)
+        size = fixed.size + len(body) + len(topic_length) + len(topic) + 2 + len(properties)
+        return b"".join(
+            (
+                fixed.pack(
+                    size,
+                    MAGIC_V2 if second_form else MAGIC_V1,
+                    crc32(body) & CRC_MASK,
+                    message.queue.queue_id,
+                    message.flag,
+                    message.offset,
+                    message.physical_offset,
+                    sys_flag,
+                    self._born,
+                    born_host,
+                    born_port,
+                    self._stored_at,
+                    store_host,
+                    store.port,
+                    self._times,
+                    0,
+                    len(body),
+                ),
+                body,
+                topic_length,
+                topic,
+                _LONG.pack(len(properties)),
+                properties,
+            )
+        )
+
+
+def is_pushed(fields: Mapping[str, str]) -> bool:
+    """Whether the message of this send is at once where it was sent to."""
+    if fields.get(Letter.TOPIC, RETRY_PREFIX).startswith(RETRY_PREFIX):
+        return False
+    sys_flag = fields.get(Letter.SYS_FLAG, "")
+    if not sys_flag.isdigit() or int(sys_flag) & _OTHER_FORMS:
+        return False
+    properties = fields.get(Letter.PROPERTIES) or ""
+    return not any(name in properties for name in _ELSEWHERE)

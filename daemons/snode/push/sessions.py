@@ -1,0 +1,167 @@
+"""Push sessions: which channels get what comes to which queues.
+
+A session is a group of a client on one channel, with the queues that its last heartbeat named. The
+next heartbeat of the group replaces them, also by none (the snode branch keeps the old ones then);
+a channel that closes, or a group that leaves, has none.
+
+Two dialects of push, told by how the queues are named, so a client gets what it can read:
+
+    head   `messageQueueSet`: queues of one broker each; whole records are pushed
+    seed   `queueIdSet`: numbers only, whatever broker; bodies alone are pushed
+
+Sources: the snode branch's PushSessionManager, SubscriptionManagerImpl (SubscriptionManager of the
+seed).
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from mq.daemons.channel import Channel
+from mq.protocol.bodies import ConsumerData, ConsumeType, MessageQueue
+
+log = logging.getLogger(__name__)
+
+#: The broker of queues that a client of the seed names by numbers only.
+ANY_BROKER = ""
+# Queues that one group on one channel may name; what comes to others is pulled. A set of 64
+# brokers with 16 queues each of 64 topics has as many.
+MOST_QUEUES = 65_536
+# About the bytes that a queue of a session takes: its entries in two tables, and its key.
+QUEUE_COST = 400
+_KEPT = "push sessions"  # in the accounts of the channel
+
+
+def queues_to_push(consumer: ConsumerData) -> set[MessageQueue]:
+    """The queues that a heartbeat names for a group that is pushed to; none for other consumers."""
+    if consumer.consume_type is not ConsumeType.CONSUME_PUSH:
+        return set()
+    queues: set[MessageQueue] = set()
+    for subscription in consumer.subscription_data_set:
+        topic = subscription.topic
+        if subscription.message_queue_set is not None:
+            queues |= {one for one in subscription.message_queue_set if one.topic == topic}
+        else:
+            numbers = subscription.queue_id_set or ()
+            queues |= {MessageQueue(topic, ANY_BROKER, number) for number in numbers}
+    return queues
+
+
+class Session:
+    """A group on a channel, and how far it has been pushed to.
+
+    `first` has, by queue, the offset of the first message that was pushed since the session has it:
+    a queue that is not there has been left to pulls so far.
+    """
+
+    __slots__ = ("channel", "client_id", "first", "group", "queues")
+
+    def __init__(self, channel: Channel, client_id: str, group: str) -> None:
+        self.channel = channel
+        self.client_id = client_id
+        self.group = group
+        self.queues: frozenset[MessageQueue] = frozenset()
+        self.first: dict[MessageQueue, int] = {}
+
+
+class PushSessions:
+    """The sessions of a snode."""
+
+    def __init__(self) -> None:
+        self._of_channel: dict[Channel, dict[str, Session]] = {}
+        self._of_queue: dict[MessageQueue, dict[Session, None]] = {}
+        self._seeds = 0  # queues that are named without their broker
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of_channel.values()))
+
+    @property
+    def queues(self) -> int:
+        """How many queues somebody is pushed from."""
+        return len(self._of_queue)
+
+    def replace(
+        self, channel: Channel, client_id: str, group: str, queues: Iterable[MessageQueue]
+    ) -> None:
+        """From now on the group on this channel gets what comes to exactly these queues."""
+        if channel.closed:
+            return
+        named = frozenset(queues)
+        if len(named) > MOST_QUEUES:
+            log.warning("%s names %d queues of group %s to be pushed from: %d are",
+                        channel.remote, len(named), group, MOST_QUEUES,
+                        extra={"peer": channel.remote_address[0]})  # fmt: skip
+            named = frozenset(sorted(named)[:MOST_QUEUES])
+        groups = self._of_channel.get(channel)
+        session = None if groups is None else groups.get(group)
+        if session is None:
+            if not named:
+                return
+            if groups is None:
+                groups = self._of_channel[channel] = {}
+                channel.on_close.append(self.drop)
+            session = groups[group] = Session(channel, client_id, group)
+        if named != session.queues:
+            self._change(session, named)
+        if not named:
+            self._forget(session)
+        self._account(channel)
+
+    def remove(self, channel: Channel, group: str) -> None:
+        """The group has left."""
+        session = self._of_channel.get(channel, {}).get(group)
+        if session is not None:
+            self._change(session, frozenset())
+            self._forget(session)
+            self._account(channel)
+
+    def drop(self, channel: Channel) -> None:
+        """The channel has closed, or is not to be pushed to any more."""
+        for session in self._of_channel.pop(channel, {}).values():
+            self._change(session, frozenset())
+        self._account(channel)
+
+    def of(self, queue: MessageQueue) -> Iterator[Session]:
+        """Who is pushed what comes to a queue."""
+        yield from self._of_queue.get(queue, ())
+        if self._seeds:
+            yield from self._of_queue.get(queue._replace(broker_name=ANY_BROKER), ())
+
+    def wants(self, queue: MessageQueue) -> bool:
+        """Whether anybody is."""
+        return queue in self._of_queue or (
+            self._seeds > 0 and queue._replace(broker_name=ANY_BROKER) in self._of_queue
+        )
+
+    def _change(self, session: Session, queues: frozenset[MessageQueue]) -> None:
+        for queue in session.queues - queues:
+            sessions = self._of_queue[queue]
+            del sessions[session]
+            if not sessions:
+                del self._of_queue[queue]
+                self._seeds -= queue.broker_name == ANY_BROKER
+        for queue in queues - session.queues:
+            if queue not in self._of_queue:
+                self._seeds += queue.broker_name == ANY_BROKER
+            self._of_queue.setdefault(queue, {})[session] = None
+        session.queues = queues
+        kept = {queue: offset for queue, offset in session.first.items() if _has(queues, queue)}
+        session.first = kept
+
+    def _forget(self, session: Session) -> None:
+        groups = self._of_channel.get(session.channel)
+        if groups is not None:
+            groups.pop(session.group, None)
+            if not groups:
+                del self._of_channel[session.channel]
+                if self.drop in session.channel.on_close:
+                    session.channel.on_close.remove(self.drop)
+
+    def _account(self, channel: Channel) -> None:
+        if channel.closed:
+            return
+        groups = self._of_channel.get(channel, {})
+        channel.keep(_KEPT, QUEUE_COST * sum(len(one.queues) for one in groups.values()))
+
+
+def _has(queues: frozenset[MessageQueue], queue: MessageQueue) -> bool:
+    return queue in queues or queue._replace(broker_name=ANY_BROKER) in queues
