@@ -187,6 +187,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "broker": "Run a broker, or several side by side.",
         "controller": "Run a controller, which elects the masters of broker sets.",
         "filtersrv": "Run a filter server, which lets classes choose messages beside a broker.",
+        "snode": "Run a snode, a proxy without a store between clients and brokers.",
         "standalone": "Run a name server and a broker in one process, or a whole cluster.",
     },
 }
@@ -226,6 +227,7 @@ MODULES: dict[str, str] = {
     "broker": "daemon",
     "controller": "daemon",
     "filtersrv": "daemon",
+    "snode": "daemon",
     "standalone": "daemon",
     "dlq list": "dlq",
     "dlq show": "dlq",

@@ -47,6 +47,19 @@ class Owner(Protocol):
     def drop_peer(self, peer: "Peer") -> None: ...
 
 
+class Waiter(Protocol):
+    """Who is told the answer to a request: a future, or what a proxy has in its place."""
+
+    def done(self) -> bool:
+        """Whether nobody waits any more."""
+
+    def set_result(self, response: Command, /) -> None:
+        """The answer, whatever its code."""
+
+    def set_exception(self, error: MQError, /) -> None:
+        """There will be none."""
+
+
 class _Pending:
     """A request that waits for its answer."""
 
@@ -54,7 +67,7 @@ class _Pending:
 
     def __init__(
         self,
-        future: "asyncio.Future[Any]",
+        future: "asyncio.Future[Any] | Waiter",
         deadline: float,
         seconds: float,
         code: int,
@@ -118,12 +131,21 @@ class Peer(asyncio.Protocol):
         self, command: Command, seconds: float, convert: Callable[[Command], Any] | None
     ) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = self._loop.create_future()
+        self.forward(command, seconds, future, convert)
+        return future
+
+    def forward(
+        self,
+        command: Command,
+        seconds: float,
+        waiter: "asyncio.Future[Any] | Waiter",
+        convert: Callable[[Command], Any] | None = None,
+    ) -> None:
         deadline = self._loop.time() + seconds
         self.write(command)  # first: it raises for what cannot be sent, and nobody would wait
-        self._pending[command.opaque] = _Pending(future, deadline, seconds, command.code, convert)
+        self._pending[command.opaque] = _Pending(waiter, deadline, seconds, command.code, convert)
         if self._timer is None or deadline < self._timer.when():
             self._watch(deadline)
-        return future
 
     def write(self, command: Command) -> None:
         self._batch.append(encode(command))

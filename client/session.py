@@ -20,7 +20,7 @@ from mq.client.caller import Endpoint, parse_address
 from mq.client.errors import ClientError, MQError
 from mq.client.machine import clock
 from mq.client.options import ClientKeywords, ClientOptions, take
-from mq.client.peer import Peer
+from mq.client.peer import Peer, Waiter
 from mq.client.session_routes import RoutingCaller
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import ONE_WAY, Command
@@ -154,6 +154,17 @@ class Session(RoutingCaller):
             convert = self._hooked(address, command, convert)
         seconds = self.timeout if timeout is None else timeout
         return self._peer(address).request(command, seconds, convert)
+
+    def forward(self, address: str, command: Command, seconds: float, waiter: Waiter) -> None:
+        """Send a request on behalf of somebody else, who is told the answer, or why there is none.
+
+        Nothing is made of it but its place among those that wait. Hooks see the request only.
+        Raises as `request`; the waiter is told nothing then.
+        """
+        command.opaque = self._next_opaque()
+        if self._seals:
+            self._seal(address, command)
+        self._peer(address).forward(command, seconds, waiter)
 
     def _ask(self, address: str, command: Command) -> "asyncio.Future[Command]":
         return self.request(address, command)

@@ -97,6 +97,25 @@ class NameServerOperationConfig(OperationConfig):
 
 
 @dataclass(frozen=True)
+class SnodeOperationConfig(OperationConfig):
+    """What a snode has beside."""
+
+    heartbeat_max_groups: int = setting(1000, "groups that one heartbeat may name; 0: no limit")
+    max_auto_created_groups: int = setting(
+        20_000, "while there are so many groups, none is made for a client; 0: no limit"
+    )
+
+    def check(self) -> None:
+        super().check()
+        for name, value in (
+            ("heartbeatMaxGroups", self.heartbeat_max_groups),
+            ("maxAutoCreatedGroups", self.max_auto_created_groups),
+        ):
+            if value < 0:
+                raise ConfigError(f"{name}={value}: must be at least 0")
+
+
+@dataclass(frozen=True)
 class BrokerOperationConfig(OperationConfig):
     """What a broker has beside."""
 

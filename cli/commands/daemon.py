@@ -24,6 +24,7 @@ COMMANDS = {
         "broker",
         "controller",
         "filtersrv",
+        "snode",
         "standalone",
     )
 }
@@ -247,6 +248,32 @@ def filtersrv(
     from mq.daemons.service import run
 
     return run(lambda: _told(settings, FilterServer(settings)))
+
+
+def snode(
+    environment: Environment,
+    config_file: ConfigFile = None,
+    name_servers: NameServers = None,
+    print_all: PrintAll = False,
+    print_important: PrintImportant = False,
+    config_item: ConfigItem = None,
+) -> int:
+    """Run a snode, a proxy without a store between clients and brokers.
+
+    It runs until SIGTERM or Ctrl-C. Of -c, -n and --set the later overrides the earlier. Clients
+    that know snodes find it through name servers; others have it for their name server.
+    """
+    from mq.daemons.snode.config import SnodeSettings
+
+    overrides = {"namesrvAddr": name_servers} if name_servers else {}
+    with _configuring(printing=print_all or print_important):
+        settings = SnodeSettings.load(_path(config_file), overrides | _overrides(config_item))
+    if _printed(environment, settings, print_all, print_important):
+        return Status.DONE
+    from mq.daemons.service import run
+    from mq.daemons.snode.app import Snode
+
+    return run(lambda: _told(settings, Snode(settings)))
 
 
 def _several(

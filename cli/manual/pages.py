@@ -203,11 +203,13 @@ def _settings(daemon: str) -> list[str]:
     from mq.daemons.controller.config import ControllerSettings
     from mq.daemons.filtersrv.config import FiltersrvSettings
     from mq.daemons.namesrv.config import NamesrvSettings
+    from mq.daemons.snode.config import SnodeSettings
 
     kinds: dict[str, type[Settings]] = {
         "namesrv": NamesrvSettings,
         "controller": ControllerSettings,
         "filtersrv": FiltersrvSettings,
+        "snode": SnodeSettings,
     }
     settings = kinds.get(daemon, BrokerSettings)()
     lines = [roff.text(prose.SETTINGS[daemon])]

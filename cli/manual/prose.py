@@ -109,6 +109,7 @@ SETTINGS = {
     "broker": _KEYS,
     "controller": _KEYS,
     "filtersrv": f"{_KEYS} The file may be the broker's: its ports are not taken from there.",
+    "snode": _KEYS,
     "standalone": f"{_KEYS} They are those of the broker.",
 }
 

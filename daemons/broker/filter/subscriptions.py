@@ -35,7 +35,12 @@ MOST_CHARACTERS = 64 * 1024
 
 def check_supported(config: BrokerConfig, kind: str | None) -> None:
     """Raises Refused unless consumers may filter by expressions of this type."""
-    if kind != SQL92 or not config.enable_property_filter:
+    refuse_unsupported(kind, config.enable_property_filter)
+
+
+def refuse_unsupported(kind: str | None, allowed: bool) -> None:
+    """Raises Refused unless the type is that of SQL92, and it is allowed."""
+    if kind != SQL92 or not allowed:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
             f"The broker does not support consumer to filter message by {kind}",

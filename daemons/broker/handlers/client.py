@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 from mq.client.machine import clock
 from mq.daemons.acl.signers import account_of
-from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.filter.subscriptions import check_supported, read_or_refuse
-from mq.daemons.broker.filter.table import ConsumerFilters, is_tag_type
-from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.filter.subscriptions import read_or_refuse
+from mq.daemons.broker.filter.table import is_tag_type
+from mq.daemons.broker.handlers.reading import GroupTable
 from mq.daemons.broker.registry import (
     MOST_TOLD,
     Client,
@@ -18,7 +18,7 @@ from mq.daemons.broker.registry import (
     Producers,
     notify_members,
 )
-from mq.daemons.broker.topics import READ_WRITE, Topics, new_topic
+from mq.daemons.broker.topics import READ_WRITE, new_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Overloaded, Refused, Reply
 from mq.daemons.serving import serves
@@ -29,6 +29,8 @@ from mq.protocol.bodies import (
     ConsumerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
+    SubscriptionData,
+    TopicConfig,
 )
 from mq.protocol.codes import DIALECT_FIELD, Dialect, RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -52,17 +54,42 @@ _NOTIFIED_AT_ONCE = 50
 _NOTIFY_PAUSE = 0.02
 
 
+class ClientRules(NamedTuple):
+    """What the settings say of clients. `check_expression` raises Refused for a type of expression
+    that is not allowed."""
+
+    notifies: Callable[[], bool]
+    most_groups: Callable[[], int]  # that one client may name; 0 for any number
+    check_expression: Callable[[str | None], None]
+
+
+class RetryTopics(Protocol):
+    """Where the retry topics of groups are made."""
+
+    def get(self, name: str) -> TopicConfig | None: ...
+
+    def create_all(self, topics: Sequence[TopicConfig]) -> None: ...
+
+
+class Filters(Protocol):
+    """What keeps the expressions of groups."""
+
+    def register(self, group: str, subscriptions: list[SubscriptionData]) -> None: ...
+
+    def unregister(self, group: str) -> None: ...
+
+
 class ClientHandlers:
     """What clients tell of themselves."""
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        rules: ClientRules,
         consumers: Consumers,
         producers: Producers,
-        filters: ConsumerFilters,
-        groups: Groups,
-        topics: Topics,
+        filters: Filters,
+        groups: GroupTable,
+        topics: RetryTopics,
         is_trusted: Callable[[Command, Channel], bool] = lambda command, channel: True,
     ) -> None:
         """``is_trusted`` tells whether who sent a request may be a snode: an administrator."""
@@ -72,7 +99,7 @@ class ClientHandlers:
         self._filters = filters
         self._groups = groups
         self._topics = topics
-        self._settings = settings
+        self._rules = rules
         self._large = OneAtATime()
         self._to_notify: dict[str, ConsumerGroup] = {}
         consumers.on_change.append(self._notify)
@@ -142,7 +169,7 @@ class ClientHandlers:
             yield
 
     def _check_count(self, count: int) -> None:
-        most = self._settings.operation.heartbeat_max_groups
+        most = self._rules.most_groups()
         if 0 < most < count:
             remark = f"[OVERLOAD]a heartbeat that names {count} groups, and {most} are allowed"
             raise Overloaded(HEARTBEAT_SETTING, remark)
@@ -189,14 +216,14 @@ class ClientHandlers:
         """Whether the broker can filter by an expression."""
         subscription = command.read_body(CheckClientRequestBody).subscription_data
         if subscription is not None and not is_tag_type(subscription.expression_type):
-            check_supported(self._settings.broker, subscription.expression_type)
+            self._rules.check_expression(subscription.expression_type)
             read_or_refuse(subscription.sub_string)
         return command.reply()
 
     def _notify(self, changed: ConsumerGroup) -> None:
         if not changed.clients:
             self._filters.unregister(changed.name)
-        if not self._settings.broker.notify_consumer_ids_changed_enable:
+        if not self._rules.notifies():
             return
         config = self._groups.table.get(changed.name)
         if config is None or config.notify_consumer_ids_changed_enable:

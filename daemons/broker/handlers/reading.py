@@ -3,14 +3,26 @@
 The order of the checks is their caller's, as Java's processors have it.
 """
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.topics import Topics, no_such_topic
 from mq.daemons.dispatch import Refused
 from mq.protocol import names
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import Permission
+
+
+class GroupTable(Protocol):
+    """The subscription groups: `Groups`, or what a snode has of them."""
+
+    @property
+    def table(self) -> Mapping[str, SubscriptionGroupConfig]: ...
+
+    def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
+        """The group, made if it is new and may be. Raises Overloaded."""
 
 
 def check_broker(config: BrokerConfig, read: str) -> None:
@@ -32,7 +44,7 @@ def readable_topic(topics: Topics, name: str, read: str) -> TopicConfig:
     return found
 
 
-def consuming_group(groups: Groups, name: str) -> SubscriptionGroupConfig:
+def consuming_group(groups: GroupTable, name: str) -> SubscriptionGroupConfig:
     """The group, made if it is new and may be. Raises Refused unless it may consume."""
     found = groups.find(name)
     if found is None:

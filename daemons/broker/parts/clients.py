@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.filter.subscriptions import check_supported
 from mq.daemons.broker.handlers.access import AccessHandlers
-from mq.daemons.broker.handlers.client import ClientHandlers
+from mq.daemons.broker.handlers.client import ClientHandlers, ClientRules
 from mq.daemons.broker.handlers.connection import ConnectionHandlers
 from mq.daemons.broker.handlers.lock import LockHandlers
 from mq.daemons.broker.handlers.query import QueryHandlers
@@ -43,7 +44,7 @@ class Clients:
         return handlers_of(
             AccessHandlers(settings, self.address, self.access),
             ClientHandlers(
-                *(settings, consumers, self.producers),
+                *(_rules(settings), consumers, self.producers),
                 *(stores.filters, stores.groups, stores.topics),
                 *(() if self.access is None else (self.access.reads_all,)),
             ),
@@ -80,3 +81,11 @@ def make_clients(
     producers = Producers() if access is None else Producers(may_have=access.may_have)
     locks = QueueLocks(lifetime=settings.broker.rebalance_lock_max_live_time / 1000)
     return Clients(settings, address, access, stores, Consumers(), producers, locks)
+
+
+def _rules(settings: BrokerSettings) -> ClientRules:
+    return ClientRules(
+        notifies=lambda: settings.broker.notify_consumer_ids_changed_enable,
+        most_groups=lambda: settings.operation.heartbeat_max_groups,
+        check_expression=lambda kind: check_supported(settings.broker, kind),
+    )

@@ -1,0 +1,347 @@
+"""A snode: its parts, started in order and stopped in reverse.
+
+enodes        the brokers behind it, and the connections to them
+forwarding    a client's request goes to its enode, and what comes of it back
+clients       who is connected, in which groups, and what is pushed to whom
+offsets       what groups commit, kept for their enodes
+registration  name servers and brokers are told that it is there
+listeners     the port of clients, and those that stand for one enode each
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from mq.client.errors import MQError
+from mq.daemons import exporters
+from mq.daemons.acl.files import AclFiles
+from mq.daemons.broker.filter.subscriptions import refuse_unsupported
+from mq.daemons.broker.handlers.client import ClientRules
+from mq.daemons.broker.registry import ConsumerGroup, Consumers, Producers
+from mq.daemons.config import ConfigError
+from mq.daemons.dispatch import Dispatcher, Handler
+from mq.daemons.listener import Listener
+from mq.daemons.memory import MemoryBudget
+from mq.daemons.serving import handlers_of
+from mq.daemons.snode.access import SnodeAccess
+from mq.daemons.snode.config import SnodeSettings
+from mq.daemons.snode.enodes import Enodes
+from mq.daemons.snode.flow_control import FlowControl
+from mq.daemons.snode.forwarding import Forwarding
+from mq.daemons.snode.groups import SnodeGroups
+from mq.daemons.snode.handlers.clients import SnodeClientHandlers
+from mq.daemons.snode.handlers.offsets import OffsetHandlers
+from mq.daemons.snode.handlers.pulls import PullHandlers
+from mq.daemons.snode.handlers.queues import QueueHandlers
+from mq.daemons.snode.handlers.routes import RouteHandlers
+from mq.daemons.snode.handlers.sends import SendHandlers
+from mq.daemons.snode.interceptors import InterceptorGroup, intercepted, load_interceptors
+from mq.daemons.snode.offsets import OffsetCache
+from mq.daemons.snode.push.service import PushService
+from mq.daemons.snode.push.sessions import PushSessions
+from mq.daemons.snode.registration import Registration
+from mq.daemons.snode.stand_ins import StandIns
+from mq.daemons.supervision import Tasks
+from mq.daemons.tls import ServerTls, server_tls
+from mq.protocol.codes import RequestCode, SnodeCode
+
+if TYPE_CHECKING:
+    from mq.daemons.metrics import Metric
+
+log = logging.getLogger(__name__)
+
+SEND_CODES = frozenset(
+    (
+        *(RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+    )
+)
+PULL_CODES = frozenset((int(RequestCode.PULL_MESSAGE), int(SnodeCode.SNODE_PULL_MESSAGE)))
+# How long a stop waits for requests that are at enodes.
+LAST_ANSWERS_SECONDS = 1.0
+# How long the start waits for name servers, so that it serves when it says so.
+_FIRST_LOOK_SECONDS = 3.0
+
+
+class Snode:
+    """A snode in this process: `async with Snode(settings) as snode`.
+
+    With `listenPort` 0 any free port is taken; `port` is the one that was. It serves without name
+    servers, too, as soon as it finds them. Raises OSError when it cannot listen, and ConfigError
+    for settings that it cannot keep to.
+    """
+
+    def __init__(self, settings: SnodeSettings) -> None:
+        self.settings = settings
+        self.tasks = Tasks()
+        self.access: SnodeAccess | None = None
+        self.tls: ServerTls | None = None
+        self.listener: Listener
+        self.stand_in_listeners: dict[str, Listener] = {}
+        self.enodes: Enodes
+        self.forwarding: Forwarding
+        self.consumers = Consumers()
+        self.producers = Producers()
+        self.sessions = PushSessions()
+        self.groups: SnodeGroups
+        self.offsets: OffsetCache
+        self.push: PushService
+        self.sends: SendHandlers
+        self.registration: Registration
+        self.interceptors: tuple[InterceptorGroup, InterceptorGroup, InterceptorGroup]
+        self.metrics_port = -1  # none
+        self._flow: FlowControl
+        self._stand_ins: StandIns
+        self._parts = AsyncExitStack()
+
+    @property
+    def port(self) -> int:
+        return self.listener.port
+
+    @property
+    def name(self) -> str:
+        return self.settings.snode.snode_name
+
+    @property
+    def address(self) -> str:
+        """host:port as clients are told it."""
+        return f"{self.settings.snode.snode_ip1}:{self.port}"
+
+    def listeners(self) -> dict[str, Listener]:
+        """All ports, by name."""
+        return {"main": self.listener, **self.stand_in_listeners}
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
+            await self._start(parts)
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    async def _start(self, parts: AsyncExitStack) -> None:
+        settings = self.settings
+        self.access = self._access_control()
+        self.tls = server_tls(settings.tls)
+        self._load_interceptors()
+        self._make_listeners()
+        for listener in self.listeners().values():
+            await listener.bind()
+            parts.callback(listener.stop_accepting)
+        encrypts = settings.tls.enable or settings.client.use_tls
+        self.enodes = await parts.enter_async_context(
+            Enodes(settings, tls=settings.tls.client_context() if encrypts else None)
+        )
+        self._make_parts()
+        self._serve()
+        await parts.enter_async_context(self.tasks)
+        await self._look_first()
+        self._spawn()
+        parts.push_async_callback(self.offsets.close)
+        for listener in self.listeners().values():
+            await listener.start()
+            parts.push_async_callback(listener.close)
+        parts.push_async_callback(self._settle)
+        if exporters.are_wanted(settings.exported()):
+            self.metrics_port = await exporters.start_exporters(
+                settings.exported(), self.metrics, self.tasks, parts
+            )
+        self.tasks.spawn(self.registration.work, "registration")
+
+    def _make_parts(self) -> None:
+        settings, enodes = self.settings, self.enodes
+        snode = settings.snode
+        server, send, _ = self.interceptors
+        stand_ins = self._stand_ins = StandIns(
+            enodes, snode.default_enode, snode.snode_ip1, lambda: self.port
+        )
+        stand_ins.open({name: one.port for name, one in self.stand_in_listeners.items()})
+        self.forwarding = Forwarding(
+            lambda: self.settings.snode, enodes, server, lambda: stand_ins.by_port
+        )
+        self.groups = SnodeGroups(settings, enodes)
+        self.offsets = OffsetCache(settings, enodes)
+        self.push = PushService(
+            self.sessions,
+            self.offsets,
+            threshold=lambda: settings.snode.slow_consumer_threshold,
+            policy=lambda: settings.snode.slow_consumer_policy,
+        )
+        self.sends = SendHandlers(self.forwarding, self.push, send, lambda: self.address)
+        self.registration = Registration(
+            settings, enodes, self.groups, self.name, lambda: self.address
+        )
+        enodes.on_link_ended.append(self.push.link_ended)
+        self.consumers.on_change.append(self._group_changed)
+
+    def _group_changed(self, group: ConsumerGroup) -> None:
+        self.offsets.group_changed(group.name)
+
+    def _serve(self) -> None:
+        consume = self.interceptors[2]
+        forwarding, enodes = self.forwarding, self.enodes
+        handlers = handlers_of(
+            SnodeClientHandlers(
+                self._rules(), self.consumers, self.producers, self.groups, self.sessions
+            ),
+            self.sends,
+            PullHandlers(forwarding, enodes, self.groups, self.consumers, self.offsets, consume),
+            OffsetHandlers(self.settings, forwarding, enodes, self.offsets),
+            QueueHandlers(forwarding, enodes, self.groups),
+            RouteHandlers(enodes, self._stand_ins),
+        )
+        for listener in self.listeners().values():
+            listener.dispatcher.serve(
+                {code: self._around(code, handler) for code, handler in handlers.items()}
+            )
+        log.info("%d request codes are served", len(handlers))
+
+    def _around(self, code: int, handler: Handler) -> Handler:
+        """A handler with its interceptors: those of its kind, and the server's around them."""
+        server, send, consume = self.interceptors
+        if code in SEND_CODES:
+            handler = intercepted(handler, send)
+        elif code in PULL_CODES:
+            handler = intercepted(handler, consume)
+        return intercepted(handler, server)
+
+    def _rules(self) -> ClientRules:
+        snode, operation = self.settings.snode, self.settings.operation
+        return ClientRules(
+            notifies=lambda: snode.notify_consumer_ids_changed_enable,
+            most_groups=lambda: operation.heartbeat_max_groups,
+            check_expression=lambda kind: refuse_unsupported(kind, snode.enable_property_filter),
+        )
+
+    def _load_interceptors(self) -> None:
+        """Flow control, and the operator's own. Raises ConfigError."""
+        snode = self.settings.snode
+        self._flow = FlowControl(Path(snode.rocketmq_home or ".") / snode.flow_control_file)
+        given = (
+            ("remotingServerInterceptors", snode.remoting_server_interceptors),
+            ("sendMessageInterceptors", snode.send_message_interceptors),
+            ("consumeMessageInterceptors", snode.consume_message_interceptors),
+        )
+        server, send, consume = (load_interceptors(names, setting) for setting, names in given)
+        self.interceptors = (
+            InterceptorGroup("server", [self._flow, *server]),
+            InterceptorGroup("send", send),
+            InterceptorGroup("consume", consume),
+        )
+
+    def _access_control(self) -> SnodeAccess | None:
+        snode = self.settings.snode
+        if not snode.acl_enable:
+            return None
+        return SnodeAccess(AclFiles(Path(snode.rocketmq_home or "."), snode.acl_plain_file))
+
+    def _make_listeners(self) -> None:
+        memory = MemoryBudget(
+            lambda: self.settings.operation.connection_memory_max_bytes,
+            lambda: self.settings.operation.client_memory_max_bytes,
+        )
+        self.listener = self._make_listener(self.settings.server.listen_port, memory)
+        for name, port in self.settings.snode.stand_ins().items():
+            self.stand_in_listeners[name] = self._make_listener(port, memory)
+
+    def _make_listener(self, port: int, memory: MemoryBudget) -> Listener:
+        settings = self.settings
+        server, operation = settings.server, settings.operation
+        return Listener(
+            Dispatcher({}, guard=self.access, slow_seconds=operation.slow_request_millis / 1000),
+            settings.listen_host,
+            port,
+            idle_seconds=server.server_channel_max_idle_time_seconds,
+            backlog=server.server_socket_backlog,
+            tls=self.tls,
+            max_connections=lambda: settings.operation.max_connections,
+            buffers=server.buffers(),
+            memory=memory,
+        )
+
+    async def _look_first(self) -> None:
+        """Know enodes and groups before clients come, where name servers answer."""
+        try:
+            async with asyncio.timeout(_FIRST_LOOK_SECONDS):
+                await self.enodes.look()
+                await self.groups.read()
+        except (MQError, TimeoutError) as error:
+            log.warning("started without name servers: %s", error or "none answers")
+        self.enodes.heartbeats()
+
+    def _spawn(self) -> None:
+        tasks = self.tasks
+        tasks.spawn(self.registration.look, "enodes and groups")
+        tasks.spawn(self.registration.heartbeats, "heartbeats")
+        tasks.spawn(self.groups.work, "groups at enodes")
+        tasks.spawn(self.offsets.work, "offsets")
+        tasks.spawn(self._expire, "expiry of clients")
+        tasks.spawn(self._flow.watch, "flow control")
+        if self.access is not None:
+            tasks.spawn(self.access.watch, "ACL files")
+        if self.tls is not None:
+            tasks.spawn(self.tls.watch, "certificates")
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.snode.house_keeping_interval / 1000)
+            timeout = self.settings.snode.channel_expired_timeout / 1000
+            self.consumers.expire(timeout)
+            self.producers.expire(timeout)
+
+    async def _settle(self) -> None:
+        """Before the connections close: relay what enodes still answer."""
+        for listener in self.listeners().values():
+            listener.stop_accepting()
+        for listener in self.listeners().values():
+            await listener.dispatcher.finish(LAST_ANSWERS_SECONDS)
+        await self.forwarding.finish(LAST_ANSWERS_SECONDS)
+
+    def ready_text(self) -> str:
+        """The line that says that it serves, and where."""
+        return (
+            f"The snode[{self.name}, {self.address}] boot success. serializeType=JSON and name "
+            f"server is {self.settings.snode.namesrv_addr}"
+        )
+
+    def status_text(self) -> str:
+        """That it serves, and what is missing."""
+        unknown = ", ".join(self.registration.unregistered())
+        missing = f"; not registered with {unknown}" if unknown else ""
+        return f"{self.ready_text()}; {len(self.enodes.masters)} enodes{missing}"
+
+    def reload(self) -> None:
+        """Read ACL files, certificates and the key for enodes again."""
+        if self.tls is not None:
+            self.tls.reload()
+        if self.access is not None:
+            self.access.reload()
+        try:
+            self.enodes.set_key(self.settings.enode_key())
+        except ConfigError as error:
+            log.error("the key for enodes stays as it was: %s", error)
+
+    def metrics(self) -> Iterator["Metric"]:
+        """What it tells of itself to monitoring."""
+        from mq.daemons.snode.metrics import metrics_of  # only where somebody reads it
+
+        return metrics_of(self)
+
+    def state(self) -> Iterator[str]:
+        """What it has and does now."""
+        from mq.daemons.state_dump import connections, limited  # hardly ever needed
+
+        for name, listener in self.listeners().items():
+            yield from connections(name, listener)
+        yield from self.tasks.state()
+        for name, address in sorted(self.enodes.masters.items()):
+            yield f"enode {name} at {address}"
+        yield f"requests at enodes: {self.forwarding.in_flight}"
+        yield f"offsets: {len(self.offsets)}, {self.offsets.unsent} of them at no enode"
+        groups = [f"group {g.name}: {len(g.clients)}" for g in self.consumers.groups.values()]
+        yield f"groups with consumers: {len(groups)}"
+        yield from limited(sorted(groups), "groups")

@@ -1,0 +1,285 @@
+"""Forwarding: a client's request goes to the enode that it is for, and what comes of it back.
+
+    enode      by the request's own field (`n` of a send, `enodeName`, `bname` of a client of 5.x),
+               else by the port that it came to (enodePorts), else defaultEnode, else the only one
+    opaque     is renumbered: two clients may use the same, and all share a connection
+    body       is passed on as bytes, in both directions
+    failure    an enode that is not known or not there, one that does not answer in time, a
+               connection that ends: each is answered, with SERVICE_NOT_AVAILABLE, so that no
+               client waits for a reply that will not come. (The snode branch sends none.)
+
+Nothing is awaited for a request: a `Forwarded` stands for it among the requests of the connection
+to the enode, as a future does for the snode's own.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+
+from mq.client.errors import MQError, RequestTimeout
+from mq.client.machine.clock import perf_counter
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Refused, error_reply
+from mq.daemons.snode.config import SnodeConfig
+from mq.daemons.snode.enodes import Enodes, unavailable
+from mq.daemons.snode.interceptors import InterceptorGroup
+from mq.daemons.snode.latencies import Latencies
+from mq.protocol.codes import ResponseCode
+from mq.protocol.command import RESPONSE, Command
+from mq.protocol.errors import LocalProtocolError
+from mq.protocol.headers.send import Letter
+from mq.protocol.signature import SIGNATURE
+
+log = logging.getLogger(__name__)
+
+ENODE_NAME = "enodeName"
+_BROKER_NAME = "bname"  # of RpcRequestHeader of 5.x
+# About what a request takes that is at an enode, besides its body: its fields, its place.
+_COST = 2048
+
+#: Called with the response of an enode before it goes to the client.
+OnAnswer = Callable[[Command], None]
+
+
+class Forwarded:
+    """A request of a client that is at an enode."""
+
+    __slots__ = ("began", "brief", "channel", "cost", "enode", "forwarding", "groups", "on_answer",
+                 "request")  # fmt: skip
+
+    def __init__(
+        self,
+        forwarding: "Forwarding",
+        request: Command,
+        channel: Channel,
+        enode: str,
+        groups: tuple[InterceptorGroup, ...],
+        on_answer: OnAnswer | None,
+        brief: bool,
+    ) -> None:
+        self.forwarding = forwarding
+        self.brief = brief
+        self.request = request
+        self.channel = channel
+        self.enode = enode
+        self.groups = groups
+        self.on_answer = on_answer
+        self.cost = _COST + len(request.body)
+        self.began = perf_counter()
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, response: Command, /) -> None:
+        """The enode has answered, whatever that is."""
+        self.forwarding.answered(self, response)
+
+    def set_exception(self, error: MQError, /) -> None:
+        """It has not, and will not."""
+        self.forwarding.failed(self, error)
+
+
+class Forwarding:
+    """Sends clients' requests to enodes, and relays answers.
+
+    `count_forwarded` and `failures` are by request code. `server` is the group of interceptors
+    around every request: what is forwarded ends here, and not where it began.
+    """
+
+    def __init__(
+        self,
+        config: Callable[[], SnodeConfig],
+        enodes: Enodes,
+        server: InterceptorGroup,
+        port_of: Callable[[], Mapping[int, str]] = dict,
+    ) -> None:
+        """`port_of` has the ports that stand for enodes."""
+        self._config = config
+        self._enodes = enodes
+        self._server = server
+        self._ports = port_of
+        self.latencies = Latencies()
+        self.failures: Counter[int] = Counter()
+        self.in_flight = 0
+        self.brief = 0  # of them, those that no enode holds
+        self._settled = asyncio.Event()
+
+    # where to -------------------------------------------------------------------------------
+
+    def enode_of(self, fields: Mapping[str, str], channel: Channel, own: str = ENODE_NAME) -> str:
+        """The name of the enode that a request is for, which need not be known. `own` is the field
+        that says so. Raises Refused where nothing says it."""
+        name = fields.get(own) or fields.get(_BROKER_NAME) or fields.get(ENODE_NAME)
+        if name:
+            return name
+        name = self._ports().get(channel.local_address[1]) or self._config().default_enode
+        if name:
+            return name
+        masters = self._enodes.masters
+        if len(masters) == 1:
+            return next(iter(masters))
+        raise Refused(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"the request names no enode, and there are {len(masters)}: a client that knows no "
+            "snodes needs a port of its own for each (enodePorts), or defaultEnode",
+        )
+
+    # there and back -------------------------------------------------------------------------
+
+    def forward(
+        self,
+        command: Command,
+        channel: Channel,
+        enode: str,
+        fields: Mapping[str, str],
+        *,
+        code: int | None = None,
+        seconds: float | None = None,
+        slot: int = 0,
+        groups: tuple[InterceptorGroup, ...] = (),
+        on_answer: OnAnswer | None = None,
+    ) -> Awaitable[None] | None:
+        """Send a request on, with these fields, to an enode; what comes of it goes to the client.
+
+        Awaitable only while it is not known where the enode is. Raises Refused.
+        """
+        address = self._enodes.masters.get(enode)
+        if address is None:
+            return self._forward_later(
+                *(command, channel, enode, fields, code, seconds, slot, groups, on_answer)
+            )
+        self._send(
+            *(address, command, channel, enode, fields, code, seconds, slot, groups, on_answer)
+        )
+        return None
+
+    async def _forward_later(
+        self,
+        command: Command,
+        channel: Channel,
+        enode: str,
+        fields: Mapping[str, str],
+        code: int | None,
+        seconds: float | None,
+        slot: int,
+        groups: tuple[InterceptorGroup, ...],
+        on_answer: OnAnswer | None,
+    ) -> None:
+        address = await self._enodes.look_for(enode)
+        if address is None:
+            raise unavailable(enode, "no name server knows a master of it")
+        self._send(
+            *(address, command, channel, enode, fields, code, seconds, slot, groups, on_answer)
+        )
+
+    def _send(
+        self,
+        address: str,
+        command: Command,
+        channel: Channel,
+        enode: str,
+        fields: Mapping[str, str],
+        code: int | None,
+        seconds: float | None,
+        slot: int,
+        groups: tuple[InterceptorGroup, ...],
+        on_answer: OnAnswer | None,
+    ) -> None:
+        forwarded = Forwarded(self, command, channel, enode, groups, on_answer, seconds is None)
+        request = Command(
+            command.code if code is None else code,
+            fields,
+            command.body,
+            language=command.language,
+            version=command.version,
+        )
+        if seconds is None:
+            seconds = self._config().enode_request_timeout / 1000
+        try:
+            # A one-way request is asked as one that is answered: whether it came is seen then.
+            self._enodes.forward(address, request, seconds, forwarded, slot)
+        except MQError as error:
+            raise unavailable(enode, error) from None
+        except LocalProtocolError as error:  # it does not fit a frame any more
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        channel.owe(forwarded.cost)
+        self.in_flight += 1
+        self.brief += forwarded.brief
+
+    def answered(self, forwarded: Forwarded, response: Command) -> None:
+        """Relay what an enode has answered."""
+        request, channel = forwarded.request, forwarded.channel
+        self._ended(forwarded)
+        self.latencies.took(request.code, perf_counter() - forwarded.began)
+        response.opaque = request.opaque
+        response.flag = RESPONSE
+        response.serialization = request.serialization
+        for group in forwarded.groups:
+            group.after(request, channel, response)
+        if self._server:
+            self._server.after(request, channel, response)
+        self._reply(request, channel, response)
+        if forwarded.on_answer is not None:
+            try:
+                forwarded.on_answer(response)
+            except Exception:  # the client has its reply; the connection goes on
+                log.exception("request %d: what follows its answer failed", request.code)
+
+    def failed(self, forwarded: Forwarded, error: MQError) -> None:
+        """Tell a client that its enode does not answer."""
+        request, channel = forwarded.request, forwarded.channel
+        self._ended(forwarded)
+        self.failures[request.code] += 1
+        if not isinstance(error, RequestTimeout):
+            self._enodes.look_soon()
+        log.warning("request %d of %s: enode %s: %s", request.code, channel.remote,
+                    forwarded.enode, error,
+                    extra={"failure": f"enode {forwarded.enode}"})  # fmt: skip
+        refusal = unavailable(forwarded.enode, error)
+        for group in (*forwarded.groups, self._server):
+            group.failed(request, channel, refusal)
+        self._reply(request, channel, error_reply(request, refusal))
+
+    def _ended(self, forwarded: Forwarded) -> None:
+        self.in_flight -= 1
+        forwarded.channel.owe(-forwarded.cost)
+        if forwarded.brief:
+            self.brief -= 1
+            if not self.brief:
+                self._settled.set()
+
+    def _reply(self, request: Command, channel: Channel, response: Command) -> None:
+        if request.is_one_way or channel.closed:
+            return
+        try:
+            channel.send(response)
+        except LocalProtocolError as error:
+            channel.send(error_reply(request, error))
+
+    async def finish(self, seconds: float) -> None:
+        """Wait at most so long for the sends and offsets that are at enodes: pulls may be held."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self.brief and loop.time() < end:
+            self._settled.clear()
+            try:
+                async with asyncio.timeout_at(end):
+                    await self._settled.wait()
+            except TimeoutError:
+                log.warning("%d requests are left unanswered", self.brief)
+
+    # what is changed on the way ---------------------------------------------------------------
+
+    def may_change(self, fields: Mapping[str, str]) -> bool:
+        """Whether a header may be changed: not where its sender's signature has to stay good."""
+        return self._enodes.signs or SIGNATURE not in fields
+
+    def with_hosts(
+        self, fields: Mapping[str, str], channel: Channel, snode: str
+    ) -> Mapping[str, str]:
+        """The fields of a send that say where it comes from: what a client says of that is not
+        believed."""
+        if not self.may_change(fields):
+            return fields
+        return {**fields, Letter.BORN_HOST: channel.remote, Letter.SNODE_HOST: snode}

@@ -1,0 +1,216 @@
+"""The subscription groups as a snode knows them, and making those that are new at every enode.
+
+What an enode has is read from it (GET_ALL_SUBSCRIPTIONGROUP_CONFIG) when it is found and each time
+that the snode registers. A group that none has is made here for the first who names it, and then at
+every master, with its retry topic: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, then CREATE_RETRY_TOPIC, or
+a plain topic at a broker that does not speak the dialect of snodes. What an enode does not take now
+it is sent again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from itertools import product
+
+from mq.client.errors import BrokerError, MQError, RouteNotFound
+from mq.daemons.dispatch import Overloaded
+from mq.daemons.snode.config import SnodeSettings
+from mq.daemons.snode.enodes import Enodes
+from mq.protocol import names
+from mq.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper, TopicConfig
+from mq.protocol.codes import Dialect, RequestCode, SnodeCode
+from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.flags import Permission
+from mq.protocol.headers.snode import CreateRetryTopicRequestHeader
+from mq.protocol.headers.topic import CreateTopicRequestHeader
+
+log = logging.getLogger(__name__)
+
+GROUPS_SETTING = "maxAutoCreatedGroups"
+# Before what failed at an enode is sent to it again, in seconds.
+RETRY_SECONDS = 1.0
+# Groups that are made at an enode side by side.
+_AT_ONCE = 16
+
+
+class SnodeGroups:
+    """The groups by name. `work` makes at enodes what is to be made there, until cancelled."""
+
+    def __init__(self, settings: SnodeSettings, enodes: Enodes) -> None:
+        self._settings = settings
+        self._enodes = enodes
+        built_in = {
+            name: SubscriptionGroupConfig(group_name=name) for name in names.BUILT_IN_GROUPS
+        }
+        self.table: dict[str, SubscriptionGroupConfig] = dict(built_in)
+        # Groups whose consumers are here, by name: each enode is to have them, and their topics.
+        self._used: dict[str, None] = {}
+        self._made_here: dict[str, None] = {}  # of them, those that no enode had
+        self._done: set[tuple[str, str, bool]] = set()  # group, enode, with its retry topic
+        self._wake = asyncio.Event()
+        enodes.on_change.append(self._wake.set)
+
+    def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
+        """The group, made if it is new and may be; None if it may not.
+
+        Raises Overloaded when there are enough.
+        """
+        known = self.table.get(name)
+        if known is not None:
+            return known
+        if not (self._settings.snode.auto_create_subscription_group or names.is_system_group(name)):
+            return None
+        try:
+            names.check_group(name)
+        except names.IllegalName as error:
+            log.warning("group not made: %s", error)
+            return None
+        most = self._settings.operation.max_auto_created_groups
+        if 0 < most <= len(self.table):
+            raise Overloaded(GROUPS_SETTING, f"[OVERLOAD]group {name} is new, and there are {most}")
+        group = self.table[name] = SubscriptionGroupConfig(group_name=name)
+        self._made_here[name] = None
+        self._wake.set()
+        if tell:
+            log.info("subscription group %s is new", name)
+        return group
+
+    # as RetryTopics: consumers that register need theirs at every enode
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """None: whether an enode has a retry topic, it knows best."""
+        return None
+
+    def create_all(self, topics: Sequence[TopicConfig]) -> None:
+        """Have retry topics made at every enode."""
+        for topic in topics:
+            name = (topic.topic_name or "").removeprefix(names.RETRY_PREFIX)
+            if name not in self._used:
+                self._used[name] = None
+                self._wake.set()
+
+    def left(self, name: str) -> None:
+        """The last consumer of a group has left: enodes that come are not to have it."""
+        self._used.pop(name, None)
+        self._done = {one for one in self._done if one[0] != name}
+
+    # at the enodes --------------------------------------------------------------------------
+
+    async def read(self) -> None:
+        """Take in what the enodes have; one that does not answer changes nothing."""
+        found: dict[str, SubscriptionGroupConfig] = {}
+        whole = True
+        for name, address in list(self._enodes.masters.items()):
+            try:
+                response = await self._enodes.call(
+                    address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+                )
+                wrapper = await asyncio.to_thread(SubscriptionGroupWrapper.decode, response.body)
+            except (MQError, RemoteProtocolError) as error:
+                log.warning("the groups of enode %s cannot be read: %s", name, error,
+                            extra={"failure": f"groups {name}"})  # fmt: skip
+                whole = False
+                continue
+            for group, config in wrapper.subscription_group_table.items():
+                found.setdefault(group, config)
+        for group in found:
+            self._made_here.pop(group, None)
+        if whole:
+            kept = {name: self.table[name] for name in self._made_here if name in self.table}
+            built_in = {name: self.table[name] for name in names.BUILT_IN_GROUPS}
+            self.table = {**built_in, **kept, **found}
+        else:
+            self.table.update(found)
+
+    async def work(self) -> None:
+        """Make groups and their retry topics where they are not, whenever there are new ones."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not await self._make_all():
+                await asyncio.sleep(RETRY_SECONDS)
+                self._wake.set()
+
+    async def _make_all(self) -> bool:
+        """Returns whether every enode has everything."""
+        if any(self._is_to_do(*one) for one in product(self._made_here, self._enodes.masters)):
+            await self.read()  # an administrator may have made one since: it stays as he wants it
+        masters = dict(self._enodes.masters)
+        self._done = {one for one in self._done if one[1] in masters}
+        todo = [
+            (group, enode, group in self._used)
+            for group in list({**self._made_here, **self._used})
+            for enode in masters
+            if self._is_to_do(group, enode)
+        ]
+        turn = asyncio.Semaphore(_AT_ONCE)
+        results = await asyncio.gather(
+            *(self._make(turn, group, enode, masters[enode], used) for group, enode, used in todo)
+        )
+        return all(results)
+
+    def _is_to_do(self, group: str, enode: str) -> bool:
+        done = self._done
+        return (group, enode, True) not in done and (group, enode, group in self._used) not in done
+
+    async def _make(
+        self, turn: asyncio.Semaphore, group: str, enode: str, address: str, used: bool
+    ) -> bool:
+        async with turn:
+            try:
+                if group in self._made_here:
+                    await self._make_group(address, group)
+                if used:
+                    await self.make_retry_topic(address, group, enode)
+            except BrokerError as error:  # it is there and does not want to: asked again, in vain
+                log.warning("group %s is not made at enode %s: %s", group, enode, error,
+                            extra={"failure": f"making groups {enode}"})  # fmt: skip
+            except MQError as error:
+                log.warning("group %s cannot be made at enode %s now: %s", group, enode, error,
+                            extra={"failure": f"making groups {enode}"})  # fmt: skip
+                return False
+        self._done.add((group, enode, used))
+        return True
+
+    async def _make_group(self, address: str, group: str) -> None:
+        config = self.table.get(group)
+        if config is not None:
+            body = config.encode()
+            await self._enodes.call(
+                address, Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+            )
+
+    async def make_retry_topic(self, address: str, group: str, enode: str) -> None:
+        """Make the retry topic of a group at an enode. Raises MQError."""
+        if await self._enodes.dialect(address) is Dialect.SNODE:
+            header = CreateRetryTopicRequestHeader(group_name=group, enode_name=enode)
+            await self._enodes.call(address, Command(SnodeCode.CREATE_RETRY_TOPIC, header.encode()))
+        elif not await self._has_retry_topic(group, enode):
+            await self._enodes.call(address, plain_retry_topic(self.queues_of(group), group))
+
+    async def _has_retry_topic(self, group: str, enode: str) -> bool:
+        """Whether name servers know it: a request that makes a topic changes one that is there."""
+        try:
+            route = await self._enodes.session.fresh_route(names.retry_topic(group))
+        except RouteNotFound:
+            return False
+        return any(queues.broker_name == enode for queues in route.queue_datas)
+
+    def queues_of(self, group: str) -> int:
+        """How many queues the retry topic of a group has."""
+        config = self.table.get(group)
+        return 1 if config is None else max(1, config.retry_queue_nums)
+
+
+def plain_retry_topic(queues: int, group: str) -> Command:
+    """The request that makes the retry topic of a group at a broker that knows no snodes."""
+    header = CreateTopicRequestHeader(
+        topic=names.retry_topic(group),
+        default_topic=names.DEFAULT_TOPIC,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=Permission.READ | Permission.WRITE,
+        topic_filter_type="SINGLE_TAG",
+    )
+    return Command(RequestCode.UPDATE_AND_CREATE_TOPIC, header.encode())

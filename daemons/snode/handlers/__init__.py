@@ -1,0 +1,1 @@
+"""What a snode answers: a module per subject, a method per request code."""

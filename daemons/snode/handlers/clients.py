@@ -1,0 +1,94 @@
+"""Clients of a snode: heartbeats, goodbyes, who is in a group.
+
+As a broker has it (mq.daemons.broker.handlers.client), with three differences: groups and their
+retry topics are made at the enodes, a client that has several connections is one member, and
+consumers that are pushed to have sessions.
+"""
+
+from collections.abc import Awaitable, Iterator
+
+from mq.daemons.broker.handlers.client import ClientHandlers, ClientRules
+from mq.daemons.broker.registry import ConsumerGroup, Consumers, Producers
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Refused, Reply
+from mq.daemons.serving import serves
+from mq.daemons.snode.groups import SnodeGroups
+from mq.daemons.snode.push.sessions import PushSessions, queues_to_push
+from mq.protocol.bodies import (
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    SubscriptionData,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.headers.group import (
+    GetConsumerListByGroupRequestHeader,
+    UnregisterClientRequestHeader,
+)
+
+
+class _NoFilters:
+    """Expressions are the enodes' to read: they get them with each pull."""
+
+    def register(self, group: str, subscriptions: list[SubscriptionData]) -> None: ...
+
+    def unregister(self, group: str) -> None: ...
+
+
+class SnodeClientHandlers(ClientHandlers):
+    """What clients tell of themselves."""
+
+    def __init__(
+        self,
+        rules: ClientRules,
+        consumers: Consumers,
+        producers: Producers,
+        groups: SnodeGroups,
+        sessions: PushSessions,
+    ) -> None:
+        # A snode is no snode's client: nobody opens its dialect here, it is spoken anyway.
+        super().__init__(
+            rules, consumers, producers, _NoFilters(), groups, groups, lambda *_: False
+        )
+        self._sessions = sessions
+        self._retry = groups
+
+    @serves(RequestCode.HEART_BEAT)
+    def heartbeat(self, command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
+        """A client lives, with these groups."""
+        return super().heartbeat(command, channel)
+
+    def _register(
+        self, heartbeat: HeartbeatData, command: Command, channel: Channel
+    ) -> Iterator[None]:
+        yield from super()._register(heartbeat, command, channel)
+        for data in heartbeat.consumer_data_set:
+            self._sessions.replace(
+                channel, heartbeat.client_id, data.group_name, queues_to_push(data)
+            )
+            yield
+
+    @serves(RequestCode.UNREGISTER_CLIENT)
+    def unregister(self, command: Command, channel: Channel) -> Command:
+        """A client leaves its groups."""
+        group = command.read_header(UnregisterClientRequestHeader).consumer_group
+        if group is not None:
+            self._sessions.remove(channel, group)
+        return super().unregister(command, channel)
+
+    @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    def list_consumers(self, command: Command, channel: Channel) -> Command:
+        """Who is in a group now, each once."""
+        header = command.read_header(GetConsumerListByGroupRequestHeader)
+        group = self._consumers.groups.get(header.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
+            )
+        ids = list(dict.fromkeys(group.client_ids()))
+        return command.reply(body=GetConsumerListByGroupResponseBody(consumer_id_list=ids).encode())
+
+    def _notify(self, changed: ConsumerGroup) -> None:
+        if not changed.clients:
+            self._retry.left(changed.name)
+        super()._notify(changed)

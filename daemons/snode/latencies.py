@@ -1,0 +1,31 @@
+"""How long enodes take to answer, by request code: quantiles of the last answers."""
+
+from collections import Counter, deque
+from collections.abc import Iterator
+
+QUANTILES = (0.5, 0.9, 0.99)
+# Answers that quantiles are of, of each code.
+_LAST = 2048
+
+
+class Latencies:
+    """`counts` has how many answers there were, by request code."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()
+        self._last: dict[int, deque[float]] = {}
+
+    def took(self, code: int, seconds: float) -> None:
+        """An enode has answered."""
+        self.counts[code] += 1
+        last = self._last.get(code)
+        if last is None:
+            last = self._last[code] = deque(maxlen=_LAST)
+        last.append(seconds)
+
+    def quantiles(self) -> Iterator[tuple[int, float, float]]:
+        """Code, quantile and seconds."""
+        for code, last in self._last.items():
+            ordered = sorted(last)
+            for quantile in QUANTILES:
+                yield code, quantile, ordered[min(len(ordered) - 1, int(quantile * len(ordered)))]

@@ -1,0 +1,187 @@
+"""The offsets that groups have committed through a snode.
+
+What a consumer commits is kept here and goes to the enode a little later, as the seed of the snode
+branch does it: after 10 s at most the first time, then every persistOffsetInterval; besides at once
+when a group's members change, for the next who reads a queue may ask another snode, and when the
+snode stops. What an enode does not take stays here for the next time. A snode that is killed loses
+what it has not sent: those messages are consumed again, none is lost. With forwardOffsets every
+commit is an enode's before it is answered (the snode branch at its end: sent there one-way).
+
+Commits that come with pulls are the enode's at once; here they are remembered only, for whoever
+asks how far a group is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mq.client.errors import MQError, SubscriptionGroupNotExist, TopicNotExist
+from mq.daemons.snode.config import SnodeSettings
+from mq.daemons.snode.enodes import Enodes
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
+
+log = logging.getLogger(__name__)
+
+FIRST_SECONDS = 10.0
+# Of a stop: enodes that take no offsets hold it up no longer.
+LAST_SECONDS = 3.0
+# Offsets that are sent side by side.
+_AT_ONCE = 64
+
+
+class Key(NamedTuple):
+    """Whose offsets: of a group, in a topic of an enode."""
+
+    enode: str
+    topic: str
+    group: str
+
+    def __str__(self) -> str:
+        return "@".join(self)
+
+
+class OffsetCache:
+    """Offsets by `enode@topic@group` and queue."""
+
+    def __init__(self, settings: SnodeSettings, enodes: Enodes) -> None:
+        self._settings = settings
+        self._enodes = enodes
+        self._offsets: dict[Key, dict[int, int]] = {}
+        self._unsent: dict[Key, set[int]] = {}
+        self._count = 0
+        self._due: set[str] = set()  # groups whose offsets go now
+        self._wake = asyncio.Event()
+        self.sent = 0
+        self.failed = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def unsent(self) -> int:
+        """How many no enode has yet."""
+        return sum(map(len, self._unsent.values()))
+
+    def commit(self, key: Key, queue_id: int, offset: int, remote: str) -> bool:
+        """Keep an offset that is to go to its enode; False where there are too many: then it is for
+        the caller to send."""
+        if not self.remember(key, queue_id, offset, remote):
+            return False
+        self._unsent.setdefault(key, set()).add(queue_id)
+        return True
+
+    def remember(self, key: Key, queue_id: int, offset: int, remote: str) -> bool:
+        """Keep an offset that its enode gets with the request that it came in."""
+        offsets = self._offsets.get(key)
+        known = None if offsets is None else offsets.get(queue_id)
+        if known is None:
+            if self._count >= self._settings.snode.max_cached_offsets:
+                return False
+            self._count += 1
+        elif offset < known:
+            log.warning("[NOTIFYME]update consumer offset less than store. clientHost=%s, key=%s, "
+                        "queueId=%d, requestOffset=%d, storeOffset=%d",
+                        remote, key, queue_id, offset, known,
+                        extra={"peer": remote.rpartition(":")[0]})  # fmt: skip
+        if offsets is None:
+            offsets = self._offsets[key] = {}
+        offsets[queue_id] = offset
+        return True
+
+    def find(self, key: Key, queue_id: int) -> int | None:
+        """What was committed last, as far as it is known here."""
+        offsets = self._offsets.get(key)
+        return None if offsets is None else offsets.get(queue_id)
+
+    def acked(self, enode: str, topic: str, group: str, queue_id: int) -> int | None:
+        """The same for who pushes."""
+        return self.find(Key(enode, topic, group), queue_id)
+
+    def group_changed(self, group: str) -> None:
+        """Who reads which queue of a group is another matter now: let all of it be the enodes'."""
+        self._due.add(group)
+        self._wake.set()
+
+    # to the enodes --------------------------------------------------------------------------
+
+    async def work(self) -> None:
+        """Send them when they are due, until cancelled."""
+        pause = min(FIRST_SECONDS, self._settings.snode.persist_offset_interval / 1000)
+        loop = asyncio.get_running_loop()
+        due = loop.time() + pause
+        while True:
+            try:
+                async with asyncio.timeout_at(due):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self.send_all()
+                due = loop.time() + self._settings.snode.persist_offset_interval / 1000
+                continue
+            self._wake.clear()
+            groups, self._due = self._due, set()
+            await self._send(key for key in list(self._unsent) if key.group in groups)
+            self._forget(groups)
+
+    async def send_all(self) -> None:
+        """Send all that no enode has. What is not taken stays for the next time."""
+        await self._send(list(self._unsent))
+
+    async def close(self) -> None:
+        """The same for the last time, for a few seconds at most."""
+        try:
+            async with asyncio.timeout(LAST_SECONDS):
+                await self.send_all()
+        except TimeoutError:
+            log.error("%d offsets are lost: their enodes take none", self.unsent)
+
+    async def _send(self, keys: Iterable[Key]) -> None:
+        turn = asyncio.Semaphore(_AT_ONCE)
+        todo = [(key, queue_id) for key in keys for queue_id in self._unsent.get(key, ())]
+        await asyncio.gather(*(self._send_one(turn, *one) for one in todo))
+
+    async def _send_one(self, turn: asyncio.Semaphore, key: Key, queue_id: int) -> None:
+        async with turn:
+            offset = self._offsets[key][queue_id]
+            address = self._enodes.masters.get(key.enode)
+            if address is None:
+                return
+            header = UpdateConsumerOffsetRequestHeader(
+                consumer_group=key.group,
+                topic=key.topic,
+                queue_id=queue_id,
+                commit_offset=offset,
+                enode_name=key.enode,
+            )
+            request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
+            try:
+                await self._enodes.call(address, request)
+            except (TopicNotExist, SubscriptionGroupNotExist) as error:  # it never will be taken
+                log.warning("an offset of %s is not taken: %s", key, error,
+                            extra={"failure": f"offsets {key.enode}"})  # fmt: skip
+                self.failed += 1
+            except MQError as error:
+                log.warning("offsets of %s cannot be sent now: %s", key, error,
+                            extra={"failure": f"offsets {key.enode}"})  # fmt: skip
+                self.failed += 1
+                return
+            else:
+                self.sent += 1
+            unsent = self._unsent.get(key)
+            if unsent is not None and self._offsets[key].get(queue_id) == offset:  # no newer one
+                unsent.discard(queue_id)
+                if not unsent:
+                    del self._unsent[key]
+
+    def _forget(self, groups: set[str]) -> None:
+        """Ask the enodes from now on what groups have committed, but for what they have not got."""
+        for key in [key for key in self._offsets if key.group in groups]:
+            unsent = self._unsent.get(key, ())
+            kept = {number: at for number, at in self._offsets[key].items() if number in unsent}
+            self._count -= len(self._offsets[key]) - len(kept)
+            if kept:
+                self._offsets[key] = kept
+            else:
+                del self._offsets[key]

@@ -1,0 +1,35 @@
+"""Ports that stand for enodes, for clients that name none: see enodePorts and defaultEnode."""
+
+from collections.abc import Callable, Mapping
+
+from mq.daemons.snode.enodes import Enodes
+
+
+class StandIns:
+    """`by_port` has the enode that each port stands for."""
+
+    def __init__(
+        self, enodes: Enodes, default: str, host: str, main_port: Callable[[], int]
+    ) -> None:
+        """`host` is what clients reach the snode at; `default` is defaultEnode."""
+        self._enodes = enodes
+        self._default = default
+        self._host = host
+        self._main_port = main_port
+        self.by_port: dict[int, str] = {}
+        self._ports: Mapping[str, int] = {}
+
+    def open(self, ports: Mapping[str, int]) -> None:
+        """These ports stand for the enodes of these names."""
+        self._ports = ports
+        self.by_port = {port: name for name, port in ports.items()}
+
+    def address_of(self, enode: str) -> str | None:
+        """Where a client that names no enode reaches this one; None if nowhere."""
+        port = self._ports.get(enode)
+        if port is None:
+            alone = self._default or (len(self._enodes.masters) == 1 and enode)
+            if alone != enode:
+                return None
+            port = self._main_port()
+        return f"{self._host}:{port}"

@@ -1,0 +1,191 @@
+"""Clients of a snode: heartbeats, groups, notices, expiry."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mq.protocol.bodies import (
+    CheckClientRequestBody,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
+from mq.protocol.bodies.heartbeat import ProducerData
+from mq.protocol.codes import DIALECT_FIELD, RequestCode, ResponseCode
+from mq.protocol.headers.group import UnregisterClientRequestHeader
+from tests.daemons.broker.test_snode_dialect import HEARTBEAT as OF_A_SNODE
+from tests.daemons.peer import Peer
+from tests.daemons.snode.test_pulls import heartbeat
+from tests.daemons.snode.world import ENODE, OTHER, until, world
+
+
+async def members(peer: Peer, group: str = "g") -> list[str] | None:
+    reply = await peer.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+    if reply.code == ResponseCode.SYSTEM_ERROR:
+        return None
+    return GetConsumerListByGroupResponseBody.decode(reply.body).consumer_id_list
+
+
+async def beat(peer: Peer, client: str, group: str = "g") -> None:
+    reply = await peer.ask(RequestCode.HEART_BEAT, None, heartbeat(group, client=client))
+    assert reply.code == ResponseCode.SUCCESS, reply
+
+
+def test_members_are_told_of_each_other_until_they_leave(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as first:
+            assert await members(first) is None
+            await beat(first, "c1")
+            async with Peer(one.port) as second:
+                await beat(second, "c2")
+                notice = await first.pushed_command()
+                assert notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+                assert sorted(await members(first) or ()) == ["c1", "c2"]
+                leaving = UnregisterClientRequestHeader(client_id="c2", consumer_group="g")
+                await second.ask(RequestCode.UNREGISTER_CLIENT, leaving)
+                assert await members(first) == ["c1"]
+                await beat(second, "c2")
+            await until(lambda: len(one.snode.consumers.groups["g"].clients) == 1)
+
+    asyncio.run(main())
+
+
+def test_a_client_with_two_connections_is_one_member(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as first, Peer(one.port) as second:
+            await beat(first, "c1")
+            await beat(second, "c1")
+            assert await members(first) == ["c1"]
+
+    asyncio.run(main())
+
+
+def test_the_flag_of_a_group_says_whether_its_members_are_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as first, Peer(one.port) as second:
+            quiet = SubscriptionGroupConfig(
+                group_name="quiet", notify_consumer_ids_changed_enable=False
+            )
+            await one.broker.stores.groups.update(quiet)
+            await one.snode.groups.read()
+            for group in ("quiet", "g"):
+                await beat(first, "c1", group)
+            for group in ("quiet", "g"):
+                await beat(second, "c2", group)
+            notice = await first.pushed_command()
+            while notice.fields["consumerGroup"] == "g" and len(first.pushed):
+                notice = first.pushed.pop()
+            assert notice.fields["consumerGroup"] == "g"
+            assert all(other.fields["consumerGroup"] == "g" for other in first.pushed)
+
+    asyncio.run(main())
+
+
+def test_a_silent_client_is_forgotten_and_its_connection_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        short = {"channelExpiredTimeout": "50", "houseKeepingInterval": "10"}
+        async with world(tmp_path, snode_is=short) as one, Peer(one.port) as peer:
+            await beat(peer, "c1")
+            await peer.closed_by_daemon()
+            assert not one.snode.consumers.groups
+
+    asyncio.run(main())
+
+
+def test_producers_are_known_until_their_connection_closes(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one:
+            async with Peer(one.port) as peer:
+                data = HeartbeatData(
+                    client_id="p1", producer_data_set=[ProducerData(group_name="p")]
+                )
+                await peer.ask(RequestCode.HEART_BEAT, None, data.encode())
+                assert list(one.snode.producers.groups) == ["p"]
+            await until(lambda: not one.snode.producers.groups)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "allowed", "code"),
+    [
+        ("TAG", "a || b", "true", ResponseCode.SUCCESS),
+        ("SQL92", "a > 1", "true", ResponseCode.SUCCESS),
+        ("SQL92", "a >", "true", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ("SQL92", "a > 1", "false", ResponseCode.SYSTEM_ERROR),
+        ("OTHER", "a", "true", ResponseCode.SYSTEM_ERROR),
+    ],
+)
+def test_expressions_are_looked_at(
+    tmp_path: Path, kind: str, text: str, allowed: str, code: int
+) -> None:
+    async def main() -> None:
+        async with world(tmp_path, enablePropertyFilter=allowed) as one, Peer(one.port) as peer:
+            subscription = SubscriptionData(topic="T", sub_string=text, expression_type=kind)
+            body = CheckClientRequestBody(subscription_data=subscription).encode()
+            assert (await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, None, body)).code == code
+
+    asyncio.run(main())
+
+
+def test_a_new_group_and_its_retry_topic_are_made_at_every_enode(tmp_path: Path) -> None:
+    async def main() -> None:
+        strict = {"autoCreateSubscriptionGroup": "false"}
+        async with world(tmp_path, names=(ENODE, OTHER), brokers=strict) as one:
+            async with Peer(one.port) as peer:
+                await beat(peer, "c1", "fresh")
+                for broker in one.brokers.values():
+                    await until(lambda b=broker: "fresh" in b.stores.groups.table)
+                    await until(lambda b=broker: b.stores.topics.get("%RETRY%fresh") is not None)
+
+    asyncio.run(main())
+
+
+def test_a_group_that_an_enode_has_stays_as_it_is_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            mine = SubscriptionGroupConfig(group_name="mine", retry_max_times=3, retry_queue_nums=2)
+            await one.broker.stores.groups.update(mine)
+            await beat(peer, "c1", "mine")
+            await until(lambda: one.broker.stores.topics.get("%RETRY%mine") is not None)
+            assert one.broker.stores.groups.table["mine"].retry_max_times == 3
+
+    asyncio.run(main())
+
+
+def test_groups_are_made_at_an_enode_that_comes_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        from mq.daemons.broker.app import Broker
+        from tests.daemons.snode.world import broker_settings
+
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await beat(peer, "c1", "fresh")
+            settings = broker_settings(tmp_path, OTHER, one.name_server.address)
+            async with Broker(settings) as late:
+                await one.snode.enodes.look()
+                await until(lambda: late.stores.topics.get("%RETRY%fresh") is not None)
+
+    asyncio.run(main())
+
+
+def test_there_is_a_limit_to_the_groups_that_clients_make(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, maxAutoCreatedGroups="10") as one, Peer(one.port) as peer:
+            codes = []
+            for number in range(10):
+                body = heartbeat(f"g{number}")
+                codes.append((await peer.ask(RequestCode.HEART_BEAT, None, body)).code)
+            assert ResponseCode.SYSTEM_BUSY in codes
+
+    asyncio.run(main())
+
+
+def test_nobody_opens_the_dialect_of_snodes_at_a_snode(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            reply = await peer.ask(RequestCode.HEART_BEAT, None, OF_A_SNODE.encode())
+            assert DIALECT_FIELD not in reply.fields
+
+    asyncio.run(main())

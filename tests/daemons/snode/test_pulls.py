@@ -1,0 +1,181 @@
+"""Pulls through a snode: its checks, the text of the subscription, long polls."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.handlers import client
+from mq.protocol.bodies import (
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
+from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
+from mq.protocol.command import Command
+from mq.protocol.frame import encode
+from mq.protocol.message import decode_records
+from tests.daemons.broker.acl.guarded import pull_fields, send_fields
+from tests.daemons.peer import Peer
+from tests.daemons.snode.world import ENODE, world
+
+VERSION = 100
+
+
+def heartbeat(
+    group: str = "g",
+    topic: str = "T",
+    expression: str = "*",
+    model: MessageModel = MessageModel.CLUSTERING,
+    client: str = "c1",
+) -> bytes:
+    subscription = SubscriptionData(topic=topic, sub_string=expression, sub_version=VERSION)
+    data = ConsumerData(
+        group_name=group,
+        consume_type=ConsumeType.CONSUME_PASSIVELY,
+        message_model=model,
+        subscription_data_set=[subscription],
+    )
+    return HeartbeatData(client_id=client, consumer_data_set=[data]).encode()
+
+
+def pull(group: str = "g", **changed: str) -> dict[str, str]:
+    fields = pull_fields("T", group)
+    del fields["subscription"]
+    version = {"sysFlag": "0", "subVersion": str(VERSION), "enodeName": ENODE}
+    return {**fields, **version, **changed}
+
+
+async def send(peer: Peer, body: bytes, tag: str = "") -> None:
+    properties = f"TAGS\x01{tag}" if tag else ""
+    fields = {**send_fields("T", 0, properties), "n": ENODE}
+    assert (await peer.ask(RequestCode.SEND_MESSAGE_V2, fields, body)).code == 0
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, SnodeCode.SNODE_PULL_MESSAGE])
+def test_the_subscription_of_the_heartbeat_counts_at_the_enode(tmp_path: Path, code: int) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic("T")
+            await peer.ask(RequestCode.HEART_BEAT, None, heartbeat(expression="blue"))
+            for body, tag in ((b"r", "red"), (b"b", "blue")):
+                await send(peer, body, tag)
+            reply = await peer.ask(code, pull())
+            assert (reply.code, reply.fields["nextBeginOffset"]) == (ResponseCode.SUCCESS, "2")
+            assert [m.body for m in decode_records(reply.body)] == [b"b"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"queueId": "-1"}, ResponseCode.SYSTEM_ERROR),
+        ({"topic": "Other"}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
+        ({"consumerGroup": "unknown"}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
+        ({"subVersion": str(VERSION + 1)}, ResponseCode.SUBSCRIPTION_NOT_LATEST),
+        ({"subVersion": str(VERSION - 1)}, ResponseCode.PULL_NOT_FOUND),
+        ({"consumerGroup": "no such name!"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"enodeName": "nobody"}, ResponseCode.SERVICE_NOT_AVAILABLE),
+        # with the subscription in the header nobody need have sent a heartbeat
+        (
+            {"consumerGroup": "u", "sysFlag": "4", "subscription": "*"},
+            ResponseCode.PULL_NOT_FOUND,
+        ),
+    ],
+)
+def test_a_pull_is_checked_before_it_goes_on(
+    tmp_path: Path, changed: dict[str, str], code: int
+) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic("T")
+            await peer.ask(RequestCode.HEART_BEAT, None, heartbeat())
+            reply = await peer.ask(RequestCode.PULL_MESSAGE, pull(**changed))
+            assert reply.code == code, reply
+
+    asyncio.run(main())
+
+
+def test_a_group_that_may_not_be_made_does_not_pull(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, autoCreateSubscriptionGroup="false") as one:
+            async with Peer(one.port) as peer:
+                reply = await peer.ask(RequestCode.PULL_MESSAGE, pull(sysFlag="4"))
+                assert reply.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SubscriptionGroupConfig(group_name="g", consume_enable=False),
+        SubscriptionGroupConfig(group_name="g", consume_broadcast_enable=False),
+    ],
+)
+def test_a_group_that_may_not_consume_so_does_not(
+    tmp_path: Path, config: SubscriptionGroupConfig
+) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic("T")
+            await one.broker.stores.groups.update(config)
+            await one.snode.groups.read()
+            body = heartbeat(model=MessageModel.BROADCASTING)
+            await peer.ask(RequestCode.HEART_BEAT, None, body)
+            reply = await peer.ask(RequestCode.PULL_MESSAGE, pull())
+            assert reply.code == ResponseCode.NO_PERMISSION
+
+    asyncio.run(main())
+
+
+def test_a_pull_that_waits_is_answered_by_the_message_that_comes(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer, Peer(one.port) as producer:
+            await one.make_topic("T")
+            await peer.ask(RequestCode.HEART_BEAT, None, heartbeat())
+            held = pull(sysFlag="2", suspendTimeoutMillis="60000")
+            peer.writer.write(encode(Command(RequestCode.PULL_MESSAGE, held, opaque=99)))
+            await peer.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
+            await send(producer, b"late")
+            reply = await peer.receive()
+            assert [m.body for m in decode_records(reply.body)] == [b"late"]
+
+    asyncio.run(main())
+
+
+def test_what_a_pull_commits_is_the_enodes_and_known_here(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic("T")
+            await peer.ask(RequestCode.HEART_BEAT, None, heartbeat())
+            for body in (b"1", b"2"):
+                await send(peer, body)
+            await peer.ask(RequestCode.PULL_MESSAGE, pull(sysFlag="1", commitOffset="2"))
+            assert one.snode.offsets.acked(ENODE, "T", "g", 0) == 2
+            assert one.broker.stores.offsets.query("g", "T", 0) == 2
+            assert one.snode.offsets.unsent == 0
+
+    asyncio.run(main())
+
+
+def test_a_pull_of_the_dialect_goes_as_an_ordinary_one_where_it_is_not_spoken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "DIALECT_FIELD", "another")  # as brokers of Java answer
+
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic("T")
+            await send(peer, b"x")
+            one.broker.listener.dispatcher.in_dialect.clear()
+            fields = pull(sysFlag="4", subscription="*")
+            for _ in range(2):  # before the dialect is known, and then
+                reply = await peer.ask(SnodeCode.SNODE_PULL_MESSAGE, fields)
+                assert [m.body for m in decode_records(reply.body)] == [b"x"]
+
+    asyncio.run(main())

@@ -1,0 +1,116 @@
+"""A name server, brokers and a snode in this process, asked over real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mq.client.errors import MQError
+from mq.client.session import Session
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.namesrv.app import NameServer
+from mq.daemons.namesrv.config import NamesrvSettings
+from mq.daemons.snode.app import Snode
+from mq.daemons.snode.config import SnodeSettings
+from mq.protocol.bodies import BrokerData, TopicConfig
+from mq.protocol.command import Command
+
+ENODE = "broker-a"
+OTHER = "broker-b"
+# Between two looks for something that comes about by itself.
+LOOK_SECONDS = 0.01
+PATIENCE = 30.0
+
+
+@dataclass
+class World:
+    """`port` is the snode's."""
+
+    folder: Path
+    name_server: NameServer
+    brokers: dict[str, Broker]
+    snode: Snode
+    parts: AsyncExitStack
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def port(self) -> int:
+        return self.snode.port
+
+    @property
+    def broker(self) -> Broker:
+        return self.brokers[ENODE]
+
+    def pretend(self, name: str, port: int) -> None:
+        """Have name servers say that a broker listens there."""
+        addresses = {0: f"127.0.0.1:{port}"}
+        data = BrokerData(cluster="DefaultCluster", broker_name=name, broker_addrs=addresses)
+        self.name_server.routes.brokers[name] = data
+
+    async def make_topic(self, name: str, queues: int = 4) -> None:
+        """A topic at every broker, which the name server knows."""
+        for broker in self.brokers.values():
+            config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+            await broker.stores.topics.update(config)
+            await broker.registration.announced()
+
+
+def broker_settings(folder: Path, name: str, namesrv: str, **more: str) -> BrokerSettings:
+    fixed = {
+        **{"listenPort": "0", "brokerIP1": "127.0.0.1", "brokerName": name},
+        **{"storePathRootDir": str(folder / name), "namesrvAddr": namesrv},
+    }
+    return BrokerSettings.load(None, {**fixed, **more})
+
+
+def snode_settings(namesrv: str, **more: str) -> SnodeSettings:
+    fixed = {
+        **{"listenPort": "0", "snodeIP1": "127.0.0.1", "snodeName": "snode-a"},
+        **{"namesrvAddr": namesrv, "metricsEnable": "false"},
+    }
+    return SnodeSettings.load(None, {**fixed, **more})
+
+
+@asynccontextmanager
+async def world(
+    folder: Path,
+    *,
+    names: tuple[str, ...] = (ENODE,),
+    brokers: Mapping[str, str] | None = None,
+    snode_is: Mapping[str, str] | None = None,
+    **settings: str,
+) -> AsyncIterator[World]:
+    """`brokers` are settings of all of them, `snode_is` and `settings` the snode's."""
+    settings = {**settings, **(snode_is or {})}
+    async with AsyncExitStack() as parts:
+        loaded = NamesrvSettings.load(
+            None, {"listenPort": "0", "kvConfigPath": str(folder / "kv.json")}
+        )
+        name_server = await parts.enter_async_context(NameServer(loaded))
+        made = {}
+        for name in names:
+            one = Broker(broker_settings(folder, name, name_server.address, **(brokers or {})))
+            made[name] = await parts.enter_async_context(one)
+        snode = await parts.enter_async_context(
+            Snode(snode_settings(name_server.address, **settings))
+        )
+        yield World(folder, name_server, made, snode, parts, settings)
+
+
+async def until(condition: object) -> None:
+    """Wait until a function says so, for what comes about by itself."""
+    assert callable(condition)
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def asked(session: Session, address: str, command: Command) -> Command:
+    """What is answered, though the connection may have to be made again."""
+    while True:
+        try:
+            return await session.invoke(address, command)
+        except MQError:
+            await asyncio.sleep(LOOK_SECONDS)
