@@ -36,7 +36,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "cluster init": "Write the settings of a whole cluster: name servers, masters and their slaves.",
         "doctor": "Check a cluster: is everything there, and as it should be?",
         "clusterRT": "Send messages to every broker, again and again, and show how long they take.",
-        "top": "Show what brokers, topics and consumer groups do now, again and again.",
+        "snodeList": "List the snodes that name servers know, and whether they answer.",
+        "top": "Show what brokers, topics, consumer groups and snodes do now, again and again.",
     },
     "consumer": {
         "consumerProgress": "Show how far consumer groups are behind.",
@@ -315,6 +316,7 @@ MODULES: dict[str, str] = {
     "clusterRT": "sending",
     "sendMessage": "sending",
     "checkMsgSendRT": "sending",
+    "snodeList": "snode",
     "updateStaticTopic": "static_topic",
     "remappingStaticTopic": "static_topic",
     "shutdown": "stopping",

@@ -17,6 +17,7 @@ from mq.cli.top.subjects import (
     BROKERS,
     COLUMNS,
     GROUPS,
+    SNODES,
     SORTS,
     TOPICS,
     TOTALS,
@@ -29,7 +30,7 @@ COMMANDS = {"cluster": ("top",)}
 
 @concurrently
 @endless
-@gives(BROKERS, TOPICS, GROUPS, totals=TOTALS, data=BROKER_DATA)
+@gives(BROKERS, TOPICS, GROUPS, SNODES, totals=TOTALS, data=BROKER_DATA)
 def top(
     call: Call,
     show: Annotated[Subject, typer.Option("--show", help="What to begin with.")] = Subject.BROKERS,
@@ -46,17 +47,17 @@ def top(
         bool, typer.Option("--system", help="Also the system's own topics and groups.")
     ] = False,
 ) -> Coroutine[Any, Any, Result] | AsyncIterator[Result]:
-    """Show what brokers, topics and consumer groups do now, again and again.
+    """Show what brokers, topics, consumer groups and snodes do now, again and again.
 
     Rates are what counters have grown by between two looks, so the first ones come after an
     interval; what groups consume is measured over ten seconds, because consumers tell brokers only
     every few seconds how far they are. Bytes of topics are those of a broker's last minute. Put p99
     is what 99 % of the puts took no longer than, by Java's brokers.
 
-    On a terminal it fills the screen. Keys: b, t and g show brokers, topics and groups, s sorts by
-    the next column, r turns the order, / filters names, space pauses, q quits. Elsewhere there is
-    one result for each interval; in JSON one document a line. A broker that stops answering stays
-    in the view with its state, and the status is then 1.
+    On a terminal it fills the screen. Keys: b, t, g and n show brokers, topics, groups and snodes,
+    s sorts by the next column, r turns the order, / filters names, space pauses, q quits. Elsewhere
+    there is one result for each interval; in JSON one document a line. A broker that stops
+    answering stays in the view with its state, and the status is then 1.
     """
     if not 0.1 <= interval <= 86_400:
         raise UsageError(f"--interval {interval:g}: 0.1 to 86400 seconds are accepted")

@@ -54,6 +54,17 @@ class BrokerLook:
 
 
 @dataclass(slots=True)
+class SnodeLook:
+    """A snode, as `BrokerLook`."""
+
+    address: str
+    cluster: str
+    response_seconds: float = 0.0
+    state: str = UP
+    problem: str = ""
+
+
+@dataclass(slots=True)
 class TopicLook:
     """A topic: the ends of its queues by broker, and how many messages lie in them."""
 
@@ -78,6 +89,7 @@ class Look:
     brokers: dict[str, BrokerLook]
     topics: dict[str, TopicLook] = field(default_factory=dict)
     groups: dict[str, GroupLook] = field(default_factory=dict)
+    snodes: dict[str, SnodeLook] = field(default_factory=dict)
     bytes_in: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
@@ -92,6 +104,7 @@ class Watcher:
         self._system = system
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._known: dict[str, BrokerLook] = {}
+        self._snodes: dict[str, tuple[str, str]] = {}  # address and cluster, by name
         self._listed: dict[tuple[str, str], float] = {}  # when a broker was asked for a list
         self._topics: dict[str, list[str]] = {}  # by broker
         self._connected: dict[str, tuple[int | None, int | None]] = {}  # by broker
@@ -114,6 +127,9 @@ class Watcher:
             for one in look.brokers.values()
             if one.state != UP
         ]
+        if subject is Subject.SNODES:
+            await self._look_at_snodes(look)
+            return look
         masters = [one.address for one in _heads(look)]
         if subject is Subject.BROKERS:
             await self._look_at_connections(look, masters)
@@ -143,6 +159,8 @@ class Watcher:
                 raise
             look.failures.append(str(error))
             info = ClusterInfo()
+        for name, snode in (info.snode_table or {}).items():
+            self._snodes[name] = snode.address, snode.cluster_name
         for cluster, members in sorted(info.cluster_addr_table.items()):
             for name in sorted(members & info.broker_addr_table.keys()):
                 for broker_id, address in info.broker_addr_table[name].broker_addrs.items():
@@ -164,6 +182,23 @@ class Watcher:
             broker.state, broker.problem = _why(error)
         broker.seconds = time.monotonic()
         broker.response_seconds = broker.seconds - before
+
+    async def _look_at_snodes(self, look: Look) -> None:
+        look.snodes = {name: SnodeLook(*where) for name, where in self._snodes.items()}
+        await self._each(look.snodes.values(), self._ask_snode)
+        look.failures += [
+            f"{name} ({one.address}): {one.problem}"
+            for name, one in look.snodes.items()
+            if one.state != UP
+        ]
+
+    async def _ask_snode(self, snode: SnodeLook) -> None:
+        before = time.monotonic()
+        try:
+            await self._admin.reach_snode(snode.address)
+        except MQError as error:
+            snode.state, snode.problem = _why(error)
+        snode.response_seconds = time.monotonic() - before
 
     async def _look_at_connections(self, look: Look, masters: list[str]) -> None:
         await asyncio.gather(*map(self._count_connections, self._due("connections", masters)))

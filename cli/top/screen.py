@@ -24,13 +24,13 @@ _LEAVE = "\x1b[?25h\x1b[?1049l"
 _BRIGHT, _DULL = "\x1b[7m", "\x1b[27m"
 _ESCAPE, _BACKSPACE = "\x1b", ("\x7f", "\b")
 _SEQUENCES = ("[", "O")  # with these behind an escape other keys than Escape itself begin
-_KEYS = "q quit  b brokers  t topics  g groups  s sort  r reverse  / filter  space pause"
+_KEYS = "q quit  b brokers  t topics  g groups  n snodes  s sort  r reverse  / filter  space pause"
 # What a narrow screen goes without, in this order.
 _SPARED = (
     *("brokerAddr", "brokerId", "producers", "consumers", "responseMillis"),
     *("privateBytes", "cores", "replicationLagBytes", "topics", "groups"),
 )
-_SUBJECTS = {"b": Subject.BROKERS, "t": Subject.TOPICS, "g": Subject.GROUPS}
+_SUBJECTS = {"b": Subject.BROKERS, "t": Subject.TOPICS, "g": Subject.GROUPS, "n": Subject.SNODES}
 # Names come from whoever may make topics: they do not paint the terminal.
 _UNSEEN = {code: "?" for code in (*range(32), *range(0x7F, 0xA0))}
 

@@ -1,4 +1,4 @@
-"""What `mq top` can show: brokers, topics and consumer groups, with their columns."""
+"""What `mq top` can show: brokers, topics, consumer groups and snodes, with their columns."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +12,7 @@ class Subject(Enum):
     BROKERS = "brokers"
     TOPICS = "topics"
     GROUPS = "groups"
+    SNODES = "snodes"
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,19 @@ GROUPS = (
     number("members", "Members"),
     number("topics", "Topics"),
 )
-COLUMNS = {Subject.BROKERS: BROKERS, Subject.TOPICS: TOPICS, Subject.GROUPS: GROUPS}
+SNODES = (
+    text("snodeName", "Snode"),
+    text("snodeAddr", "Address"),
+    text("cluster", "Cluster"),
+    text("state", "State"),
+    number("responseMillis", "Answer ms"),
+)
+COLUMNS = {
+    Subject.BROKERS: BROKERS,
+    Subject.TOPICS: TOPICS,
+    Subject.GROUPS: GROUPS,
+    Subject.SNODES: SNODES,
+}
 TOTALS = (
     number("brokers", "Brokers that were seen"),
     number("unreachable", "Brokers that do not answer"),
@@ -79,4 +92,9 @@ TOTALS = (
     number("inBytesPerSecond", "Bytes in, a second, of all masters"),
 )
 # The column that rows are sorted by unless something else is asked for; - for the greatest first.
-SORTS = {Subject.BROKERS: "brokerName", Subject.TOPICS: "-inTps", Subject.GROUPS: "-lag"}
+SORTS = {
+    Subject.BROKERS: "brokerName",
+    Subject.TOPICS: "-inTps",
+    Subject.GROUPS: "-lag",
+    Subject.SNODES: "snodeName",
+}

@@ -46,6 +46,7 @@ class History:
             Subject.BROKERS: lambda: _broker_rows(now, last),
             Subject.TOPICS: lambda: _topic_rows(now, last, oldest),
             Subject.GROUPS: lambda: _group_rows(now, oldest),
+            Subject.SNODES: lambda: _snode_rows(now),
         }[subject]()
         result = Result(
             COLUMNS[subject],
@@ -132,6 +133,12 @@ def _group_rows(now: Look, oldest: Look | None) -> Iterable[Row]:
             group.members,
             len(_topics_of(group)),
         )
+
+
+def _snode_rows(now: Look) -> Iterable[Row]:
+    for name, snode in sorted(now.snodes.items()):
+        answered = None if snode.state != UP else round(snode.response_seconds * 1000, 1)
+        yield name, snode.address, snode.cluster, snode.state, answered
 
 
 def _totals(now: Look, last: Look | None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from mq.client.admin.groups import GroupAdmin
 from mq.client.admin.messages import MessageAdmin
 from mq.client.admin.name_servers import NameServerAdmin
 from mq.client.admin.offsets import OffsetAdmin
+from mq.client.admin.snodes import SnodeAdmin
 from mq.client.admin.topics import TopicAdmin
 
 
@@ -40,6 +41,7 @@ class Admin(
     ContainerAdmin,
     AccountAdmin,
     UserAdmin,
+    SnodeAdmin,
 ):
     """All administrative calls of one session."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mq.client.caller import Caller
 from mq.client.errors import BadAnswer, RouteNotFound
 from mq.client.routes import any_broker
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.names import MASTER_ID
@@ -39,7 +39,7 @@ class AdminBase:
     async def _ask(
         self,
         address: str,
-        request: "Header | RequestCode",
+        request: "Header | RequestCode | SnodeCode",
         body: bytes = b"",
         *,
         accept: Collection[int] = _SUCCESS,
@@ -49,7 +49,7 @@ class AdminBase:
         return await self.session.call(address, _command(request, body), seconds, accept=accept)
 
     async def _ask_name_server(
-        self, request: "Header | RequestCode", body: bytes = b""
+        self, request: "Header | RequestCode | SnodeCode", body: bytes = b""
     ) -> tuple[Command, str]:
         response = await self.session.call_name_server(_command(request, body), self.timeout)
         return response, "name server"
@@ -78,8 +78,8 @@ def _master_or_any(addresses: Mapping[int, str]) -> str | None:
     return addresses.get(MASTER_ID) or next(iter(addresses.values()), None)
 
 
-def _command(request: "Header | RequestCode", body: bytes) -> Command:
-    if isinstance(request, RequestCode):
+def _command(request: "Header | RequestCode | SnodeCode", body: bytes) -> Command:
+    if isinstance(request, RequestCode | SnodeCode):
         return Command(request, None, body)
     return Command(request.REQUESTS[0], request.encode(), body)
 

@@ -34,6 +34,7 @@ LINES = {
     "doctor": "",
     "top": "--interval 0.1 --count 1",
     "clusterList": "",
+    "snodeList": "",
     "clusterRT": "-a 1 -i 1",
     "consumerProgress": "",
     "updateSubGroup": "-b BROKER -g BadGroup",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from mq.client.operations.doctor.examination import Examination, Limits
 from mq.client.operations.doctor.finding import Finding
 from mq.client.operations.doctor.groups import check_groups
-from mq.client.operations.doctor.servers import check_brokers, check_name_servers
+from mq.client.operations.doctor.servers import check_brokers, check_name_servers, check_snodes
 from mq.client.operations.doctor.topics import check_topics
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ async def examine(session: "Caller", limits: Limits, now: float) -> list[Finding
     await check_name_servers(examination)
     if examination.clusters:
         await check_brokers(examination)
+        await check_snodes(examination)
         await check_topics(examination)
         await check_groups(examination)
     return examination.findings

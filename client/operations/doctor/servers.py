@@ -43,6 +43,36 @@ async def check_name_servers(examination: Examination) -> None:
             examination.say("name-server", Severity.OK, address, f"knows {len(known)} brokers")
 
 
+async def check_snodes(examination: Examination) -> None:
+    """Each answers, and every name server knows it."""
+    known = {address: info.snode_table or {} for address, info in examination.clusters.items()}
+    snodes = {name: one for table in known.values() for name, one in table.items()}
+    _, errors = await examination.each(
+        {one.address for one in snodes.values()}, examination.admin.reach_snode
+    )
+    for name, one in sorted(snodes.items()):
+        missing = sorted(server for server, table in known.items() if name not in table)
+        subject = f"{name} ({one.address})"
+        if one.address in errors:
+            examination.say(
+                "snode",
+                Severity.CRITICAL,
+                subject,
+                reason(errors[one.address]),
+                "clients cannot reach it either: look at its process, and at snodeIP1",
+            )
+        elif missing:
+            examination.say(
+                "snode",
+                Severity.WARNING,
+                subject,
+                f"is not known to {', '.join(missing)}",
+                "give it all name servers (namesrvAddr)",
+            )
+        else:
+            examination.say("snode", Severity.OK, subject, "answers")
+
+
 async def check_brokers(examination: Examination) -> None:
     """Each answers, with a clock that is right, disks that have room, and nothing left behind."""
     brokers = examination.brokers
