@@ -14,8 +14,9 @@ A consumer that falls behind is warned about and its channel closed, as the seed
 does it, or with slowConsumerPolicy SKIP the message skipped, as its last state does. Both compare
 with what the group has acknowledged, so a consumer that begins with a backlog is slow from its
 first message on, and closing it each time would keep it from ever catching up: only one that was
-within the threshold, and was pushed to, is closed. Where nothing is known of a group's offset (the
-snode branch takes -1, or fails) it is taken to be that of the first message that was pushed.
+within the threshold, and has been pushed to since without a gap as long, is closed. Where nothing
+is known of a group's offset (the snode branch takes -1, or fails) it is taken to be that of the
+first message that was pushed.
 
 What is held for a channel is bounded: pushes stop when its transport has more than 1 MiB (see
 `Channel.stalled`), or one turn of the loop has made as much as BURST_BYTES for it.
@@ -146,18 +147,24 @@ class PushService:
                         else encode(_body_alone(message))
                     )
                 self._write(channel, frame)
-                session.first.setdefault(message.queue, message.offset)
+                first, _ = session.runs.get(message.queue, (message.offset, 0))
+                session.runs[message.queue] = first, message.offset
                 self.counts["pushed"] += 1
 
     def _is_in_reach(self, session: Session, message: Stored) -> bool:
         queue = message.queue
-        first = session.first.get(queue)
+        run = session.runs.get(queue)
+        if run is not None and message.offset - run[1] > self._threshold():
+            # Much has gone another way meanwhile, through another snode for instance: what this one
+            # knows of the group's offset may be as old.
+            run = None
+            del session.runs[queue]
         acked = self._offsets.acked(queue.broker_name, queue.topic, session.group, queue.queue_id)
         if acked is None:
-            acked = message.offset if first is None else first
+            acked = message.offset if run is None else run[0]
         if message.offset - acked <= self._threshold():
             return True
-        if first is None:
+        if run is None:
             self.counts["behind"] += 1
             return False
         self.counts["slow"] += 1
@@ -167,7 +174,7 @@ class PushService:
             *(acked, queue, message.offset),
             extra={"peer": session.channel.remote_address[0]},
         )
-        del session.first[queue]  # from here on it is one that has to catch up
+        del session.runs[queue]  # from here on it is one that has to catch up
         if self._policy() is SlowConsumerPolicy.CLOSE:
             channel = session.channel
             self.sessions.drop(channel)

@@ -49,18 +49,18 @@ def queues_to_push(consumer: ConsumerData) -> set[MessageQueue]:
 class Session:
     """A group on a channel, and how far it has been pushed to.
 
-    `first` has, by queue, the offset of the first message that was pushed since the session has it:
-    a queue that is not there has been left to pulls so far.
+    `runs` has, by queue, the offsets of the first and the last message that were pushed without
+    a long gap between: a queue that is not there is left to pulls so far.
     """
 
-    __slots__ = ("channel", "client_id", "first", "group", "queues")
+    __slots__ = ("channel", "client_id", "group", "queues", "runs")
 
     def __init__(self, channel: Channel, client_id: str, group: str) -> None:
         self.channel = channel
         self.client_id = client_id
         self.group = group
         self.queues: frozenset[MessageQueue] = frozenset()
-        self.first: dict[MessageQueue, int] = {}
+        self.runs: dict[MessageQueue, tuple[int, int]] = {}
 
 
 class PushSessions:
@@ -144,8 +144,7 @@ class PushSessions:
                 self._seeds += queue.broker_name == ANY_BROKER
             self._of_queue.setdefault(queue, {})[session] = None
         session.queues = queues
-        kept = {queue: offset for queue, offset in session.first.items() if _has(queues, queue)}
-        session.first = kept
+        session.runs = {queue: run for queue, run in session.runs.items() if _has(queues, queue)}
 
     def _forget(self, session: Session) -> None:
         groups = self._of_channel.get(session.channel)

@@ -328,6 +328,20 @@ def test_of_a_group_that_has_acknowledged_nothing_the_first_message_counts() -> 
     on_stage(1, scenario)
 
 
+def test_what_went_another_way_for_long_makes_nobody_slow() -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.claim(0, "g")
+        stage.acked["g"] = 100
+        stage.send(offset=100)
+        stage.send(offset=5000)  # the others, and their offsets, went through another snode
+        assert stage.service.counts == {"pushed": 1, "behind": 1}
+        stage.acked["g"] = 5000
+        stage.send(offset=5001)
+        assert stage.service.counts == {"pushed": 2, "behind": 1}
+
+    on_stage(1, scenario)
+
+
 def test_behind_a_link_that_ended_nothing_is_pushed_for_a_while() -> None:
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")

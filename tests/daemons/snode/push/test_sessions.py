@@ -143,11 +143,11 @@ def test_the_place_in_queues_that_stay_is_kept_by_a_heartbeat() -> None:
         (channel,) = channels
         sessions.replace(channel, "c", "g", [A0, A1])
         (session,) = sessions.of(A0)
-        session.first |= {A0: 5, A1: 7}
+        session.runs |= {A0: (5, 6), A1: (7, 7)}
         sessions.replace(channel, "c", "g", [A1, B0])
-        assert session.first == {A1: 7}
+        assert session.runs == {A1: (7, 7)}
         sessions.replace(channel, "c", "g", [A0, A1])
-        assert session.first == {A1: 7}
+        assert session.runs == {A1: (7, 7)}
 
     connected(1, scenario)
 
