@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from mq.client.pull_consumer import PullConsumer as PullConsumer
     from mq.client.push.listener import RetryLater as RetryLater
     from mq.client.push.listener import SuspendQueue as SuspendQueue
+    from mq.client.push_consumer import PushConsumer as PushConsumer
     from mq.client.send_result import SendResult as SendResult
     from mq.client.send_result import SendStatus as SendStatus
     from mq.client.session import Session as Session
+    from mq.client.snode.session import SnodeSession as SnodeSession
     from mq.client.subscription import Sql92 as Sql92
     from mq.client.tls import client_context as client_context
     from mq.client.trace.entries import ConsumeOutcome as ConsumeOutcome
@@ -71,6 +73,7 @@ _MODULE_OF = {
     "Producer": "producer",
     "ProducerOptions": "producer_options",
     "PullConsumer": "pull_consumer",
+    "PushConsumer": "push_consumer",
     "RetryLater": "push.listener",
     "RpcHook": "hooks",
     "SendContext": "hooks",
@@ -79,6 +82,7 @@ _MODULE_OF = {
     "SendStatus": "send_result",
     "Serialization": "options",
     "Session": "session",
+    "SnodeSession": "snode.session",
     "Sql92": "subscription",
     "SuspendQueue": "push.listener",
     "TransactionCheck": "transactions",

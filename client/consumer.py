@@ -77,6 +77,7 @@ class Consumer(Member):
         """
         given = cast("dict[str, Any]", keywords)
         options = take(options or ConsumeOptions(), given)
+        self._check(options)
         self.call = make_call(
             options.listener,
             options.batch_listener,
@@ -99,7 +100,7 @@ class Consumer(Member):
             given,
             retries=not options.broadcasting,
         )
-        self._requests = ConsumerRequests(self, self.call)
+        self._requests = self._make_requests()
         self._max_reconsume_times = options.tries
         self.trace = self._make_trace(options.trace) if options.trace else None
         traces = [] if self.trace is None else [self.trace]
@@ -116,6 +117,12 @@ class Consumer(Member):
         self._closing = False
         self._closed = asyncio.Event()
 
+    def _check(self, options: ConsumeOptions) -> None:
+        """Refuse options that this kind of consumer cannot have. Raises ClientError."""
+
+    def _make_requests(self) -> ConsumerRequests:
+        return ConsumerRequests(self, self.call)
+
     def _make_trace(self, topic: bool | str) -> ConsumeTrace:
         dispatcher = trace_dispatcher(self.session, self.group, "CONSUME", topic)
         host = self.session.client_id.partition("@")[0]
@@ -128,6 +135,7 @@ class Consumer(Member):
             strategy=options.strategy,
             commit_interval=self._commit_interval,
             limits=options.flow_limits,
+            pushed=self.consume_type is ConsumeType.CONSUME_PUSH,
             pulls=PullSettings(
                 batch=options.pull_batch,
                 commits=not options.broadcasting,

@@ -148,6 +148,11 @@ _CODES = (
 _MEMBERS: "WeakKeyDictionary[Session, dict[str, MemberRequests]]" = WeakKeyDictionary()
 
 
+def serve_also(session: Session, code: int) -> None:
+    """Bring requests of this code to the members of groups on a session, too."""
+    session.on_request(code, partial(_for_member, _members_of(session)))
+
+
 def _members_of(session: Session) -> dict[str, MemberRequests]:
     """The members of groups on a session, by group; brokers' requests find them here."""
     members = _MEMBERS.get(session)

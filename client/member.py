@@ -17,7 +17,8 @@ from mq.client.options import ClientOptions, refuse
 from mq.client.process_queue import ProcessQueue
 from mq.client.reader import Reader
 from mq.client.reader_settings import ReaderSettings
-from mq.client.session import Session, session_for
+from mq.client.session import Session
+from mq.client.sessions import session_for
 from mq.client.starting_offset import StartingOffset
 from mq.client.subscription import Subscriptions
 from mq.protocol.bodies import ConsumeType, HeartbeatData, MessageModel, MessageQueue

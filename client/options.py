@@ -50,6 +50,7 @@ class ClientOptions:
         serialization: of the headers of requests; None is what ROCKETMQ_SERIALIZE_TYPE says, else
             JSON. What the binary form cannot carry (codes over 32767) goes as JSON.
         hooks: code of the user's around sends, consumption and requests: see `hooks`.
+        snode: brokers are reached through snodes, which name servers tell of.
 
     Raises ClientError for what is no hook.
     """
@@ -64,6 +65,7 @@ class ClientOptions:
     intervals: Intervals = DEFAULT_INTERVALS
     serialization: Serialization | None = None
     hooks: Sequence[Hook] = ()
+    snode: bool = False
 
     def __post_init__(self) -> None:
         check_hooks(self.hooks)
@@ -82,6 +84,7 @@ class ClientKeywords(TypedDict, total=False):
     intervals: Intervals
     serialization: Serialization | None
     hooks: Sequence[Hook]
+    snode: bool
 
 
 def chosen_serialization(options: ClientOptions) -> Serialization:

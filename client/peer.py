@@ -96,6 +96,7 @@ class Peer(asyncio.Protocol):
         self._heard = loop.time()  # when the peer's last bytes came, or the connection stood
         self._writable: asyncio.Future[None] | None = None  # set while the socket is full
         self._error: MQError | None = None
+        self.spoke = False  # something has come
         self.ended: asyncio.Future[None] = loop.create_future()
         self._connecting = session.keep_task(self._connect())
 
@@ -178,6 +179,7 @@ class Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
+        self.spoke = True
         try:
             for command in self._reader.receive(data):
                 if command.flag & RESPONSE:

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
+from typing import TYPE_CHECKING
 
 from mq.client.errors import ClientError
 from mq.client.machine import clock
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
+
+if TYPE_CHECKING:
+    from mq.client.snode.pushes import Pushes
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class ProcessQueue:
         self.lock_ended: asyncio.Future[None] | None = None  # see `queue_locks`
         self.last_pull = clock.time()
         self.last_consume = clock.time()
+        self.pushes: Pushes | None = None  # where messages are pushed, too
         self._limits = limits or FlowLimits()
         self._paused = False
         self._unfinished: dict[int, int] = {}  # offset: bytes
@@ -131,6 +136,11 @@ class ProcessQueue:
             and self._bytes < limits.bytes
             and (limits.span is None or self._last_offset - first < limits.span)
         )
+
+    @property
+    def may_take(self) -> bool:
+        """Whether more may be held now, and is wanted."""
+        return self._room.is_set() and not self.dropped
 
     @property
     def paused(self) -> bool:

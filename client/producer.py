@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from mq.client.aims import Aims
 from mq.client.closing import Closing
 from mq.client.errors import (
+    ClientError,
     ReplyTimeout,
     RouteNotFound,
 )
@@ -29,7 +30,8 @@ from mq.client.request_reply import make_reply, make_request, replies_of
 from mq.client.send_result import SendResult as SendResult
 from mq.client.send_result import SendStatus as SendStatus
 from mq.client.sender import Sender
-from mq.client.session import Session, session_for
+from mq.client.session import Session
+from mq.client.sessions import session_for
 from mq.protocol.bodies import HeartbeatData, MessageQueue, ProducerData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -223,6 +225,8 @@ class Producer:
 
     async def _be_known(self, topic: str) -> None:
         """Make sure that each broker to which a reply may be sent knows where this client is."""
+        if self.session.options.snode:
+            raise ClientError("snodes pass no replies on: ask with a producer that goes to brokers")
         await self.prepare(topic)
         topic = with_namespace(self.namespace, topic)
         route = await self.session.route(self._aims.routed(topic))

@@ -261,10 +261,10 @@ class PullConsumer:
             client = session.options_for(client, given)
         else:
             # Only here: a command with a session of its own kind must not pay for asyncio.
-            from mq.client.session import Session as OwnSession
+            from mq.client.sessions import make_session
 
             client = take(client or ClientOptions(), given)
-            session = self._own = OwnSession(session, client)
+            session = self._own = make_session(session, client)
         refuse(self, given)
         self._hooks: ConsumeHooks | None = None
         if client.hooks:

@@ -21,6 +21,7 @@ from mq.client.pull_failures import PullFailures
 from mq.client.queue_locks import is_locked
 from mq.client.running_info import ConsumeCounts
 from mq.client.session import Session
+from mq.client.snode.pushes import Offer
 from mq.client.subscription import Subscriptions
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX
@@ -71,6 +72,7 @@ class Pulling:
         self._heartbeat = heartbeat
         self._on_ready = on_ready
         self._on_moved = on_moved
+        self._hooks = hooks
         self._failures = PullFailures(group)
         self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
 
@@ -85,17 +87,21 @@ class Pulling:
     async def _pull_once(self, held: ProcessQueue, counts: ConsumeCounts) -> bool:
         """Pull once the queue has room; False when it is to be taken anew."""
         await held.wait_for_room()
+        if held.pushes is not None:
+            await held.pushes.wait_for_pull()
+            await held.wait_for_room()
         if self._settings.locked and not is_locked(held):
             await asyncio.sleep(LOCK_RETRY_SECONDS)
             return True
         started = clock.monotonic()
+        asked = held.next_offset
         try:
             result = await self._pull(held)
             counts.pulls += 1
             counts.pull_seconds += clock.monotonic() - started
             counts.pulled += len(result.messages)
             self._failures.succeeded(held.queue)
-            return self._accept(held, result)
+            return self._accept(held, result, asked)
         except MQError as error:
             await self._recover(held, error)
         except Exception as error:  # whatever it is, the queue is ours and nobody else pulls it
@@ -118,35 +124,77 @@ class Pulling:
             by_class=subscription.class_filter_mode,
         )
 
-    def _accept(self, held: ProcessQueue, result: PullResult) -> bool:
-        """Take what was pulled; False when the queue is to be taken anew."""
+    def offer(self, held: ProcessQueue, message: StoredMessage, counts: ConsumeCounts) -> bool:
+        """Take a message that was pushed, or leave it to a pull; whether it was taken."""
+        pushes = held.pushes
+        if pushes is None:
+            return False
+        offset = message.queue_offset
+        if pushes.offer(offset, message.store_timestamp, held.next_offset) is Offer.IGNORED:
+            return False
+        if not held.may_take or (self._settings.locked and not is_locked(held)):
+            pushes.want_pull()
+            return False
+        pushes.taken(message.store_timestamp)
+        held.next_offset = offset + 1
+        held.last_pull = clock.time()
+        counts.pulled += 1
+        tags = self._subscriptions.tags(held.queue.topic)
+        if tags is not None and tags.tags and not tags.matches(message.tags):
+            return True
+        message.broker_name = held.queue.broker_name
+        messages = [message]
+        if self._hooks is not None:
+            messages = self._hooks.kept(held.queue, messages)
+        self._hand_on(held, messages, pushes.min_offset, held.next_offset)
+        return True
+
+    def _accept(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
+        """Take what was pulled from the offset `asked` on; False when the queue is to be taken
+        anew. What has been pushed meanwhile is left out."""
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
                 "group %s, %s: offset %d is not in the queue (%d to %d), going on at %d",
-                *(self._group, held.queue, held.next_offset),
+                *(self._group, held.queue, asked),
                 *(result.min_offset, result.max_offset, result.next_offset),
             )
-            if result.next_offset < held.next_offset:
+            if result.next_offset < asked:
                 # What is in hand has offsets that new messages will have, too.
-                self._on_moved(held, result.next_offset)
+                begin = result.next_offset
+                if held.pushes is not None:
+                    begin = int(min(begin, held.pushes.anew_from))
+                self._on_moved(held, begin)
                 return False
-        held.next_offset = result.next_offset
+        messages = result.messages
+        if held.next_offset > asked:
+            messages = [one for one in messages if one.queue_offset >= held.next_offset]
+        held.next_offset = max(held.next_offset, result.next_offset)
         held.last_pull = clock.time()
-        if result.messages:
-            namespace = self._settings.namespace
-            least, most = str(result.min_offset), str(result.max_offset)
-            for message in result.messages:
-                properties = message.properties
-                properties[PropertyKey.MIN_OFFSET] = least  # of the queue, as Java's consumers
-                properties[PropertyKey.MAX_OFFSET] = most  # have it (PullAPIWrapper)
-                original = properties.get(PropertyKey.RETRY_TOPIC)
-                if original and message.topic.startswith(RETRY_PREFIX):
-                    message.topic = original
-                if namespace is not None:
-                    message.topic = without_namespace(namespace, message.topic)
-            held.add(result.messages)
-            self._on_ready(held, result.messages)
+        if held.pushes is not None:
+            held.pushes.min_offset = result.min_offset
+            for message in messages[-1:]:
+                held.pushes.read(message.store_timestamp)
+        self._hand_on(held, messages, result.min_offset, result.max_offset)
         return True
+
+    def _hand_on(
+        self, held: ProcessQueue, messages: list[StoredMessage], min_offset: int, max_offset: int
+    ) -> None:
+        if not messages:
+            return
+        namespace = self._settings.namespace
+        least, most = str(min_offset), str(max_offset)
+        for message in messages:
+            properties = message.properties
+            properties[PropertyKey.MIN_OFFSET] = least  # of the queue, as Java's consumers
+            properties[PropertyKey.MAX_OFFSET] = most  # have it (PullAPIWrapper)
+            original = properties.get(PropertyKey.RETRY_TOPIC)
+            if original and message.topic.startswith(RETRY_PREFIX):
+                message.topic = original
+            if namespace is not None:
+                message.topic = without_namespace(namespace, message.topic)
+        held.add(messages)
+        self._on_ready(held, messages)
 
     async def _recover(self, held: ProcessQueue, error: MQError) -> None:
         self._failures.failed(held.queue, error)

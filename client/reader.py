@@ -37,6 +37,7 @@ from mq.client.reader_settings import AssignmentListener, ReaderSettings
 from mq.client.running_info import ConsumeCounts
 from mq.client.session import Session
 from mq.client.shares import Shares
+from mq.client.snode.pushes import Pushes
 from mq.client.starting_offset import StartingOffset
 from mq.client.subscription import Subscriptions
 from mq.protocol.bodies import MessageQueue
@@ -49,6 +50,10 @@ REBALANCE_AGAIN_SECONDS = 1.0  # after one that could not be completed
 COMMIT_SECONDS = DEFAULT_INTERVALS.offsets
 # Between two tries of what cannot be completed: at most, so that what has come up is soon used.
 LONGEST_AGAIN_SECONDS = 5.0
+# Messages of a queue that are finished, when messages are pushed: a quarter of what a snode allows
+# by default (slowConsumerThreshold).
+COMMIT_AFTER = 256
+COMMIT_LOOK_SECONDS = 0.1  # after a push, for that
 LOCK_LOOK_SECONDS = 1.0  # between two looks whether the locks still count
 
 
@@ -82,6 +87,8 @@ class Reader:
         self._settings = settings
         self._on_failure = on_failure
         self._on_assigned = on_assigned
+        #: Called when other queues are ours than before.
+        self.on_change: Callable[[], None] = lambda: None
         self._announced: dict[str, set[MessageQueue]] = {}  # by `on_assigned`, by topic
         self.held: dict[MessageQueue, ProcessQueue] = {}
         self.counts: dict[str, ConsumeCounts] = defaultdict(ConsumeCounts)
@@ -109,6 +116,7 @@ class Reader:
         self._leaving = LeavingQueues(group, settings, offsets, self._locks, self._keep)
         self._background: list[asyncio.Task[None]] = []
         self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
+        self._look: asyncio.TimerHandle | None = None  # whether much is finished
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
@@ -131,6 +139,9 @@ class Reader:
         heard = self._session.route_changes.on_gain
         if self._gained in heard:
             heard.remove(self._gained)
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
         tasks = [*self._background, *self._pulls.values()]
         self._background = []
         self._pulls = {}
@@ -159,6 +170,49 @@ class Reader:
                 idle = [queue for queue, held in self.held.items() if held.is_idle]
                 await self._session.all([self._locks.release(queue) for queue in idle])
             self.held.clear()
+
+    def offer(self, queue: MessageQueue, message: StoredMessage) -> bool:
+        """Take a message that was pushed, if it is the next one of a queue of ours.
+
+        Where much is finished at once, its offset is committed without waiting for the next time:
+        a snode closes the connection of who is too far behind with that.
+        """
+        held = self.held.get(queue)
+        if held is None or held.pushes is None:
+            return False
+        taken = self._pulling.offer(held, message, self.counts[queue.topic])
+        if taken and self._look is None and self._settings.commits:
+            loop = asyncio.get_running_loop()
+            self._look = loop.call_later(COMMIT_LOOK_SECONDS, self._commit_much)
+        return taken
+
+    def left_out(self, queue: MessageQueue) -> None:
+        """Something was pushed to a queue that cannot be read: it is to be pulled."""
+        held = self.held.get(queue)
+        if held is not None and held.pushes is not None:
+            held.pushes.want_pull()
+
+    def _commit_much(self) -> None:
+        """Commit the offsets of queues of which much is finished."""
+        self._look = None
+        pushed = [held for held in self.held.values() if held.pushes is not None]
+        queues = []
+        for held in pushed:
+            assert held.pushes is not None
+            offset = held.commit_offset
+            if offset - held.pushes.committed >= COMMIT_AFTER:
+                held.pushes.committed = offset
+                self.offsets.update(held.queue, offset)
+                queues.append(held.queue)
+        if queues:
+            self._keep(self._commit_now(queues))
+        if self._background and any(held.count for held in pushed):  # which will be finished
+            loop = asyncio.get_running_loop()
+            self._look = loop.call_later(COMMIT_LOOK_SECONDS, self._commit_much)
+
+    async def _commit_now(self, queues: list[MessageQueue]) -> None:
+        for error in await self.offsets.commit(queues):
+            log.debug("group %s: offset not committed yet: %s", self._group, error)
 
     def wake(self) -> None:
         """The group has changed: rebalance now."""
@@ -268,13 +322,17 @@ class Reader:
         return complete
 
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
+        before = self.held.keys() | set()
         counts = Counter(queue.topic for queue in mine)
         self._queue_counts.update(counts)
         await self._session.all([self._drop(queue) for queue in had if queue not in mine])
         for queue, held in self.held.items():
             if queue.topic in counts:
                 held.limit(self._limits(queue))
-        return await self._take_all(mine - self.held.keys())
+        complete = await self._take_all(mine - self.held.keys())
+        if self.held.keys() != before:
+            self.on_change()
+        return complete
 
     async def _take_all(self, queues: Iterable[MessageQueue]) -> bool:
         """Take queues side by side; False when one of them could not be taken (yet)."""
@@ -314,6 +372,9 @@ class Reader:
 
     def _read(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         held = self.held[queue] = ProcessQueue(queue, offset, self._limits(queue))
+        if self._settings.pushed:
+            held.pushes = Pushes()
+            held.pushes.committed = offset
         self._pulls[queue] = self._keep(self._pulling.run(held, self.counts[queue.topic]))
         return held
 

@@ -24,6 +24,7 @@ class ReaderSettings:
     strategy: Strategy = allocate_averagely
     limits: FlowLimits = field(default_factory=FlowLimits)
     pulls: PullSettings = field(default_factory=PullSettings)
+    pushed: bool = False  # messages are pushed, too
 
     @property
     def locks(self) -> bool:

@@ -130,7 +130,8 @@ class Sender:
                     raise
                 failed = chosen.broker_name
                 changes = isinstance(error, _CHANGING)
-            if len(target.addresses) > 1:
+                broke = isinstance(error, ConnectError)
+            if len(target.addresses) > 1 or (broke and self._session.has_detour()):
                 await aims.prepare(outgoing.topic)
                 continue
             # Only a newer route has another place to try.

@@ -19,7 +19,7 @@ from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
 from mq.client.caller import Endpoint, parse_address
 from mq.client.errors import ClientError, MQError
 from mq.client.machine import clock
-from mq.client.options import ClientKeywords, ClientOptions, take
+from mq.client.options import ClientKeywords, ClientOptions
 from mq.client.peer import Peer, Waiter
 from mq.client.session_routes import RoutingCaller
 from mq.protocol.codes import ResponseCode
@@ -44,6 +44,8 @@ class Session(RoutingCaller):
     connects again. Routes that were asked for are refreshed every 30 seconds, and when a broker
     fails.
     """
+
+    _directs = False  # whether requests go elsewhere than to who is asked: see `_direct`
 
     def __init__(
         self,
@@ -147,6 +149,8 @@ class Session(RoutingCaller):
         The future fails with ConnectError, RequestTimeout or BadAnswer, or with the MQError that
         `convert` raises. Raises ClientError when the session is not open, HookRefused of a hook.
         """
+        if self._directs:
+            address = self._direct(address, command)
         command.opaque = self._next_opaque()
         if self._seals:
             self._seal(address, command)
@@ -165,6 +169,14 @@ class Session(RoutingCaller):
         if self._seals:
             self._seal(address, command)
         self._peer(address).forward(command, seconds, waiter)
+
+    def _direct(self, address: str, command: Command) -> str:
+        """Where a request to `address` goes, if `_directs`."""
+        return address
+
+    def has_detour(self) -> bool:
+        """Whether a broker that has just failed may be reached in another way."""
+        return False
 
     def _ask(self, address: str, command: Command) -> "asyncio.Future[Command]":
         return self.request(address, command)
@@ -187,6 +199,8 @@ class Session(RoutingCaller):
 
     def send_oneway(self, address: str, command: Command) -> Peer:
         """Send a request that nobody answers, without waiting until the socket takes it."""
+        if self._directs:
+            address = self._direct(address, command)
         command.flag |= ONE_WAY
         command.opaque = self._next_opaque()
         if self._seals:
@@ -288,19 +302,6 @@ class Session(RoutingCaller):
 
     def _next_opaque(self) -> int:
         return next(self._opaques) & _MAX_OPAQUE
-
-
-def session_for(
-    given: Session | str | Sequence[str], client: ClientOptions | None, keywords: dict[str, Any]
-) -> tuple[Session, ClientOptions]:
-    """The session that is given or one of these name servers, and the options of its user.
-
-    Takes from `keywords` what is a field of the options. Raises as `Caller.options_for`.
-    """
-    if isinstance(given, Session):
-        return given, given.options_for(client, keywords)
-    options = take(client or ClientOptions(), keywords)
-    return Session(given, options), options
 
 
 def _endpoint(place: str) -> Endpoint:

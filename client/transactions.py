@@ -104,8 +104,13 @@ class TransactionProducer(Producer):
         client: ClientOptions | None = None,
         **keywords: Unpack[ProducerKeywords],
     ) -> None:
-        """As `Producer`; of one session only one producer of a group may be open."""
+        """As `Producer`; of one session only one producer of a group may be open.
+
+        Raises ClientError for a session through snodes, too: they pass on no question of a broker.
+        """
         super().__init__(session, group, options, client=client, **keywords)
+        if self.session.options.snode:
+            raise ClientError("transactions do not go through snodes, which ask no producer")
         self._check = check
 
     async def open(self) -> None:

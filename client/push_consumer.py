@@ -1,0 +1,127 @@
+"""Consumers to which snodes push messages as soon as brokers have stored them."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack, cast
+
+from mq.client.consume_options import ConsumeKeywords, ConsumeOptions
+from mq.client.consumer import Consumer
+from mq.client.consumer_requests import ConsumerRequests, serve_also
+from mq.client.errors import ClientError
+from mq.client.options import ClientOptions
+from mq.client.session import Session
+from mq.client.subscription import TAG
+from mq.protocol.bodies import ConsumeType, HeartbeatData, MessageQueue
+from mq.protocol.codes import SnodeCode
+from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.headers.snode import PushMessageHeader
+from mq.protocol.message import decode_record
+from mq.protocol.names import RETRY_PREFIX
+
+log = logging.getLogger(__name__)
+
+
+class PushConsumer(Consumer):
+    """A `Consumer` through snodes, which push what is sent through them.
+
+        async with PushConsumer("127.0.0.1:9876", "billing", {"Orders": "*"}) as consumer:
+            async for message in consumer:
+                ...
+
+    Push is only faster: what is not pushed is pulled, in the same order, and nothing is missing or
+    twice because of it. It shares queues with other members of its group, also those that only
+    pull. Subscriptions of SQL92 and retries are pulled only.
+
+    Its offsets are at the brokers, which is how snodes know of a slow consumer; and it is
+    for groups whose members share the messages (not `broadcasting`).
+    """
+
+    consume_type = ConsumeType.CONSUME_PUSH
+
+    def __init__(
+        self,
+        session: Session | str | Sequence[str],
+        group: str,
+        subscriptions: Mapping[str, str],
+        options: ConsumeOptions | None = None,
+        *,
+        client: ClientOptions | None = None,
+        **keywords: Unpack[ConsumeKeywords],
+    ) -> None:
+        """As `Consumer`; a session that is given has to be one through snodes.
+
+        Raises ClientError for `broadcasting`, and for `offsets` of one's own, too.
+        """
+        given = cast("dict[str, Any]", keywords)
+        given["snode"] = True
+        super().__init__(session, group, subscriptions, options, client=client, **given)
+        self._beat_due = False
+
+    def _check(self, options: ConsumeOptions) -> None:
+        if options.broadcasting or options.offsets is not None:
+            raise ClientError(
+                "a PushConsumer keeps its offsets at the brokers: use a Consumer for broadcasting, "
+                "or with offsets of your own"
+            )
+
+    def _make_requests(self) -> ConsumerRequests:
+        requests = super()._make_requests()
+        requests.handlers[SnodeCode.PUSH_MESSAGE] = self._pushed
+        return requests
+
+    async def open(self) -> None:
+        """Join the group and begin to read."""
+        serve_also(self.session, SnodeCode.PUSH_MESSAGE)
+        self.reader.on_change = self._changed
+        await super().open()
+
+    def _pushed(self, request: Command, address: str) -> None:
+        """A snode has pushed a message (ClientRemotingProcessor.processPushMessage)."""
+        header = PushMessageHeader.decode(request.fields)
+        queue = MessageQueue(header.topic, header.enode_name or "", header.queue_id)
+        try:
+            message = decode_record(request.body, check_crc=True)
+        except RemoteProtocolError as error:
+            log.warning("%s: what %s has pushed is damaged: %s", queue, address, error,
+                        extra={"failure": "pushed messages"})  # fmt: skip
+            self.reader.left_out(queue)
+            return
+        if (message.topic, message.queue_id, message.queue_offset) == (
+            *(header.topic, header.queue_id),
+            header.queue_offset,
+        ):
+            self.reader.offer(queue, message)
+
+    def _changed(self) -> None:
+        """Other queues are ours: the snodes are to push what comes to these, and that only."""
+        if not self._beat_due:  # once for all topics of a rebalance
+            self._beat_due = True
+            self.session.keep_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._beat_due = False
+        if self._closing:
+            return
+        try:
+            await self._heartbeats.beat()
+        except Exception:
+            log.exception("group %s: the snodes do not know of other queues yet", self.group)
+
+    def _describe(self) -> HeartbeatData:
+        """The heartbeat, with the queues that messages are to be pushed of."""
+        heartbeat = super()._describe()
+        queues: dict[str, set[MessageQueue]] = defaultdict(set)
+        for queue in self.reader.held:
+            queues[queue.topic].add(queue)
+        for consumer in heartbeat.consumer_data_set:
+            for subscription in consumer.subscription_data_set:
+                topic = subscription.topic
+                wanted = subscription.expression_type == TAG and not topic.startswith(RETRY_PREFIX)
+                subscription.message_queue_set = queues[topic] if wanted else set()
+        return heartbeat

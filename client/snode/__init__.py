@@ -1,0 +1,1 @@
+"""Clients of snodes: requests that go through proxies, and messages that these push."""

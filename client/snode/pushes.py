@@ -1,0 +1,91 @@
+"""Pushes to one queue of a member, and when it is to be pulled from all the same.
+
+A snode pushes what is sent through it, and nobody promises that it pushes everything: it leaves out
+what a slow connection does not take, what others send without it, what comes late (delays,
+transactions), and all of it when it dies. So pulls decide what has been read, as for every other
+consumer, and a push only gets ahead of the next one:
+
+    the first push is ignored: it says that there are pushes, and the pull that is under way
+        brings what it has
+    the very next message of the queue is taken, whether a pull is under way or not; what that
+        brings of it again is left out
+    one behind a gap is ignored, and the queue is pulled at once, until the gap is filled
+    one from before is ignored: a pull has been faster. If it was stored later than what has been
+        read, the queue has lost its end and goes on with other messages under the same
+        offsets: it is pulled at once, which tells whether that is so
+    while pushes come nothing is pulled; without one for a second, it is
+
+Sources: the snode branch's DefaultMQPushConsumerImpl.processPushMessage and
+RebalanceImpl. It pulls again after 120 s or a rebalance only, so that what is behind a gap
+waits for so long; it takes the next offset but one behind a pull, too, which loses a message;
+and it takes whatever is pushed twice.
+"""
+
+import asyncio
+from enum import Enum, auto
+from math import inf
+
+from mq.client.machine import clock
+
+PUSH_PATIENCE_SECONDS = 1.0
+
+
+class Offer(Enum):
+    """What becomes of a message that was pushed."""
+
+    TAKEN = auto()
+    IGNORED = auto()
+
+
+class Pushes:
+    """What has been pushed to a queue."""
+
+    def __init__(self) -> None:
+        self.min_offset = 0  # of the queue, as the last pull had it
+        self.committed = 0  # the offset that the snode has been told last
+        #: From here on the queue may have other messages than were read, which a pull will tell.
+        self.anew_from = inf
+        self._heard = False
+        self._taken_at = -inf  # by the monotonic clock
+        self._newest = 0  # store timestamp of the last message that was read, ms
+        self._pull = asyncio.Event()  # is wanted now
+
+    def offer(self, offset: int, store_timestamp: int, next_offset: int) -> Offer:
+        """Whether to take the message at `offset`, when `next_offset` is the next to be read."""
+        if not self._heard:
+            self._heard = True
+            return Offer.IGNORED
+        if offset == next_offset:
+            return Offer.TAKEN
+        if offset > next_offset:
+            self._pull.set()
+        elif store_timestamp > self._newest:
+            self.anew_from = min(self.anew_from, offset)
+            self._pull.set()
+        return Offer.IGNORED
+
+    def taken(self, store_timestamp: int) -> None:
+        """A message that was pushed has been read."""
+        self._taken_at = clock.monotonic()
+        self.read(store_timestamp)
+
+    def read(self, store_timestamp: int) -> None:
+        """A message has been read, pushed or pulled."""
+        self._newest = max(self._newest, store_timestamp)
+
+    def want_pull(self) -> None:
+        """Something was pushed that could not be taken."""
+        self._pull.set()
+
+    async def wait_for_pull(self) -> None:
+        """Return when the queue is to be pulled from."""
+        while not self._pull.is_set():
+            left = self._taken_at + PUSH_PATIENCE_SECONDS - clock.monotonic()
+            if left <= 0:
+                break
+            try:
+                async with asyncio.timeout(left):
+                    await self._pull.wait()
+            except TimeoutError:
+                continue
+        self._pull.clear()

@@ -1,0 +1,96 @@
+"""Which pushed messages are taken, and when a queue is pulled from."""
+
+import asyncio
+
+import pytest
+
+from mq.client.snode import pushes as module
+from mq.client.snode.pushes import Offer, Pushes
+
+
+def heard() -> Pushes:
+    """One that has had its first push, and has read up to a message stored at 1000."""
+    pushes = Pushes()
+    assert pushes.offer(5, 1, 5) is Offer.IGNORED
+    pushes.read(1000)
+    return pushes
+
+
+def wants_pull(pushes: Pushes) -> bool:
+    """Whether the queue is to be pulled from at once."""
+
+    async def main() -> bool:
+        try:
+            async with asyncio.timeout(0.001):
+                await pushes.wait_for_pull()
+            return True
+        except TimeoutError:
+            return False
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PUSH_PATIENCE_SECONDS", 60.0)
+
+
+def test_the_first_push_is_ignored_even_if_it_is_the_next_message() -> None:
+    pushes = Pushes()
+    assert pushes.offer(7, 2000, 7) is Offer.IGNORED
+    assert pushes.offer(7, 2000, 7) is Offer.TAKEN
+
+
+def test_without_pushes_a_queue_is_pulled_from() -> None:
+    assert wants_pull(Pushes())
+    assert wants_pull(heard())
+
+
+def test_while_pushes_come_it_is_not() -> None:
+    pushes = heard()
+    assert pushes.offer(8, 1001, 8) is Offer.TAKEN
+    pushes.taken(1001)
+    assert not wants_pull(pushes)
+
+
+def test_after_a_while_without_one_it_is_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pushes = heard()
+    pushes.taken(1001)
+    monkeypatch.setattr(module, "PUSH_PATIENCE_SECONDS", 0.05)
+
+    async def main() -> None:
+        async with asyncio.timeout(30):
+            await pushes.wait_for_pull()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("offset", [9, 10, 1_000_000])
+def test_one_behind_a_gap_is_ignored_and_the_gap_is_pulled(offset: int) -> None:
+    pushes = heard()
+    pushes.taken(1001)
+    assert pushes.offer(offset, 1002, 8) is Offer.IGNORED
+    assert wants_pull(pushes)
+    assert not wants_pull(pushes)  # once
+
+
+@pytest.mark.parametrize("offset", [0, 7])
+def test_one_from_before_is_ignored(offset: int) -> None:
+    pushes = heard()
+    pushes.taken(1001)
+    assert pushes.offer(offset, 1001, 8) is Offer.IGNORED
+    assert not wants_pull(pushes)
+
+
+def test_one_from_before_that_was_stored_later_tells_of_a_queue_that_lost_its_end() -> None:
+    pushes = heard()
+    pushes.taken(1001)
+    assert pushes.offer(7, 1002, 8) is Offer.IGNORED
+    assert wants_pull(pushes)
+
+
+def test_what_cannot_be_taken_is_pulled() -> None:
+    pushes = heard()
+    pushes.taken(1001)
+    pushes.want_pull()
+    assert wants_pull(pushes)
