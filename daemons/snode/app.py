@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -49,6 +50,7 @@ from mq.daemons.tls import ServerTls, server_tls
 from mq.protocol.codes import RequestCode, SnodeCode
 
 if TYPE_CHECKING:
+    from mq.daemons.broker.app import Broker
     from mq.daemons.metrics import Metric
 
 log = logging.getLogger(__name__)
@@ -59,7 +61,12 @@ SEND_CODES = frozenset(
         RequestCode.CONSUMER_SEND_MSG_BACK,
     )
 )
-PULL_CODES = frozenset((int(RequestCode.PULL_MESSAGE), int(SnodeCode.SNODE_PULL_MESSAGE)))
+PULL_CODES = frozenset(
+    (
+        *(int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)),
+        int(SnodeCode.SNODE_PULL_MESSAGE),
+    )
+)
 # How long a stop waits for requests that are at enodes.
 LAST_ANSWERS_SECONDS = 1.0
 # How long the start waits for name servers, so that it serves when it says so.
@@ -82,6 +89,7 @@ class Snode:
         self.listener: Listener
         self.stand_in_listeners: dict[str, Listener] = {}
         self.enodes: Enodes
+        self.broker: Broker | None = None  # that of embedded mode
         self.forwarding: Forwarding
         self.consumers = Consumers()
         self.producers = Producers()
@@ -132,10 +140,7 @@ class Snode:
         for listener in self.listeners().values():
             await listener.bind()
             parts.callback(listener.stop_accepting)
-        encrypts = settings.tls.enable or settings.client.use_tls
-        self.enodes = await parts.enter_async_context(
-            Enodes(settings, tls=settings.tls.client_context() if encrypts else None)
-        )
+        self.enodes = await parts.enter_async_context(await self._make_enodes(parts))
         self._make_parts()
         self._serve()
         await parts.enter_async_context(self.tasks)
@@ -151,6 +156,28 @@ class Snode:
                 settings.exported(), self.metrics, self.tasks, parts
             )
         self.tasks.spawn(self.registration.work, "registration")
+
+    async def _make_enodes(self, parts: AsyncExitStack) -> Enodes:
+        """The brokers behind it; in embedded mode the one in this process, started."""
+        settings = self.settings
+        encrypts = settings.tls.enable or settings.client.use_tls
+        tls = settings.tls.client_context() if encrypts else None
+        if not settings.snode.embedded_mode_enable:
+            return Enodes(settings, tls=tls)
+        from mq.daemons.broker.app import Broker
+        from mq.daemons.snode.embedded import EmbeddedSession, embedded_settings
+
+        file = settings.snode.embedded_broker_config
+        of_broker = embedded_settings(file, settings.snode.namesrv_addr)
+        name = of_broker.broker.broker_name
+        settings.snode = settings.snode.replace(snode_name=name)
+        self.broker = broker = await parts.enter_async_context(Broker(of_broker))
+        return Enodes(
+            settings,
+            tls=tls,
+            make_session=partial(EmbeddedSession, broker),
+            only={name: broker.address},
+        )
 
     def _make_parts(self) -> None:
         settings, enodes = self.settings, self.enodes

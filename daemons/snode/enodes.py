@@ -12,7 +12,7 @@ without waiting for its answer.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Self
 
 from mq.client.credentials import AccessKey
@@ -62,13 +62,16 @@ class Enodes:
         *,
         tls: ssl.SSLContext | None = None,
         make_session: Callable[..., Session] = Session,
+        only: Mapping[str, str] | None = None,
     ) -> None:
+        """`only` are the addresses of masters by name where no others count: embedded mode."""
         self._settings = settings
         snode = settings.snode
         self.masters: dict[str, str] = {}  # broker name -> address
         self.on_change: list[Callable[[], None]] = []
         self.on_link_ended: list[Callable[[str], None]] = []
         self.looks_failed = 0
+        self._only = only
         self._timeout = snode.enode_request_timeout / 1000
         self._sessions = [
             make_session(
@@ -121,6 +124,9 @@ class Enodes:
     async def look(self) -> None:
         """Ask a name server who is master of what. Raises MQError; nothing has changed then."""
         self._looked = clock.monotonic()
+        if self._only is not None:
+            self._take(dict(self._only))
+            return
         try:
             response = await self.session.call_name_server(
                 Command(RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -137,6 +143,9 @@ class Enodes:
             for name, broker in info.broker_addr_table.items()
             if MASTER_ID in broker.broker_addrs
         }
+        self._take(found)
+
+    def _take(self, found: dict[str, str]) -> None:
         if found != self.masters:
             log.info("enodes: %s", ", ".join(f"{n} at {a}" for n, a in sorted(found.items())))
             self.masters = found

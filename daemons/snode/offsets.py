@@ -96,6 +96,11 @@ class OffsetCache:
         offsets = self._offsets.get(key)
         return None if offsets is None else offsets.get(queue_id)
 
+    def find_unsent(self, key: Key, queue_id: int) -> int | None:
+        """What no enode has yet. Of all else the enode knows best: another snode, to which a client
+        has turned, may have told it more since."""
+        return self.find(key, queue_id) if queue_id in self._unsent.get(key, ()) else None
+
     def acked(self, enode: str, topic: str, group: str, queue_id: int) -> int | None:
         """The same for who pushes."""
         return self.find(Key(enode, topic, group), queue_id)

@@ -180,3 +180,22 @@ class NameServerProcess(DaemonProcess):
                 **(settings or {}),
             },
         )
+
+
+class SnodeProcess(DaemonProcess):
+    """`mq snode` before the brokers of a name server, on loopback."""
+
+    word = "snode"
+    ready = re.compile(r"The snode\[[^,]+, ([0-9.:]+)\] boot success")
+
+    def __init__(
+        self, log: Path, name_server: str, settings: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(
+            log,
+            {
+                **{"snodeIP1": "127.0.0.1", "listenPort": "0", "metricsEnable": "false"},
+                **{"snodeName": "snode-a", "namesrvAddr": name_server},
+                **(settings or {}),
+            },
+        )

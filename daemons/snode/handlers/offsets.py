@@ -46,13 +46,13 @@ class OffsetHandlers:
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, command: Command, channel: Channel) -> Command | Awaitable[None] | None:
-        """How far a group has come: what was committed here last, else what its enode says, which
-        may be that it does not know."""
+        """How far a group has come: what was committed here and no enode has yet, else what its
+        enode says, which may be that it does not know."""
         header = command.read_header(QueryConsumerOffsetRequestHeader)
         enode = self.forwarding.enode_of(command.fields, channel)
         if not self.settings.snode.forward_offsets:
             key = Key(enode, header.topic, header.consumer_group)
-            known = self.offsets.find(key, header.queue_id)
+            known = self.offsets.find_unsent(key, header.queue_id)
             if known is not None and known >= 0:
                 fields = QueryConsumerOffsetResponseHeader(offset=known).encode()
                 return command.reply(fields=fields)

@@ -42,7 +42,7 @@ class PullHandlers:
     offsets: OffsetCache
     interceptors: InterceptorGroup
 
-    @serves(RequestCode.PULL_MESSAGE, SnodeCode.SNODE_PULL_MESSAGE)
+    @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, SnodeCode.SNODE_PULL_MESSAGE)
     def pull(self, command: Command, channel: Channel) -> Awaitable[None] | None:
         """The messages of a queue from an offset on."""
         asked = command.read_header(PullMessageRequestHeader)
@@ -68,8 +68,8 @@ class PullHandlers:
         )
 
     def _code(self, code: int, enode: str, slot: int) -> int:
-        """351 means something else to a broker of which it is not known that it serves snodes: the
-        same is asked by an ordinary pull there."""
+        """351 means something else to a broker of which it is not known that it serves snodes, and
+        361 nothing to one of 4.x: the same is asked by an ordinary pull."""
         if code == SnodeCode.SNODE_PULL_MESSAGE:
             address = self.enodes.masters.get(enode, "")
             if self.enodes.speaks_snode(address, slot):

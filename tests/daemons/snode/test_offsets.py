@@ -161,3 +161,17 @@ def test_beyond_a_limit_offsets_are_the_enodes_at_once(tmp_path: Path) -> None:
             assert len(one.snode.offsets) == 1
 
     asyncio.run(main())
+
+
+def test_what_was_sent_to_the_enode_is_its_own_to_tell(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic("T")
+            await commit(peer, 7)
+            await one.snode.offsets.send_all()
+            one.broker.stores.offsets.commit("g", "T", 1, 9)  # by another snode
+            assert (await query(peer)).fields["offset"] == "9"
+            await commit(peer, 8)  # on purpose
+            assert (await query(peer)).fields["offset"] == "8"
+
+    asyncio.run(main())

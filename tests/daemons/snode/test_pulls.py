@@ -55,7 +55,13 @@ async def send(peer: Peer, body: bytes, tag: str = "") -> None:
     assert (await peer.ask(RequestCode.SEND_MESSAGE_V2, fields, body)).code == 0
 
 
-@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, SnodeCode.SNODE_PULL_MESSAGE])
+@pytest.mark.parametrize(
+    "code",
+    [
+        *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
+        SnodeCode.SNODE_PULL_MESSAGE,
+    ],
+)
 def test_the_subscription_of_the_heartbeat_counts_at_the_enode(tmp_path: Path, code: int) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:

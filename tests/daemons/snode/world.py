@@ -1,10 +1,12 @@
 """A name server, brokers and a snode in this process, asked over real sockets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from mq.client.errors import MQError
 from mq.client.session import Session
@@ -16,6 +18,8 @@ from mq.daemons.snode.app import Snode
 from mq.daemons.snode.config import SnodeSettings
 from mq.protocol.bodies import BrokerData, TopicConfig
 from mq.protocol.command import Command
+
+T = TypeVar("T")
 
 ENODE = "broker-a"
 OTHER = "broker-b"
@@ -114,3 +118,28 @@ async def asked(session: Session, address: str, command: Command) -> Command:
             return await session.invoke(address, command)
         except MQError:
             await asyncio.sleep(LOOK_SECONDS)
+
+
+class RunningWorld:
+    """A world on a loop in a thread of its own, for who blocks; `world` is to be touched there."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...], **settings: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._made = world(folder, names=names, snode_is=settings)
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self.world: World
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something on the loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+    def __enter__(self) -> "RunningWorld":
+        self._thread.start()
+        self.world = self.run(self._made.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self._made.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()

@@ -1,0 +1,131 @@
+"""Java's clients, which know nothing of snodes, through one: it is their name server."""
+
+import itertools
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemons.snode.world import ENODE, OTHER, RunningWorld
+from tests.interop import peers
+from tests.interop.java_client import JavaClient
+from tests.interop.jvm import require_java
+
+pytestmark = pytest.mark.java
+
+QUEUES = 4
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningWorld]:
+    require_java()
+    folder = tmp_path_factory.mktemp("world")
+    ports = f"{ENODE}:0;{OTHER}:0"
+    with RunningWorld(folder, (ENODE, OTHER), enodePorts=ports) as started:
+        yield started
+
+
+@pytest.fixture(
+    scope="module",
+    params=list(itertools.product(peers.CLIENT_RELEASES, ("JSON", "ROCKETMQ"))),
+    ids="-".join,
+)
+def java(
+    request: pytest.FixtureRequest, running: RunningWorld, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaClient]:
+    release, serialization = request.param
+    address = running.world.snode.address
+    home = tmp_path_factory.mktemp("java")
+    with JavaClient(release, address, home, serialization) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(running: RunningWorld) -> str:
+    name = f"java-{next(_numbers)}"
+    running.run(running.world.make_topic(name, QUEUES))
+    return name
+
+
+def expected(tag: str, count: int) -> list[str]:
+    return sorted(f"{tag}-{number}" for number in range(count))
+
+
+@pytest.mark.parametrize("way", ["sync", "async", "oneway", "batch"])
+def test_what_java_sends_is_stored_behind_the_snode_and_consumed_through_it(
+    java: JavaClient, topic: str, way: str
+) -> None:
+    group = f"{topic}-g"
+    sent = java.send(topic, way, "t", 8)
+    if way in ("sync", "async"):
+        assert {one.broker for one in sent} <= {ENODE, OTHER}
+        assert len(sent) == 8
+    java.consume("c", group, topic)
+    assert sorted(one.body for one in java.got("c", 8))[-8:] == expected("t", 8)
+    java.stop_consumer("c")
+
+
+def test_members_share_the_queues_of_both_brokers_and_commit_how_far_they_are(
+    java: JavaClient, running: RunningWorld, topic: str
+) -> None:
+    group = f"{topic}-g"
+    java.send(topic, "sync", "t", 16)
+    java.consume("a", group, topic)
+    java.got("a", 16)
+    java.consume("b", group, topic)
+    everything = {(name, queue) for name in (ENODE, OTHER) for queue in range(QUEUES)}
+
+    def shares() -> list[set[tuple[str, int]]]:
+        return [
+            {(w[1], int(w[2])) for w in java("queues", name) if w[0] == "QUEUE"}
+            for name in ("a", "b")
+        ]
+
+    deadline = time.monotonic() + 30
+    while True:
+        first, second = shares()
+        if not first & second and first | second == everything and len(first) == QUEUES:
+            break
+        assert time.monotonic() < deadline, (first, second)
+        time.sleep(0.05)
+
+    def committed() -> int:
+        found = 0
+        for name in (ENODE, OTHER):
+            offsets = running.world.snode.offsets
+            stored = running.world.brokers[name].stores.offsets
+            for queue in range(QUEUES):
+                known = offsets.acked(name, topic, group, queue)
+                found += max(0, stored.query(group, topic, queue) if known is None else known)
+        return found
+
+    java.commit("a", lambda: committed() == 16)
+    for name in ("a", "b"):
+        java.stop_consumer(name)
+
+
+def test_ordered_consumers_lock_their_queues_through_a_snode(java: JavaClient, topic: str) -> None:
+    for queue in range(2):
+        for number in range(4):
+            java.send(topic, queue, f"q{queue}n{number}", 1)
+    java.consume("o", f"{topic}-g", topic, "*", "orderly")
+    got = java.got("o", 8)
+    for name, queue in itertools.product((ENODE, OTHER), range(2)):
+        bodies = [one.body for one in got if (one.broker, one.queue_id) == (name, queue)]
+        assert bodies == sorted(bodies)
+    java.stop_consumer("o")
+
+
+def test_tags_are_filtered_behind_a_snode(java: JavaClient, topic: str) -> None:
+    java.send(topic, "sync", "red", 4)
+    java.send(topic, "sync", "blue", 4)
+    java.consume("f", f"{topic}-g", topic, "blue")
+    assert sorted(one.body for one in java.got("f", 4)) == expected("blue", 4)
+    java.stop_consumer("f")
+
+
+def test_a_pull_consumer_reads_queues_through_a_snode(java: JavaClient, topic: str) -> None:
+    java.send(topic, "sync", "t", 8)
+    bodies = [one.body for one in java.messages("lite", f"{topic}-g", topic, "*", 8)]
+    assert sorted(bodies) == expected("t", 8)
