@@ -44,10 +44,12 @@ from mq.daemons.snode.offsets import OffsetCache
 from mq.daemons.snode.push.service import PushService
 from mq.daemons.snode.push.sessions import PushSessions
 from mq.daemons.snode.registration import Registration
+from mq.daemons.snode.relay import NativeRelay, Relays, RelaySession
 from mq.daemons.snode.stand_ins import StandIns
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
 from mq.protocol.codes import RequestCode, SnodeCode
+from mq.protocol.native import absent, native
 
 if TYPE_CHECKING:
     from mq.daemons.broker.app import Broker
@@ -102,6 +104,7 @@ class Snode:
         self.interceptors: tuple[InterceptorGroup, InterceptorGroup, InterceptorGroup]
         self.metrics_port = -1  # none
         self._flow: FlowControl
+        self._relays: Relays | None = None  # without the native path there are none
         self._stand_ins: StandIns
         self._parts = AsyncExitStack()
 
@@ -163,7 +166,11 @@ class Snode:
         encrypts = settings.tls.enable or settings.client.use_tls
         tls = settings.tls.client_context() if encrypts else None
         if not settings.snode.embedded_mode_enable:
-            return Enodes(settings, tls=tls)
+            if native is None:
+                log.info("plain sends do not take the native path: %s", absent)
+                return Enodes(settings, tls=tls)
+            self._relays = Relays(settings.snode.enode_request_timeout / 1000)
+            return Enodes(settings, tls=tls, make_session=partial(RelaySession, self._relays))
         from mq.daemons.broker.app import Broker
         from mq.daemons.snode.embedded import EmbeddedSession, embedded_settings
 
@@ -226,6 +233,25 @@ class Snode:
                 {code: self._around(code, handler) for code, handler in handlers.items()}
             )
         log.info("%d request codes are served", len(handlers))
+        self._serve_natively()
+
+    def _serve_natively(self) -> None:
+        """Let plain sends pass without a look, as long as nobody wants one."""
+        relays = self._relays
+        own = self.settings.snode.remoting_server_interceptors
+        if relays is None or self.interceptors[1] or own or self.access is not None:
+            return
+        relays.forwarding, relays.sizes = self.forwarding, self.sends.sizes
+        flow, sessions = self._flow, self.sessions
+
+        def is_open() -> bool:
+            limits = flow.limits
+            return not (limits.counts or limits.sizes or sessions.queues or self.enodes.signs)
+
+        relay = NativeRelay(self.enodes, is_open, self.forwarding.enode_alone, lambda: self.address)
+        for listener in self.listeners().values():
+            listener.dispatcher.serve_bulk(relay.take)
+        log.info("plain sends take the native path")
 
     def _around(self, code: int, handler: Handler) -> Handler:
         """A handler with its interceptors: those of its kind, and the server's around them."""

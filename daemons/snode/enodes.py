@@ -192,6 +192,11 @@ class Enodes:
             self._open(slot, address)
         session.forward(address, command, seconds, waiter)
 
+    def ready(self, slot: int, address: str) -> None:
+        """Have the connection that a request is written to next opened by a heartbeat."""
+        if self._is_new(slot, address):
+            self._open(slot, address)
+
     def slot_of(self, number: int) -> int:
         """The connection for the pulls of a client, by a number of its own."""
         return 1 + number % (len(self._sessions) - 1)

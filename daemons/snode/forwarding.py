@@ -25,7 +25,7 @@ from mq.daemons.snode.config import SnodeConfig
 from mq.daemons.snode.enodes import Enodes, unavailable
 from mq.daemons.snode.interceptors import InterceptorGroup
 from mq.daemons.snode.latencies import Latencies
-from mq.protocol.codes import ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import RESPONSE, Command
 from mq.protocol.errors import LocalProtocolError
 from mq.protocol.headers.send import Letter
@@ -111,19 +111,20 @@ class Forwarding:
         """The name of the enode that a request is for, which need not be known. `own` is the field
         that says so. Raises Refused where nothing says it."""
         name = fields.get(own) or fields.get(_BROKER_NAME) or fields.get(ENODE_NAME)
+        name = name or self.enode_alone(channel)
         if name:
             return name
-        name = self._ports().get(channel.local_address[1]) or self._config().default_enode
-        if name:
-            return name
-        masters = self._enodes.masters
-        if len(masters) == 1:
-            return next(iter(masters))
         raise Refused(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            f"the request names no enode, and there are {len(masters)}: a client that knows no "
+            f"the request names none of {len(self._enodes.masters)} enodes: a client that knows no "
             "snodes needs a port of its own for each (enodePorts), or defaultEnode",
         )
+
+    def enode_alone(self, channel: Channel) -> str | None:
+        """The enode of a request that names none: by its port, or the only one there is."""
+        name = self._ports().get(channel.local_address[1]) or self._config().default_enode
+        masters = self._enodes.masters
+        return name or (next(iter(masters)) if len(masters) == 1 else None)
 
     # there and back -------------------------------------------------------------------------
 
@@ -240,6 +241,30 @@ class Forwarding:
         for group in (*forwarded.groups, self._server):
             group.failed(request, channel, refusal)
         self._reply(request, channel, error_reply(request, refusal))
+
+    # what went the native way (see `relay`) is counted here, too
+
+    def relay_began(self, count: int) -> None:
+        """So many sends are on their way."""
+        self.in_flight += count
+        self.brief += count
+
+    def relay_answered(self, count: int, seconds: float) -> None:
+        """So many were answered, the oldest after so long."""
+        self.latencies.took(RequestCode.SEND_MESSAGE_V2, seconds, count)
+        self._relay_ended(count)
+
+    def relay_failed(self, code: int) -> None:
+        """One was not."""
+        self.failures[code] += 1
+        self._enodes.look_soon()
+        self._relay_ended(1)
+
+    def _relay_ended(self, count: int) -> None:
+        self.in_flight -= count
+        self.brief -= count
+        if not self.brief:
+            self._settled.set()
 
     def _ended(self, forwarded: Forwarded) -> None:
         self.in_flight -= 1

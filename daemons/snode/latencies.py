@@ -15,9 +15,9 @@ class Latencies:
         self.counts: Counter[int] = Counter()
         self._last: dict[int, deque[float]] = {}
 
-    def took(self, code: int, seconds: float) -> None:
-        """An enode has answered."""
-        self.counts[code] += 1
+    def took(self, code: int, seconds: float, requests: int = 1) -> None:
+        """An enode has answered; of several requests `seconds` are those of the oldest."""
+        self.counts[code] += requests
         last = self._last.get(code)
         if last is None:
             last = self._last[code] = deque(maxlen=_LAST)

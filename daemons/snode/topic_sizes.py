@@ -14,9 +14,9 @@ class TopicSizes:
         self.bytes: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
 
-    def sent(self, topic: str, size: int) -> None:
-        """An enode has stored what a request has sent."""
+    def sent(self, topic: str, size: int, requests: int = 1) -> None:
+        """An enode has stored what requests have sent."""
         if topic not in self.bytes and len(self.bytes) >= _MOST:
             topic = OTHERS
         self.bytes[topic] += size
-        self.requests[topic] += 1
+        self.requests[topic] += requests

@@ -6,6 +6,7 @@
 //! escape that is half of a pair.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Most extension fields that are looked at: a send has fourteen.
 const MOST_FIELDS: usize = 32;
@@ -35,6 +36,33 @@ impl<'a> Header<'a> {
     /// The value of a field that is a whole number as Java writes one.
     pub fn number(&self, name: &str) -> Option<i64> {
         whole_number(self.field(name)?)
+    }
+}
+
+/// A header for who passes it on with another opaque: what it says, and where that stands.
+pub struct Outline<'a> {
+    pub code: i64,
+    pub flag: i64,
+    pub opaque: i64,
+    pub opaque_at: Range<usize>,
+    /// Where the first extension field begins; there is one at least.
+    pub fields_at: Option<usize>,
+    fields: Vec<(&'a str, Cow<'a, str>)>,
+}
+
+impl<'a> Outline<'a> {
+    /// Reads a header. `None` for one that is not as every peer writes it.
+    pub fn read(data: &'a [u8]) -> Option<Outline<'a>> {
+        let text = std::str::from_utf8(data).ok()?;
+        let mut reader = Reader { text, at: 0 };
+        let outline = reader.outline()?;
+        reader.skip_blanks();
+        (reader.at == text.len()).then_some(outline)
+    }
+
+    /// The value of an extension field. `None` if there is no such field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_ref())
     }
 }
 
@@ -101,6 +129,49 @@ impl<'a> Reader<'a> {
             }
         }
         (seen == 15).then_some(header)
+    }
+
+    fn outline(&mut self) -> Option<Outline<'a>> {
+        let (mut code, mut flag, mut opaque) = (None, None, None);
+        let (mut opaque_at, mut fields_at) = (0..0, None);
+        let mut fields = Header { flag: 0, opaque: 0, fields: Vec::with_capacity(MOST_FIELDS) };
+        self.expect(b'{')?;
+        loop {
+            let name = self.plain_string()?;
+            self.expect(b':')?;
+            let is_new = match name {
+                "code" => code.replace(self.number()?).is_none(),
+                "flag" => flag.replace(self.number()?).is_none(),
+                "opaque" => {
+                    self.skip_blanks();
+                    let begin = self.at;
+                    let is_new = opaque.replace(self.number()?).is_none();
+                    opaque_at = begin..self.at;
+                    is_new
+                }
+                "extFields" => {
+                    self.skip_blanks();
+                    let is_new = fields_at.replace(self.at + 1).is_none();
+                    self.fields(&mut fields)?;
+                    is_new
+                }
+                _ => {
+                    self.skip_scalar()?;
+                    true
+                }
+            };
+            if !is_new {
+                return None;
+            }
+            match self.next()? {
+                b',' => continue,
+                b'}' => break,
+                _ => return None,
+            }
+        }
+        let (code, flag, opaque) = (code?, flag?, opaque?);
+        let fields = fields.fields;
+        Some(Outline { code, flag, opaque, opaque_at, fields_at, fields })
     }
 
     fn fields(&mut self, header: &mut Header<'a>) -> Option<()> {

@@ -14,6 +14,7 @@ mod prepare;
 mod properties;
 mod pull;
 mod record;
+mod relay;
 mod replica;
 mod reply;
 mod room;
@@ -25,7 +26,7 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 21] = [
+const SOURCES: [(&str, &[u8]); 22] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
     ("condition.rs", include_bytes!("condition.rs")),
@@ -41,6 +42,7 @@ const SOURCES: [(&str, &[u8]); 21] = [
     ("properties.rs", include_bytes!("properties.rs")),
     ("pull.rs", include_bytes!("pull.rs")),
     ("record.rs", include_bytes!("record.rs")),
+    ("relay.rs", include_bytes!("relay.rs")),
     ("replica.rs", include_bytes!("replica.rs")),
     ("reply.rs", include_bytes!("reply.rs")),
     ("room.rs", include_bytes!("room.rs")),
@@ -60,6 +62,7 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_class::<pull::PullPath>()?;
     module.add_class::<commit::CommitPath>()?;
     module.add_class::<filter::Filter>()?;
+    module.add_class::<relay::Relay>()?;
     module.add_function(wrap_pyfunction!(prepare::prepare, module)?)?;
     module.add_function(wrap_pyfunction!(select::select, module)?)?;
     module.add_function(wrap_pyfunction!(replica::read_records, module)?)?;

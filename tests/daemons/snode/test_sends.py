@@ -12,9 +12,19 @@ from mq.protocol.command import ONE_WAY, ROCKETMQ, Command
 from mq.protocol.frame import encode
 from mq.protocol.message import Message, StoredMessage, decode_records
 from mq.protocol.message_id import decode_offset_id
+from mq.protocol.native import native
 from tests.daemons.broker.acl.guarded import send_fields
 from tests.daemons.peer import Peer
 from tests.daemons.snode.world import ENODE, OTHER, World, broker_settings, until, world
+
+
+@pytest.fixture(autouse=True, params=["native", "python"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test with and without the native path through the snode."""
+    if request.param == "python":
+        monkeypatch.setattr("mq.daemons.snode.app.native", None)
+    elif native is None:
+        pytest.skip("the native path is not built")
 
 
 def send(enode: str = ENODE, **changed: str) -> dict[str, str]:

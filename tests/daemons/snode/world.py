@@ -63,7 +63,7 @@ class World:
 
 def broker_settings(folder: Path, name: str, namesrv: str, **more: str) -> BrokerSettings:
     fixed = {
-        **{"listenPort": "0", "brokerIP1": "127.0.0.1", "brokerName": name},
+        **{"listenPort": "0", "haListenPort": "0", "brokerIP1": "127.0.0.1", "brokerName": name},
         **{"storePathRootDir": str(folder / name), "namesrvAddr": namesrv},
     }
     return BrokerSettings.load(None, {**fixed, **more})

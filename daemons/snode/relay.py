@@ -1,0 +1,271 @@
+"""The native path through a snode: plain sends and their answers, a buffer at a time.
+
+What a client has sent in one go is written to its enode in one go, with other opaques and the
+fields `o` and `p`, and what the enode answers in one go goes back to each client in one go; Python
+does not look at the messages (docs/decisions/0047). It is taken while nobody has to see them: no
+access control, no interceptor, no limit of flow control, nobody who is pushed to. All else, and
+whatever the native path does not understand, goes the way of `Forwarding`.
+
+A `RelayPeer` is the connection to an enode. It has a `Relay`, which knows the requests that went
+the native way; those that nobody answers in time, or whose connection ends, are refused as there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Unpack, cast
+
+from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout
+from mq.client.machine.clock import perf_counter
+from mq.client.options import ClientKeywords
+from mq.client.peer import SILENCE_SECONDS, Owner, Peer
+from mq.client.session import Session
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import error_reply
+from mq.daemons.snode.enodes import MAIN, Enodes, unavailable
+from mq.daemons.snode.forwarding import Forwarding
+from mq.daemons.snode.topic_sizes import TopicSizes
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import RESPONSE, Command
+from mq.protocol.command_reader import FrameBuffer, check_length
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.frame import INT, MAX_FRAME, PREFIX, decode
+from mq.protocol.native import failures, native
+
+log = logging.getLogger(__name__)
+
+# How often requests are looked for that nobody has answered, of what their time-out is.
+_LOOKS = 8
+# Of a channel: the number that its requests are known by, and the fields that they get.
+_NUMBER, _ADDED = "relay number", "relay fields"
+# How the header of a pull begins, as most clients write it: it need not be looked at in vain.
+_PULL = b'{"code":%d,' % RequestCode.PULL_MESSAGE
+
+
+class Relays:
+    """What the relays of all connections share: the channels, and what is counted."""
+
+    def __init__(self, timeout: float) -> None:
+        """`timeout` in seconds, of each request."""
+        self.timeout = timeout
+        self.forwarding: Forwarding
+        self.sizes: TopicSizes
+        self._channels: dict[int, Channel] = {}
+        self._last = 0
+
+    def number_of(self, channel: Channel) -> int:
+        """What the requests of a channel are known by."""
+        number = channel.attributes.get(_NUMBER)
+        if number is None:
+            self._last = number = (self._last + 1) & 0x7FFF_FFFF
+            channel.attributes[_NUMBER] = number
+            self._channels[number] = channel
+            channel.on_close.append(self._forget)
+        return cast(int, number)
+
+    def _forget(self, channel: Channel) -> None:
+        self._channels.pop(channel.attributes[_NUMBER], None)
+
+    def channel(self, number: int) -> Channel | None:
+        """The channel of that number; None when it has closed."""
+        return self._channels.get(number)
+
+    def refuse(self, settled: tuple[int, int, int, bool, int], enode: str, error: MQError) -> None:
+        """Tell a client that its request is not answered."""
+        number, opaque, code, is_one_way, owed = settled
+        self.forwarding.relay_failed(code)
+        channel = self.channel(number)
+        if channel is None:
+            return
+        channel.owe(-owed)
+        if not is_one_way:
+            channel.send(error_reply(Command(code, {}, opaque=opaque), unavailable(enode, error)))
+
+
+class RelayPeer(Peer):
+    """A connection to an enode with requests of clients on it that Python has not looked at."""
+
+    def __init__(
+        self, session: Owner, address: str, loop: asyncio.AbstractEventLoop, relays: Relays
+    ) -> None:
+        self._relays = relays
+        self._relay: Any = native.Relay(MAX_FRAME)
+        self._frames = FrameBuffer()
+        self._look: asyncio.TimerHandle | None = None
+        super().__init__(session, address, loop)
+
+    def relay(
+        self,
+        data: bytes,
+        position: int,
+        channel: Channel,
+        enode: str,
+        added: bytes,
+        alone: str | None,
+    ) -> int:
+        """Pass on the plain sends to an enode from a position on; returns where others begin."""
+        number = self._relays.number_of(channel)
+        taken = self._relay.take(data, position, number, added, enode, perf_counter(), alone)
+        if taken is None:
+            return position
+        behind, frames, _, count, owed = taken
+        channel.owe(owed)
+        self._relays.forwarding.relay_began(count)
+        self._batch.append(frames)
+        if not self._flush_is_due and self._transport is not None:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+        if self._look is None:
+            self._look = self._loop.call_later(self._relays.timeout / _LOOKS, self._look_for_late)
+        return cast(int, behind)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        self.spoke = True
+        frames = self._frames
+        try:
+            if frames.pieces:
+                data = frames.take(data)
+                if not data:
+                    return
+            position, end = 0, len(data)
+            while self._error is None:
+                position = self._relay_answers(data, position)
+                if end - position < INT.size:
+                    break
+                (length,) = INT.unpack_from(data, position)
+                check_length(length)
+                if position + INT.size + length > end:
+                    break
+                self._take(decode(data[position + INT.size : position + INT.size + length]))
+                position += INT.size + length
+            frames.keep(data, position)
+        except RemoteProtocolError as error:
+            self._end(BadAnswer(self.address, str(error)))
+
+    def _relay_answers(self, data: bytes, position: int) -> int:
+        behind, answered, sizes = self._relay.answers(data, position)
+        relays = self._relays
+        for number, frames, count, owed, began in answered:
+            relays.forwarding.relay_answered(count, perf_counter() - began)
+            channel = relays.channel(number)
+            if channel is not None and not channel.closed:
+                channel.owe(-owed)
+                if frames:
+                    channel.send_frame(frames)
+        for topic, size, count in sizes:
+            relays.sizes.sent(topic, size, count)
+        return cast(int, behind)
+
+    def _take(self, command: Command) -> None:
+        """One frame that is no answer to what was relayed, or one that Python has to read."""
+        if not command.flag & RESPONSE:
+            self._session.serve(command, self)
+            return
+        pending = self._pending.pop(command.opaque, None)
+        if pending is not None:
+            if not pending.future.done():
+                self._complete(pending, command)
+            return
+        settled = self._relay.settle(command.opaque) if -(1 << 31) <= command.opaque < 0 else None
+        if settled is not None:
+            number, opaque, _, is_one_way, owed = settled
+            self._relays.forwarding.relay_answered(1, 0.0)
+            channel = self._relays.channel(number)
+            if channel is not None and not channel.closed:
+                channel.owe(-owed)
+                if not is_one_way:
+                    command.opaque, command.serialization = opaque, 0
+                    channel.send(command)
+
+    def _look_for_late(self) -> None:
+        self._look = None
+        seconds = self._relays.timeout
+        late = self._relay.give_up(perf_counter() - seconds)
+        if late and self._heard <= self._loop.time() - SILENCE_SECONDS:
+            self._end(ConnectError(self.address, f"nothing was heard for {seconds:g} s"))
+        for settled in late:
+            self._relays.refuse(
+                settled, self.address, RequestTimeout(self.address, seconds, settled[2])
+            )
+        if len(self._relay) and self._error is None:
+            self._look = self._loop.call_later(seconds / _LOOKS, self._look_for_late)
+
+    def _end(self, error: MQError, *, flushes: bool = True) -> None:
+        super()._end(error, flushes=flushes)
+        if self._look is not None:
+            self._look.cancel()
+        for settled in self._relay.give_up():
+            self._relays.refuse(settled, self.address, error)
+
+
+class RelaySession(Session):
+    """A session whose connections relay."""
+
+    def __init__(
+        self, relays: Relays, namesrv: str | tuple[str, ...], **keywords: Unpack[ClientKeywords]
+    ) -> None:
+        self._relays = relays
+        super().__init__(namesrv, **keywords)
+
+    def _peer(self, address: str) -> Peer:
+        if self._loop is None or address in self._peers:
+            return super()._peer(address)
+        peer = self._peers[address] = RelayPeer(self, address, self._loop, self._relays)
+        return peer
+
+    def relaying(self, address: str) -> RelayPeer:
+        """The connection to an address, made if it is not there."""
+        peer = self._peer(address)
+        assert isinstance(peer, RelayPeer)
+        return peer
+
+
+class NativeRelay:
+    """Takes plain sends from what clients have sent, while `is_open` lets it."""
+
+    def __init__(
+        self,
+        enodes: Enodes,
+        is_open: Callable[[], bool],
+        alone: Callable[[Channel], str | None],
+        address: Callable[[], str],
+    ) -> None:
+        """`alone` tells the enode of a request that names none."""
+        self._enodes = enodes
+        self._is_open = is_open
+        self._alone = alone
+        self._address = address
+        self.has_failed = False
+
+    def take(self, data: bytes, position: int, channel: Channel) -> int:
+        """Pass on the plain sends from a position on; returns where another frame begins."""
+        if self.has_failed or data.startswith(_PULL, position + PREFIX.size) or not self._is_open():
+            return position
+        try:
+            named = native.Relay.enode_of(data, position, MAX_FRAME)
+            if named is None:
+                return position
+            alone = self._alone(channel) if not named else None
+            enode: str = named or alone or ""
+            address = self._enodes.masters.get(enode)
+            if address is None:
+                return position
+            self._enodes.ready(MAIN, address)
+            session = self._enodes.session
+            assert isinstance(session, RelaySession)
+            peer = session.relaying(address)
+            return peer.relay(data, position, channel, enode, self._added(channel), alone)
+        except failures as error:  # nothing has been taken
+            if isinstance(error, MQError):
+                return position
+            self.has_failed = True
+            log.critical("the native path has failed, sends go without it", exc_info=error)
+            return position
+
+    def _added(self, channel: Channel) -> bytes:
+        added = channel.attributes.get(_ADDED)
+        if added is None:
+            added = f'"o":"{channel.remote}","p":"{self._address()}",'.encode()
+            channel.attributes[_ADDED] = added
+        return cast(bytes, added)
