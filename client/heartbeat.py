@@ -78,15 +78,18 @@ class Heartbeats:
     async def beat(self) -> None:
         """Send one heartbeat to each broker; one that fails is logged and tried the next time."""
         addresses = self._session.known_brokers(replicas=self._replicas)
-        await asyncio.gather(*(self.beat_at(address) for address in addresses))
+        await asyncio.gather(*map(self._beat_at, addresses))
 
     async def beat_new(self) -> None:
         """Send a heartbeat to the brokers that have not had one yet."""
         addresses = self._session.known_brokers(replicas=self._replicas) - self._reached.keys()
-        await asyncio.gather(*(self.beat_at(address) for address in addresses))
+        await asyncio.gather(*map(self._beat_at, addresses))
 
     async def beat_at(self, address: str) -> None:
-        """Send a heartbeat to one broker, unless one is on its way there."""
+        """Let a broker know of us, unless a heartbeat is on its way there."""
+        await asyncio.gather(*map(self._beat_at, self._session.greeted_for(address)))
+
+    async def _beat_at(self, address: str) -> None:
         if address in self._under_way:
             return
         self._under_way.add(address)
@@ -131,7 +134,7 @@ class Heartbeats:
             if (connection := self._reached.get(address)) is None
             or self._session.connection(address) is not connection
         ]
-        await asyncio.gather(*(self.beat_at(address) for address in lost))
+        await asyncio.gather(*map(self._beat_at, lost))
 
     async def unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None

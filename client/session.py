@@ -174,6 +174,10 @@ class Session(RoutingCaller):
         """Where a request to `address` goes, if `_directs`."""
         return address
 
+    def greeted_for(self, address: str) -> Iterable[str]:
+        """Who gets a heartbeat so that the broker at `address` knows us."""
+        return (address,)
+
     def has_detour(self) -> bool:
         """Whether a broker that has just failed may be reached in another way."""
         return False

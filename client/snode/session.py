@@ -15,7 +15,7 @@ Source: the snode branch's MQClientInstance and NnodeAPI, as far as they go.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Unpack
 
 from mq.client.errors import ClientError, ConnectError, MQError, RouteNotFound
@@ -154,6 +154,9 @@ class SnodeSession(Session):
                     log.debug("at another snode: %s", error)
         return await super().invoke(address, command, timeout)
 
+    def greeted_for(self, address: str) -> Iterable[str]:
+        return self.snodes if address in self._names else (address,)
+
     def has_detour(self) -> bool:
         return self._ways.any_left
 
@@ -169,7 +172,11 @@ class SnodeSession(Session):
         return super().connection(self._snode_of(address))
 
     def ended(self, address: str) -> "asyncio.Future[None]":
-        return super().ended(self._snode_of(address))
+        """Of a broker it is never done: nobody tells us when its connection to a snode ends, and
+        what it keeps for us, as locks, it keeps when a snode dies."""
+        if address in self._names:
+            return asyncio.get_running_loop().create_future()
+        return super().ended(address)
 
     def _snode_of(self, address: str) -> str:
         """Where it goes what is about a broker and no queue; another address stays as it is."""
