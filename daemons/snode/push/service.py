@@ -15,8 +15,8 @@ does it, or with slowConsumerPolicy SKIP the message skipped, as its last state 
 with what the group has acknowledged, so a consumer that begins with a backlog is slow from its
 first message on, and closing it each time would keep it from ever catching up: only one that was
 within the threshold, and has been pushed to since without a gap as long, is closed. Where nothing
-is known of a group's offset (the snode branch takes -1, or fails) it is taken to be that of the
-first message that was pushed.
+is known of a group's offset, as behind a start of the snode (the snode branch takes -1, or fails),
+as many are pushed as the threshold allows, and the others left to pulls until it is known.
 
 What is held for a channel is bounded: pushes stop when its transport has more than 1 MiB (see
 `Channel.stalled`), or one turn of the loop has made as much as BURST_BYTES for it.
@@ -160,11 +160,12 @@ class PushService:
             run = None
             del session.runs[queue]
         acked = self._offsets.acked(queue.broker_name, queue.topic, session.group, queue.queue_id)
+        is_known = acked is not None
         if acked is None:
             acked = message.offset if run is None else run[0]
         if message.offset - acked <= self._threshold():
             return True
-        if run is None:
+        if run is None or not is_known:
             self.counts["behind"] += 1
             return False
         self.counts["slow"] += 1

@@ -318,12 +318,17 @@ def test_a_consumer_that_begins_with_a_backlog_is_not_closed() -> None:
     on_stage(1, scenario)
 
 
-def test_of_a_group_that_has_acknowledged_nothing_the_first_message_counts() -> None:
+def test_of_a_group_that_has_acknowledged_nothing_the_first_message_counts_and_none_is_closed() -> (
+    None
+):
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")
-        for offset in (100_000, 101_024, 101_025):
+        for offset in (100_000, 101_024, 101_025, 101_026):
             stage.send(offset=offset)
-        assert stage.service.counts == {"pushed": 2, "slow": 1}
+        assert stage.service.counts == {"pushed": 2, "behind": 2}
+        stage.acked["g"] = 101_000
+        stage.send(offset=101_027)
+        assert stage.service.counts == {"pushed": 3, "behind": 2}
 
     on_stage(1, scenario)
 
