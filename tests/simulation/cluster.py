@@ -13,12 +13,15 @@ from mq.daemons.controller.app import Controller
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
+from mq.daemons.snode.app import Snode
+from mq.daemons.snode.config import SnodeSettings
 from tests.simulation import etcd, seams
 from tests.simulation.world import Machine, Process, World
 
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 CONTROLLER_PORT = 9878
+SNODE_PORT = 11911
 
 # What systemd waits before it starts again a daemon that failed (RestartSec).
 RESTART_SECONDS = 2.0
@@ -228,6 +231,7 @@ class Cluster:
     #: What keeps the roles of brokers, and those brokers; as one they are among `brokers`.
     keepers: list[Daemon] = field(default_factory=list)
     members: list[Daemon] = field(default_factory=list)
+    snodes: list[Daemon] = field(default_factory=list)
     clients: list["Client"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -242,7 +246,7 @@ class Cluster:
     @property
     def daemons(self) -> list[Daemon]:
         brokers = self.members or self.brokers + self.slaves
-        return self.name_servers + self.keepers + brokers
+        return self.name_servers + self.keepers + brokers + self.snodes
 
     @property
     def name_server_list(self) -> str:
@@ -310,6 +314,28 @@ class Cluster:
             **settings,
         }
         return BrokerSettings.load(None, given)
+
+    def add_snode(self, **settings: str) -> Daemon:
+        """A proxy between clients and brokers."""
+        name = f"snode-{len(self.snodes) + 1}"
+        machine = self._machine(name)
+
+        def make() -> Snode:
+            given = {
+                "listenPort": str(SNODE_PORT),
+                "bindAddress": machine.address,
+                "snodeIP1": machine.address,
+                "snodeName": name,
+                "namesrvAddr": self.name_server_list,
+                "rocketmqHome": f"/sim/{name}",
+                "metricsEnable": "false",
+                **settings,
+            }
+            return Snode(SnodeSettings.load(None, given))
+
+        daemon = Daemon(machine, name, make)
+        self.snodes.append(daemon)
+        return daemon
 
     def add_etcd(self, kept: etcd.Etcd, number: int) -> Daemon:
         """A member of etcd."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation import fault_kinds, faults, identity, seams, seldom, workloads
+from tests.simulation import fault_kinds, faults, identity, seams, seldom, snodes, workloads
 from tests.simulation.cluster import ORDERLY, Cluster
 from tests.simulation.controlled import ControlledSet, is_controlled
 from tests.simulation.faults import Fault, Injector, Target
@@ -15,6 +15,7 @@ from tests.simulation.model import Model, Place
 from tests.simulation.model.content import number_in
 from tests.simulation.pairs import BY_HAND, COPIES_SECONDS, Pairs, has_pairs
 from tests.simulation.route_watch import RouteWatch
+from tests.simulation.snodes import has_snodes
 from tests.simulation.world import START, Stuck, World
 
 assert fault_kinds  # imported for the kinds that it adds
@@ -186,6 +187,8 @@ class _Scenario:
         else:
             for _ in range(count):
                 self.cluster.add_broker()
+            if has_snodes(seed):
+                snodes.add(self.cluster, world.stream("snodes", is_noisy=False))
         self.work_ends = START + variant.work_seconds
         self.context = workloads.Context(
             self.cluster, self.model, self.random, self.work_ends,
@@ -283,6 +286,8 @@ class _Scenario:
         workloads.watch_offsets(self.context)
         workloads.watch_stops(self.context)
         self.pairs.watch()
+        if cluster.snodes:
+            snodes.watch(self.context)
         if self.set is not None:
             self.set.watch()
         injector.schedule(plan)

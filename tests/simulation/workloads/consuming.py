@@ -28,8 +28,19 @@ def fails(number: int, failed: int, mode: str) -> bool:
     return (chance < 2 and mode == "concurrent") or (chance < 10 and failed < 1 + chance % 2)
 
 
-def consume(group: Group, member: str, stays: float = _LONG, is_failing: bool = True) -> Workload:
-    """A member of a group. It leaves after so many seconds, and comes again a little later."""
+def consume(
+    group: Group,
+    member: str,
+    stays: float = _LONG,
+    is_failing: bool = True,
+    *,
+    snode: bool = False,
+    kind: type[Consumer] = Consumer,
+) -> Workload:
+    """A member of a group. It leaves after so many seconds, and comes again a little later.
+
+    With `snode` it goes through snodes; then `kind` may be one that is pushed to.
+    """
 
     async def run(context: Context) -> None:
         options = ConsumeOptions(
@@ -47,9 +58,9 @@ def consume(group: Group, member: str, stays: float = _LONG, is_failing: bool = 
         while True:
             leaves = context.now
             try:
-                async with Consumer(
+                async with kind(
                     context.name_servers, group.name, {group.topic: tags}, options,
-                    client=context.client(member), listener=listen,
+                    client=context.client(member, snode=snode), listener=listen,
                 ) as consumer:  # fmt: skip
                     group.positions[member] = _positions(context, consumer)
                     try:

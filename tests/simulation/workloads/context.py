@@ -61,9 +61,9 @@ class Context:
         found = next(one for one in self.cluster.brokers if one.name == broker)
         return f"{found.address}:{BROKER_PORT}"
 
-    def client(self, name: str) -> ClientOptions:
+    def client(self, name: str, *, snode: bool = False) -> ClientOptions:
         """Options of a client of its own name: clients are sorted by it."""
-        return replace(CLIENT, instance=name)
+        return replace(CLIENT, instance=name, snode=snode)
 
     @property
     def name_servers(self) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 
+from mq.client import Consumer, PushConsumer
 from tests.simulation.cluster import Cluster
 from tests.simulation.model import Group, Model, Pops
 from tests.simulation.workloads import (
@@ -17,6 +18,9 @@ from tests.simulation.workloads.context import Context, Workload
 
 # How long members of a group that are not its first stay, each time that they come.
 _STAYS = {"concurrent": (5.0, 1000.0, 1000.0), "ordered": (1.5, 5.0, 1000.0)}
+# Of a cluster with snodes: the share of producers and groups that go through them, and of members
+# of these that are pushed to.
+_THROUGH_SNODES, _PUSHED = 0.8, 0.8
 _WAYS = ("single", "single", "batch", "at once", "oneway")
 # So short that what is tried again comes to its end.
 _SETTINGS = {
@@ -62,7 +66,8 @@ class _Mix:
         """Several members share a topic; they come and go."""
         self._produce("Orders", 1.4, _WAYS)
         self._group("billing", "Orders", self._random.choice((1, 1, 2, 3)))
-        if self._random.random() < 0.2:
+        # Who resets offsets asks brokers, which know no member that goes through snodes.
+        if self._random.random() < 0.2 and not self._cluster.snodes:
             group = self._model.groups["billing"]
             self.parts["resetter"] = administering.reset(group, 12.0)
 
@@ -120,7 +125,8 @@ class _Mix:
         name: str = "",
         retries: int = 2,
     ) -> None:
-        workload = producing.produce(topic, pause, ways, retries)
+        snode = bool(self._cluster.snodes) and self._random.random() < _THROUGH_SNODES
+        workload = producing.produce(topic, pause, ways, retries, snode=snode)
         self.parts[name or f"producer-of-{topic}"] = workload
 
     def _group(
@@ -137,11 +143,15 @@ class _Mix:
         )
         group.is_orderly = lambda: self._cluster.is_orderly
         group.locks_since = self._locks_since
+        snode = bool(self._cluster.snodes) and self._random.random() < _THROUGH_SNODES
         for number in range(members):
             member = f"{name}-{number}"
             group.members.append(member)
             stays = self._random.choice(_STAYS[mode]) if number else 1000.0
-            workload = consuming.consume(group, member, stays)
+            pushed = snode and self._random.random() < _PUSHED
+            workload = consuming.consume(
+                group, member, stays, snode=snode, kind=PushConsumer if pushed else Consumer
+            )
             self.parts[member] = workload if members == 1 else self._late(workload)
 
     def _locks_since(self, name: str) -> float:

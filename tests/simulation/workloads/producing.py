@@ -17,14 +17,20 @@ _Way = Callable[["_Sender", str], Awaitable[None]]
 
 
 def produce(
-    topic: str, pause: float, ways: tuple[str, ...] = ("single",), retries: int = _TRIES - 1
+    topic: str,
+    pause: float,
+    ways: tuple[str, ...] = ("single",),
+    retries: int = _TRIES - 1,
+    *,
+    snode: bool = False,
 ) -> Workload:
     """Send, one after the other, each in a way that chance chooses among ``ways``."""
 
     async def run(context: Context) -> None:
         options = ProducerOptions(retries=retries)
+        client = context.client(f"to-{topic}", snode=snode)
         async with Producer(
-            context.name_servers, f"to-{topic}", options, client=context.client(f"to-{topic}")
+            context.name_servers, f"to-{topic}", options, client=client
         ) as producer:
             sender = _Sender(context, producer, 1 + retries)
             while context.now < context.until:
