@@ -1,0 +1,204 @@
+"""Consumers that are pushed to, with real snodes before a real broker."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from mq.client import Consumer, Producer, PushConsumer
+from mq.client.snode import pushes
+from mq.daemons.snode.app import Snode
+from mq.protocol.bodies import ConsumeFromWhere
+from mq.protocol.message import Message, StoredMessage
+from tests.daemons.snode.world import World, snode_settings, until, world
+
+TOPIC = "Orders"
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+class Seen:
+    """What members of a group were given, by queue."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self.bodies: Counter[bytes] = Counter()
+        self.by_member: Counter[str] = Counter()
+
+    def listener(self, name: str = "") -> Callable[[StoredMessage], Awaitable[None]]:
+        async def listen(message: StoredMessage) -> None:
+            self.offsets[message.broker_name, message.queue_id].append(message.queue_offset)
+            self.bodies[bytes(message.body)] += 1
+            self.by_member[name] += 1
+
+        return listen
+
+
+def push_consumer(one: World, seen: Seen, name: str = "", **options: object) -> PushConsumer:
+    return PushConsumer(
+        one.name_server.address,
+        "billing",
+        {TOPIC: "*"},
+        listener=seen.listener(name),
+        consume_from=FIRST,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+async def sessions_of(snode: Snode, queues: int) -> None:
+    await until(lambda: snode.sessions.queues == queues)
+
+
+def test_messages_are_pushed_and_nothing_is_pulled_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        seen = Seen()
+        async with world(tmp_path) as one:
+            await one.make_topic(TOPIC)
+            async with (
+                push_consumer(one, seen),
+                Producer(one.name_server.address, snode=True) as producer,
+            ):
+                await sessions_of(one.snode, 4)
+                sent = Counter()
+                for number in range(400):
+                    body = b"%d" % number
+                    await producer.send(Message(TOPIC, body))
+                    sent[body] += 1
+                await until(lambda: seen.bodies.total() >= 400)
+                assert seen.bodies == sent
+                assert one.snode.push.counts["pushed"] == 400
+                for offsets in seen.offsets.values():
+                    assert offsets == list(range(100))
+
+    asyncio.run(main())
+
+
+def test_batches_and_tags_and_retries_reach_a_consumer_that_is_pushed_to(tmp_path: Path) -> None:
+    async def main() -> None:
+        got: list[bytes] = []
+
+        async def listen(message: StoredMessage) -> None:
+            if message.body == b"again" and not message.reconsume_times:
+                raise ValueError("not the first time")
+            got.append(message.body)
+
+        levels = {"messageDelayLevel": "1s 1s 1s 1s"}
+        async with world(tmp_path, brokers=levels) as one:
+            await one.make_topic(TOPIC, queues=1)
+            async with (
+                PushConsumer(
+                    one.name_server.address,
+                    "billing",
+                    {TOPIC: "paid"},
+                    listener=listen,
+                    consume_from=FIRST,
+                ),
+                Producer(one.name_server.address, snode=True) as producer,
+            ):
+                await sessions_of(one.snode, 1)
+                for _ in range(3):
+                    await producer.send(Message(TOPIC, b"other", tags="other"))
+                await producer.send(Message(TOPIC, b"again", tags="paid"))
+                await producer.send_batch(
+                    [Message(TOPIC, b"%d" % number, tags="paid") for number in range(5)]
+                )
+                await producer.send(Message(TOPIC, b"late", tags="paid", delay_level=1))
+                await until(lambda: len(got) >= 7)
+                assert Counter(got) == Counter(
+                    [b"again", b"late", *(b"%d" % number for number in range(5))]
+                )
+
+    asyncio.run(main())
+
+
+def test_members_that_are_pushed_to_and_members_that_pull_share_a_group(tmp_path: Path) -> None:
+    async def main() -> None:
+        seen = Seen()
+        async with world(tmp_path) as one, AsyncExitStack() as members:
+            await one.make_topic(TOPIC, queues=6)
+            for name in ("pushed 1", "pushed 2"):
+                await members.enter_async_context(push_consumer(one, seen, name))
+            pulling = Consumer(
+                one.name_server.address,
+                "billing",
+                {TOPIC: "*"},
+                listener=seen.listener("pulls"),
+                consume_from=FIRST,
+                snode=True,
+            )
+            await members.enter_async_context(pulling)
+            await until(lambda: len([q for q in pulling.assigned if q.topic == TOPIC]) == 2)
+            await sessions_of(one.snode, 4)
+            async with Producer(one.name_server.address, snode=True) as producer:
+                for number in range(300):
+                    await producer.send(Message(TOPIC, b"%d" % number))
+            await until(lambda: seen.bodies.total() >= 300)
+            assert seen.bodies == Counter(b"%d" % number for number in range(300))
+            assert seen.by_member == {"pushed 1": 100, "pushed 2": 100, "pulls": 100}
+
+    asyncio.run(main())
+
+
+def test_what_others_send_past_the_snode_comes_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pushes, "PUSH_PATIENCE_SECONDS", 0.2)
+
+    async def main() -> None:
+        seen = Seen()
+        async with world(tmp_path) as one:
+            await one.make_topic(TOPIC, queues=2)
+            namesrv = one.name_server.address
+            async with (
+                push_consumer(one, seen, ordered=True),
+                Producer(namesrv, snode=True) as through,
+                Producer(namesrv) as past,
+            ):
+                await sessions_of(one.snode, 2)
+                sends = [
+                    (past if number % 3 == 0 else through).send(Message(TOPIC, b"%d" % number))
+                    for number in range(300)
+                ]
+                await asyncio.gather(*sends)
+                await until(lambda: seen.bodies.total() >= 300)
+        assert all(count == 1 for count in seen.bodies.values())
+        for offsets in seen.offsets.values():
+            assert offsets == list(range(len(offsets)))
+
+    asyncio.run(main())
+
+
+def test_messages_go_on_when_one_of_two_snodes_stops_and_comes_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        seen = Seen()
+        async with world(tmp_path) as one, AsyncExitStack() as stack:
+            await one.make_topic(TOPIC, queues=4)
+            namesrv = one.name_server.address
+            second = Snode(snode_settings(namesrv, snodeName="snode-b"))
+            second_parts = AsyncExitStack()
+            await second_parts.enter_async_context(second)
+            await until(lambda: len(one.name_server.snodes) == 2)
+            await stack.enter_async_context(push_consumer(one, seen))
+            producer = await stack.enter_async_context(
+                Producer(namesrv, snode=True, timeout=20.0, retries=10)
+            )
+            await until(lambda: second.sessions.queues == 4 and one.snode.sessions.queues == 4)
+
+            async def send(numbers: range) -> None:
+                for number in numbers:
+                    await producer.send(Message(TOPIC, b"%d" % number))
+
+            await send(range(100))
+            assert second.push.counts["pushed"] > 0 < one.snode.push.counts["pushed"]
+            sending = asyncio.create_task(send(range(100, 600)))
+            await until(lambda: seen.bodies.total() >= 200)
+            await second_parts.aclose()
+            await sending
+            await until(lambda: len(seen.bodies) >= 600)
+        assert seen.bodies.keys() == {b"%d" % number for number in range(600)}
+
+    asyncio.run(main())
