@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 LONG_POLL_SECONDS = 15.0  # how long a broker may hold a pull (brokerSuspendMaxTimeMillis)
 PULL_RETRY_SECONDS = 3.0  # pullTimeDelayMillsWhenException
 RECONNECT_SECONDS = 1.0
+RECONNECT_SOON_SECONDS = 0.1  # to a snode, the first time
 LOCK_RETRY_SECONDS = 1.0
 
 
@@ -201,6 +202,10 @@ class Pulling:
         if isinstance(error, ConnectError | RouteNotFound):
             self._session.outdate_route(held.queue.topic)
         if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest | ConnectError):
+            if held.pushes is not None and held.pushes.fails_first():
+                # A snode closes the connection of who is slow, and knows us again in a moment.
+                await asyncio.sleep(RECONNECT_SOON_SECONDS)
+                return
             await asyncio.sleep(RECONNECT_SECONDS)
             await self._heartbeat(error.address)  # a broker that was restarted does not know us
         else:

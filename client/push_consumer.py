@@ -4,14 +4,17 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, Unpack, cast
 
 from mq.client.consume_options import ConsumeKeywords, ConsumeOptions
 from mq.client.consumer import Consumer
 from mq.client.consumer_requests import ConsumerRequests, serve_also
 from mq.client.errors import ClientError
+from mq.client.machine import clock
 from mq.client.options import ClientOptions
 from mq.client.session import Session
+from mq.client.snode.session import SnodeSession
 from mq.client.subscription import TAG
 from mq.protocol.bodies import ConsumeType, HeartbeatData, MessageQueue
 from mq.protocol.codes import SnodeCode
@@ -59,6 +62,7 @@ class PushConsumer(Consumer):
         given["snode"] = True
         super().__init__(session, group, subscriptions, options, client=client, **given)
         self._beat_due = False
+        self._lost_at = -inf  # by the monotonic clock
 
     def _check(self, options: ConsumeOptions) -> None:
         if options.broadcasting or options.offsets is not None:
@@ -76,7 +80,14 @@ class PushConsumer(Consumer):
         """Join the group and begin to read."""
         serve_also(self.session, SnodeCode.PUSH_MESSAGE)
         self.reader.on_change = self._changed
+        if isinstance(self.session, SnodeSession):
+            self.session.on_lost.append(self._lost)
         await super().open()
+
+    async def _close(self, grace: float) -> None:
+        if isinstance(self.session, SnodeSession) and self._lost in self.session.on_lost:
+            self.session.on_lost.remove(self._lost)
+        await super()._close(grace)
 
     def _pushed(self, request: Command, address: str) -> None:
         """A snode has pushed a message (ClientRemotingProcessor.processPushMessage)."""
@@ -94,6 +105,13 @@ class PushConsumer(Consumer):
             header.queue_offset,
         ):
             self.reader.offer(queue, message)
+
+    def _lost(self) -> None:
+        """A snode has ended the connection, and forgotten us: it may have taken us for slow."""
+        now = clock.monotonic()
+        if now - self._lost_at >= 1.0:  # else the heartbeats, which look each second, are enough
+            self._lost_at = now
+            self._changed()
 
     def _changed(self) -> None:
         """Other queues are ours: the snodes are to push what comes to these, and that only."""

@@ -49,6 +49,7 @@ class Pushes:
         self._taken_at = -inf  # by the monotonic clock
         self._newest = 0  # store timestamp of the last message that was read, ms
         self._pull = asyncio.Event()  # is wanted now
+        self._failed_at = -inf  # a pull, by the monotonic clock
 
     def offer(self, offset: int, store_timestamp: int, next_offset: int) -> Offer:
         """Whether to take the message at `offset`, when `next_offset` is the next to be read."""
@@ -72,6 +73,11 @@ class Pushes:
     def read(self, store_timestamp: int) -> None:
         """A message has been read, pushed or pulled."""
         self._newest = max(self._newest, store_timestamp)
+
+    def fails_first(self) -> bool:
+        """A pull has failed; whether none had for a while."""
+        before, self._failed_at = self._failed_at, clock.monotonic()
+        return self._failed_at - before > PUSH_PATIENCE_SECONDS
 
     def want_pull(self) -> None:
         """Something was pushed that could not be taken."""

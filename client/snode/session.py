@@ -15,7 +15,7 @@ Source: the snode branch's MQClientInstance and NnodeAPI, as far as they go.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
 from mq.client.errors import ClientError, ConnectError, MQError, RouteNotFound
@@ -74,6 +74,8 @@ class SnodeSession(Session):
         keywords["snode"] = True
         super().__init__(namesrv, options, **keywords)
         self._ways = Ways(self._is_heard)
+        #: Called when the connection to a snode has ended.
+        self.on_lost: list[Callable[[], None]] = []
         self._names: dict[str, str] = {}  # of brokers, by the addresses in routes
 
     @property
@@ -166,7 +168,10 @@ class SnodeSession(Session):
 
     def drop_peer(self, peer: Peer) -> None:
         super().drop_peer(peer)
-        self._ways.lose(peer.address)
+        if peer.address in self.snodes:
+            self._ways.lose(peer.address)
+            for heard in self.on_lost if self._loop is not None else ():
+                heard()
 
     def connection(self, address: str) -> object | None:
         return super().connection(self._snode_of(address))

@@ -368,13 +368,13 @@ def test_a_snode_that_breaks_off_is_replaced_by_another_one_at_once() -> None:
         (other,) = [s for s in stage.snodes if s is not serving]
         before = other.asked[RequestCode.PULL_MESSAGE]
         stage.queues.waiting.clear()
+        beats = len(serving.heartbeats)
         serving.break_off()
         await until(lambda: other.asked[RequestCode.PULL_MESSAGE] > before, 2.5)
         stage.queues.store(b"2")
         stage.queues.holds = False
         stage.queues.answer_pulls()
         await pushed.gets(b"0", b"1", b"2")
-        beats = len(serving.heartbeats)
         await until(lambda: len(serving.heartbeats) > beats)  # it is greeted again
 
     pushed_to(scenario, snodes=2)

@@ -63,7 +63,7 @@ def test_messages_are_pushed_and_nothing_is_pulled_twice(
                 Producer(one.name_server.address, snode=True) as producer,
             ):
                 await sessions_of(one.snode, 4)
-                sent = Counter()
+                sent: Counter[bytes] = Counter()
                 for number in range(400):
                     body = b"%d" % number
                     await producer.send(Message(TOPIC, body))
