@@ -33,6 +33,8 @@ _NAMESRV_TOPICS = "daemons/namesrv/test_topics.py"
 _KV = "daemons/namesrv/test_kv.py"
 _NAMESRV = "daemons/namesrv/test_namesrv.py"
 _FILTERSRV = "daemons/filtersrv/test_filtersrv.py"
+_SNODE = "daemons/snode"
+_DIALECT = "daemons/broker/test_snode_dialect.py"
 _SNODES = "daemons/namesrv/test_snodes.py"
 _CONTROLLER = "daemons/controller/test_controller.py"
 
@@ -357,10 +359,73 @@ CONTROLLER: Mapping[AnyCode, str] = {
     ),
 }
 
-FILTER_SERVER: Mapping[RequestCode, str] = {
+FILTER_SERVER: Mapping[AnyCode, str] = {
     RequestCode.PULL_MESSAGE: f"{_FILTERSRV}::test_a_pull_gives_what_the_class_lets_through",
     RequestCode.REGISTER_MESSAGE_FILTER_CLASS: (
         f"{_FILTERSRV}::test_a_class_is_replaced_when_it_changes_and_else_stays"
+    ),
+}
+
+
+#: Of a broker on a connection that a snode has opened.
+BROKER_OF_SNODES: Mapping[AnyCode, str] = {
+    SnodeCode.SNODE_PULL_MESSAGE: (
+        f"{_DIALECT}::test_a_number_means_what_each_connection_has_agreed_on"
+    ),
+    SnodeCode.CREATE_RETRY_TOPIC: (
+        f"{_DIALECT}::test_a_number_means_what_each_connection_has_agreed_on"
+    ),
+}
+
+SNODE: Mapping[AnyCode, str] = {
+    RequestCode.PULL_MESSAGE: (
+        f"{_SNODE}/test_pulls.py::test_the_subscription_of_the_heartbeat_counts_at_the_enode"
+    ),
+    RequestCode.QUERY_CONSUMER_OFFSET: (
+        f"{_SNODE}/test_offsets.py::test_what_the_enode_knows_is_told_where_nothing_was_committed_here"
+    ),
+    RequestCode.UPDATE_CONSUMER_OFFSET: (
+        f"{_SNODE}/test_offsets.py::test_an_offset_is_kept_here_and_goes_to_the_enode_at_the_end"
+    ),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: (
+        f"{_SNODE}/test_queues.py::test_the_bounds_of_queues_are_told"
+    ),
+    RequestCode.GET_MAX_OFFSET: f"{_SNODE}/test_queues.py::test_the_bounds_of_queues_are_told",
+    RequestCode.GET_MIN_OFFSET: f"{_SNODE}/test_queues.py::test_the_bounds_of_queues_are_told",
+    RequestCode.HEART_BEAT: (
+        f"{_SNODE}/test_clients.py::test_members_are_told_of_each_other_until_they_leave"
+    ),
+    RequestCode.UNREGISTER_CLIENT: (
+        f"{_SNODE}/test_clients.py::test_members_are_told_of_each_other_until_they_leave"
+    ),
+    RequestCode.CONSUMER_SEND_MSG_BACK: (
+        f"{_SNODE}/test_sends.py::test_a_message_that_was_not_consumed_comes_back_later"
+    ),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: (
+        f"{_SNODE}/test_clients.py::test_a_client_with_two_connections_is_one_member"
+    ),
+    RequestCode.LOCK_BATCH_MQ: (
+        f"{_SNODE}/test_queues.py::test_a_lock_is_held_until_it_is_given_up"
+    ),
+    RequestCode.UNLOCK_BATCH_MQ: (
+        f"{_SNODE}/test_queues.py::test_a_lock_is_held_until_it_is_given_up"
+    ),
+    RequestCode.CHECK_CLIENT_CONFIG: f"{_SNODE}/test_clients.py::test_expressions_are_looked_at",
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: (
+        f"{_SNODE}/test_queues.py::test_in_routes_the_snode_stands_for_brokers_by_its_ports"
+    ),
+    RequestCode.SEND_MESSAGE_V2: (
+        f"{_SNODE}/test_sends.py::test_a_message_goes_to_the_enode_that_it_names"
+    ),
+    RequestCode.SEND_BATCH_MESSAGE: f"{_SNODE}/test_sends.py::test_a_batch_is_stored_whole",
+    RequestCode.LITE_PULL_MESSAGE: (
+        f"{_SNODE}/test_pulls.py::test_the_subscription_of_the_heartbeat_counts_at_the_enode"
+    ),
+    SnodeCode.SNODE_PULL_MESSAGE: (
+        f"{_SNODE}/test_pulls.py::test_the_subscription_of_the_heartbeat_counts_at_the_enode"
+    ),
+    SnodeCode.CREATE_RETRY_TOPIC: (
+        f"{_SNODE}/test_queues.py::test_a_retry_topic_is_made_at_the_enode_that_is_named"
     ),
 }
 
@@ -376,6 +441,8 @@ def _lines() -> Iterator[str]:
         ("A name server", NAME_SERVER),
         ("A controller", CONTROLLER),
         ("A filter server", FILTER_SERVER),
+        ("A snode", SNODE),
+        ("A broker, on a connection that a snode has opened, besides", BROKER_OF_SNODES),
     ):
         yield f"{title} answers:\n"
         yield "| code | name | releases | test |"

@@ -21,6 +21,7 @@ from mq.daemons.filtersrv.config import FiltersrvSettings
 from mq.daemons.listener import Listener
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
+from mq.daemons.snode.app import Snode
 from mq.protocol.codes import Dialect
 from mq.protocol.headers.schema import AnyCode
 from mq.protocol.requests import (
@@ -29,14 +30,20 @@ from mq.protocol.requests import (
     CONTROLLER,
     FILTER_SERVER,
     NAME_SERVER,
+    SNODE,
     Role,
     answered_by,
 )
 from tests import answered
 from tests.client.brokers import served
+from tests.daemons.snode.world import snode_settings
 
 ROOT = Path(__file__).parents[1]
-NAMED = sorted({**answered.CONTROLLER, **answered.BROKER, **answered.NAME_SERVER}.items())
+TABLES = (
+    *(answered.CONTROLLER, answered.BROKER, answered.NAME_SERVER),
+    *(answered.SNODE, answered.BROKER_OF_SNODES, answered.FILTER_SERVER),
+)
+NAMED = sorted({item for table in TABLES for item in table.items()})
 
 
 def codes(listener: Listener) -> set[int]:
@@ -56,6 +63,9 @@ def test_a_broker_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path
         fixed = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(tmp_path)}
         async with Broker(BrokerSettings.load(None, fixed)) as broker:
             assert codes(broker.fast_listener) <= codes(broker.listener)
+            of_snodes = {code for _, code in broker.listener.dispatcher.in_dialect}
+            assert of_snodes == set(answered.BROKER_OF_SNODES)
+            assert of_snodes == {int(row.code) for row in answered_by(BROKER, Dialect.SNODE)}
             return codes(broker.listener)
 
     assert asyncio.run(ask()) == rows(BROKER) == set(answered.BROKER)
@@ -86,6 +96,14 @@ def test_a_filter_server_answers_what_the_rows_say_and_each_has_its_test() -> No
             return codes(server.listener)
 
     assert asyncio.run(ask()) == rows(FILTER_SERVER) == set(answered.FILTER_SERVER)
+
+
+def test_a_snode_answers_what_the_rows_say_and_each_has_its_test() -> None:
+    async def ask() -> set[int]:
+        async with Snode(snode_settings("127.0.0.1:1")) as snode:
+            return codes(snode.listener)
+
+    assert asyncio.run(ask()) == rows(SNODE) == set(answered.SNODE)
 
 
 def test_clients_answer_what_the_rows_say(tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ from mq.daemons.controller.app import Controller
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.metrics import LoopDelay, Metric
 from mq.daemons.namesrv.metrics import metrics_of as of_name_server
+from mq.daemons.snode.app import Snode
 from mq.daemons.standalone import Standalone
 from tests.daemons.broker.replication.pair import settings_of
 from tests.daemons.broker.replication.sets import ScriptedControllers, set_master
+from tests.daemons.snode.world import snode_settings
 
 MONITORING = Path(__file__).parents[1] / "docs" / "monitoring"
 # A name with what stands in its braces, and a list of labels that sums are made by.
@@ -43,6 +45,8 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         slave = {"brokerRole": "SLAVE", "brokerId": "1", "enableSlaveActingMaster": "true"}
         async with Broker(settings_of(folder / "slave", **slave)) as acting:
             found += acting.metrics().all()
+        async with Snode(snode_settings("127.0.0.1:1")) as snode:
+            found += snode.metrics()
         nowhere = {"listenPort": "0", "etcdEndpoints": "http://127.0.0.1:1"}
         async with Controller(ControllerSettings.load(None, nowhere)) as controller:
             return [*found, *controller.metrics()]

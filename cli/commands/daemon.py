@@ -31,6 +31,9 @@ COMMANDS = {
 
 D = TypeVar("D")
 
+# How the files of snodes begin in a folder of settings.
+_SNODE = "snode"
+
 ConfigFile = Annotated[
     str | None, typer.Option("-c", "--configFile", metavar="FILE", help="Java properties file.")
 ]
@@ -309,6 +312,9 @@ def _cluster(folder: Path) -> int:
     commands, first = {}, []
     for path in sorted(folder.glob("*.conf")):
         words = [one for one in (NAME_SERVER, CONTROLLER) if path.name.startswith(one)]
+        if path.stem.startswith(_SNODE):
+            commands[path.stem] = [*_this_mq(), _SNODE, "-c", str(path)]
+            continue
         first += [path.stem for _ in words]
         word = words[0] if words else "broker"
         commands[path.stem] = [*this_mq(), word, "-c", str(path)]

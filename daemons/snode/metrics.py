@@ -1,15 +1,40 @@
 """Metrics of a snode: those of the snode branch, under its names, and those of all daemons here."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
+from mq.daemons.broker.registry import Consumers
+from mq.daemons.listener import Listener
 from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks
+from mq.daemons.snode.enodes import Enodes
+from mq.daemons.snode.forwarding import Forwarding
+from mq.daemons.snode.handlers.sends import SendHandlers
+from mq.daemons.snode.interceptors import InterceptorGroup
+from mq.daemons.snode.offsets import OffsetCache
+from mq.daemons.snode.push.service import PushService
+from mq.daemons.snode.push.sessions import PushSessions
+from mq.daemons.snode.registration import Registration
+from mq.daemons.supervision import Tasks
 
-if TYPE_CHECKING:
-    from mq.daemons.snode.app import Snode
+
+class Parts(Protocol):
+    """The parts of a snode."""
+
+    tasks: Tasks
+    enodes: Enodes
+    forwarding: Forwarding
+    consumers: Consumers
+    sessions: PushSessions
+    offsets: OffsetCache
+    push: PushService
+    sends: SendHandlers
+    registration: Registration
+    interceptors: tuple[InterceptorGroup, InterceptorGroup, InterceptorGroup]
+
+    def listeners(self) -> Mapping[str, Listener]: ...
 
 
-def metrics_of(snode: "Snode") -> Iterator[Metric]:
+def metrics_of(snode: Parts) -> Iterator[Metric]:
     """All of them."""
     yield from of_listeners(snode.listeners())
     yield of_tasks(snode.tasks)
@@ -42,39 +67,33 @@ def metrics_of(snode: "Snode") -> Iterator[Metric]:
     )
 
 
-def _of_the_branch(snode: "Snode") -> Iterator[Metric]:
+# What the snode branch counts, by its names, and ours.
+_REQUESTS = ("request_total", "mq_snode_requests_total")
+_FAILED = ("request_failed_total", "mq_snode_requests_failed_total")
+_LATENCY = ("requests_latency_seconds", "mq_snode_request_seconds")
+_SENT = ("sent_topic_size_bytes", "mq_snode_sent_bytes_total")
+
+
+def _of_the_branch(snode: Parts) -> Iterator[Metric]:
     forwarding = snode.forwarding
     code = ("requestCode",)
     counts, failed = forwarding.latencies.counts, forwarding.failures
     total = {one: counts[one] + failed[one] for one in {*counts, *failed}}
-    yield Metric(
-        "request_total",
-        Kind.counter,
-        "Requests that were forwarded.",
-        code,
-        [((str(int(one)),), float(count)) for one, count in sorted(total.items())],
-    )
-    yield Metric(
-        "request_failed_total",
-        Kind.counter,
-        "Of these, those that no broker has answered.",
-        code,
-        [((str(int(one)),), float(count)) for one, count in sorted(failed.items())],
-    )
-    yield Metric(
-        "requests_latency_seconds",
-        Kind.gauge,
-        "How long brokers take to answer: quantiles of the last 2048 answers.",
-        ("requestCode", "quantile"),
-        [
-            ((str(int(one)), str(quantile)), seconds)
-            for one, quantile, seconds in forwarding.latencies.quantiles()
-        ],
-    )
-    yield Metric(
-        "sent_topic_size_bytes",
-        Kind.counter,
-        "Bytes of bodies that were sent, by topic.",
-        ("topic",),
-        [((topic,), float(size)) for topic, size in sorted(snode.sends.sizes.bytes.items())],
-    )
+    requests = [((str(int(one)),), float(count)) for one, count in sorted(total.items())]
+    failures = [((str(int(one)),), float(count)) for one, count in sorted(failed.items())]
+    latencies = [
+        ((str(int(one)), str(quantile)), seconds)
+        for one, quantile, seconds in forwarding.latencies.quantiles()
+    ]
+    sent = [((topic,), float(size)) for topic, size in sorted(snode.sends.sizes.bytes.items())]
+    for name in _REQUESTS:
+        yield Metric(name, Kind.counter, "Requests that were forwarded.", code, requests)
+    for name in _FAILED:
+        doc = "Of these, those that no broker has answered."
+        yield Metric(name, Kind.counter, doc, code, failures)
+    for name in _LATENCY:
+        doc = "How long brokers take to answer: quantiles of the last 2048 answers."
+        yield Metric(name, Kind.gauge, doc, (*code, "quantile"), latencies)
+    for name in _SENT:
+        doc = "Bytes of bodies that were sent and stored, by topic."
+        yield Metric(name, Kind.counter, doc, ("topic",), sent)

@@ -45,6 +45,7 @@ def test_there_is_a_unit_for_each_daemon() -> None:
         "mq-controller.service",
         "mq-filtersrv@.service",
         "mq-namesrv.service",
+        "mq-snode.service",
     ]
     assert {*UNITS} == {*DAEMONS, EXPORT, SPARK}
 
@@ -54,6 +55,7 @@ def test_there_is_a_unit_for_each_daemon() -> None:
     [
         "mq-namesrv.service",
         "mq-controller.service",
+        "mq-snode.service",
         "mq-broker@a.service",
         "mq-filtersrv@a.service",
         "mq-offset-export@a.service",
