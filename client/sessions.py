@@ -17,8 +17,8 @@ def session_for(
     """
     if isinstance(given, Session):
         options = given.options_for(client, keywords)
-        if options.snode != given.options.snode:
-            raise ClientError("a session goes through snodes or not: open one with snode=True")
+        if options.snode and not given.options.snode:
+            raise ClientError("this session goes to brokers: open one with snode=True")
         return given, options
     options = take(client or ClientOptions(), keywords)
     return make_session(given, options), options

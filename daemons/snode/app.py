@@ -204,6 +204,7 @@ class Snode:
             self.offsets,
             threshold=lambda: settings.snode.slow_consumer_threshold,
             policy=lambda: settings.snode.slow_consumer_policy,
+            may_consume=self.groups.may_consume,
         )
         self.sends = SendHandlers(self.forwarding, self.push, send, lambda: self.address)
         self.registration = Registration(

@@ -76,6 +76,11 @@ class SnodeGroups:
             log.info("subscription group %s is new", name)
         return group
 
+    def may_consume(self, name: str) -> bool:
+        """Whether the group is there, and consumption is not switched off."""
+        group = self.table.get(name)
+        return group is not None and group.consume_enable
+
     # as RetryTopics: consumers that register need theirs at every enode
 
     def get(self, topic: str) -> TopicConfig | None:

@@ -13,7 +13,7 @@ from mq.client.options import ClientOptions
 from mq.client.process_queue import FlowLimits
 from mq.client.session import Session
 from mq.client.snode import pushes
-from mq.protocol.bodies import ConsumeType
+from mq.protocol.bodies import ConsumeType, MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.message import StoredMessage
 from tests.client.clusters import FIRST
@@ -386,9 +386,50 @@ def test_what_does_not_go_with_pushes_is_refused() -> None:
             PushConsumer("127.0.0.1:9", GROUP, {TOPIC: "*"}, **options)
     with pytest.raises(ClientError, match="open one with snode=True"):
         PushConsumer(Session("127.0.0.1:9"), GROUP, {TOPIC: "*"})
-    with pytest.raises(ClientError, match="open one with snode=True"):
-        Consumer(SnodeSession("127.0.0.1:9"), GROUP, {TOPIC: "*"}, snode=False)
     assert Consumer(SnodeSession("127.0.0.1:9"), GROUP, {TOPIC: "*"}).session.options.snode
+
+
+def test_what_cannot_be_sent_back_is_copied_through_the_snode() -> None:
+    async def main() -> None:
+        async with (
+            snodes_by_script() as stage,
+            PushConsumer(stage.namesrv, GROUP, {TOPIC: "*"}, listener=fail, consume_from=FIRST),
+        ):
+            stage.queues.store(b"difficult")
+            stage.queues.answer_pulls()
+            retries = MessageQueue(f"%RETRY%{GROUP}", BROKER, 0)
+            await until(lambda: bool(stage.queues.messages[retries]))
+            assert stage.queues.messages[retries][0].body == b"difficult"
+
+    asyncio.run(main())
+
+
+async def fail(message: StoredMessage) -> None:
+    raise ValueError("not today")
+
+
+def test_a_consumer_that_is_pushed_to_is_traced() -> None:
+    async def main() -> None:
+        async with snodes_by_script() as stage:
+            got: list[bytes] = []
+
+            async def listen(message: StoredMessage) -> None:
+                got.append(message.body)
+
+            async with PushConsumer(
+                stage.namesrv,
+                GROUP,
+                {TOPIC: "*"},
+                listener=listen,
+                consume_from=FIRST,
+                trace="Traces",
+            ):
+                stage.queues.store(b"traced")
+                stage.queues.answer_pulls()
+                await until(lambda: got == [b"traced"])
+            assert stage.queues.messages[MessageQueue("Traces", BROKER, 0)]
+
+    asyncio.run(main())
 
 
 def test_queues_that_go_to_another_member_are_not_named_any_more() -> None:

@@ -9,6 +9,7 @@ reasons, which are counted:
     broken       the broker's link has ended a moment ago: its queues may have lost their ends
     elsewhere    the broker has not put it into that queue now: delayed, half a transaction, a retry
     unknown      the broker's answer does not say where it is
+    disabled     the group may not consume (consumeEnable)
 
 A consumer that falls behind is warned about and its channel closed, as the seed of the snode branch
 does it, or with slowConsumerPolicy SKIP the message skipped, as its last state does. Both compare
@@ -75,6 +76,7 @@ class PushService:
         *,
         threshold: Callable[[], int] = lambda: 1024,
         policy: Callable[[], SlowConsumerPolicy] = lambda: SlowConsumerPolicy.CLOSE,
+        may_consume: Callable[[str], bool] = lambda group: True,
         clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self.sessions = sessions
@@ -82,6 +84,7 @@ class PushService:
         self._offsets = offsets
         self._threshold = threshold
         self._policy = policy
+        self._may_consume = may_consume
         self._clock = clock
         self._broken: dict[str, float] = {}  # by broker, until when nothing of it is pushed
         self._written: dict[Channel, int] = {}  # in this turn of the loop, in bytes
@@ -136,6 +139,8 @@ class PushService:
             channel = session.channel
             if channel.closed or channel.stalled or self._written.get(channel, 0) >= BURST_BYTES:
                 self.counts["unwritable"] += 1
+            elif not self._may_consume(session.group):
+                self.counts["disabled"] += 1
             elif self._is_in_reach(session, message):
                 in_full = message.queue in session.queues
                 key = session.group if in_full else ANY_BROKER

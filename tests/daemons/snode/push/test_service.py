@@ -44,12 +44,14 @@ class Stage:
         self.acked = Acked()
         self.policy = SlowConsumerPolicy.CLOSE
         self.now = 100.0
+        self.disabled: set[str] = set()
         self.sessions = PushSessions()
         self.service = PushService(
             self.sessions,
             self.acked,
             threshold=lambda: 1024,
             policy=lambda: self.policy,
+            may_consume=lambda group: group not in self.disabled,
             clock=lambda: self.now,
         )
 
@@ -358,6 +360,18 @@ def test_behind_a_link_that_ended_nothing_is_pushed_for_a_while() -> None:
         stage.send(offset=102)
         assert (await stage.pushed()).fields["queueOffset"] == "102"
         assert stage.service.counts == {"broken": 2, "pushed": 1}
+
+    on_stage(1, scenario)
+
+
+def test_a_group_that_may_not_consume_is_pushed_nothing() -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.claim(0, "g")
+        stage.claim(0, "h")
+        stage.disabled.add("g")
+        stage.send()
+        assert (await stage.pushed()).fields["consumerGroup"] == "h"
+        assert stage.service.counts == {"disabled": 1, "pushed": 1}
 
     on_stage(1, scenario)
 
