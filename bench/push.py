@@ -68,14 +68,15 @@ async def consume(namesrv: str, pipe: Connection, pushed: bool) -> None:
     """Consumes until the pipe says how many there are; sends back when each came, by number."""
     from mq.client import Consumer, PushConsumer
 
-    came: dict[int, int] = {}
+    came: dict[int, tuple[int, int]] = {}
     again = 0
 
     async def listen(message) -> None:  # type: ignore[no-untyped-def]
         nonlocal again
         number, _ = _STAMP.unpack_from(message.body)
         again += number in came
-        came.setdefault(number, time.monotonic_ns())
+        age = time.time_ns() - message.store_timestamp * 1_000_000
+        came.setdefault(number, (time.monotonic_ns(), age))
 
     kind = PushConsumer if pushed else Consumer
     async with kind(namesrv, "bench", {TOPIC: "*"}, listener=listen, snode=True) as consumer:
@@ -174,7 +175,8 @@ def main() -> None:
         ours.send(len(times))
         came, again = ours.recv()
         skip = options.rate  # the first second, in which all warms up
-        both = [(*times[n], came[n]) for n in times if n in came and n >= skip]
+        both = [(*times[n], came[n][0]) for n in times if n in came and n >= skip]
+        ages = [age for n, (_, age) in came.items() if n >= skip]
         took = max(answered for _, answered in times.values()) - min(b for b, _ in times.values())
         result = {
             "sent": len(times),
@@ -183,6 +185,7 @@ def main() -> None:
             "rate": round(len(times) / took * 1e9),
             "since the send began, ms": percentiles([at - began for began, _, at in both]),
             "since the producer's answer, ms": percentiles([at - done for _, done, at in both]),
+            "since the broker stored it, ms": percentiles(ages),
             "the send itself, ms": percentiles([done - began for began, done, _ in both]),
             "cores": {word: round(seconds / took * 1e9, 2) for word, seconds in used.items()},
             "load of the machine": os.getloadavg()[0],

@@ -15,11 +15,12 @@ from zlib import crc32
 from mq.client.machine import clock
 from mq.protocol.batch import decode_batch
 from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import SnodeCode
+from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
+from mq.protocol.frame import PREFIX, encode
 from mq.protocol.headers.send import Letter
-from mq.protocol.host import pack_host
-from mq.protocol.message_id import decode_offset_id
 from mq.protocol.names import RETRY_PREFIX
 from mq.protocol.properties import NAME_VALUE_SEPARATOR, PropertyKey
 from mq.protocol.record import CRC_MASK, IPV6_BITS, MAGIC_V1, MAGIC_V2, head
@@ -38,6 +39,10 @@ _ELSEWHERE = tuple(
 )
 _OTHER_FORMS = SysFlag.TRANSACTION_MASK | SysFlag.INNER_BATCH
 _LONGEST_TOPIC_V1 = 127  # bytes: its length is an i8
+_PLACE = Struct(
+    ">i"  # port
+    "q"  # position in the commit log
+)
 _LONG = Struct(">h")
 _SHORT = Struct(">b")
 
@@ -47,6 +52,8 @@ class Stored(NamedTuple):
 
     queue: MessageQueue
     offset: int  # in the queue
+    store_host: bytes  # packed
+    store_port: int
     physical_offset: int
     message_id: str
     flag: int
@@ -89,9 +96,9 @@ class Sent:
         properties = (fields.get(Letter.PROPERTIES) or "").encode()
         queue = self.queue
         if fields.get(Letter.BATCH) != "true":
-            physical = decode_offset_id(self._ids[0]).offset
             flag = int(fields.get(Letter.FLAG) or 0)
-            yield Stored(queue, self.offset, physical, self._ids[0], flag, self._body, properties)
+            place = _place(self._ids[0])
+            yield Stored(queue, self.offset, *place, self._ids[0], flag, self._body, properties)
             return
         try:
             elements = list(decode_batch(self._body))
@@ -106,7 +113,7 @@ class Sent:
             yield Stored(
                 queue,
                 self.offset + number,
-                decode_offset_id(offset_id).offset,
+                *_place(offset_id),
                 offset_id,
                 element.flag,
                 element.body,
@@ -118,8 +125,7 @@ class Sent:
 
         Raises ValueError or struct.error for what does not fit.
         """
-        store = decode_offset_id(message.message_id)
-        store_host = pack_host(store.host)
+        store_host = message.store_host
         born_host, born_port = self._born_host[:-4], int.from_bytes(self._born_host[-4:], "big")
         sys_flag = (
             self._sys_flag
@@ -148,7 +154,7 @@ class Sent:
                     born_port,
                     self._stored_at,
                     store_host,
-                    store.port,
+                    message.store_port,
                     self._times,
                     0,
                     len(body),
@@ -160,6 +166,73 @@ class Sent:
                 properties,
             )
         )
+
+
+def _place(offset_id: str) -> tuple[bytes, int, int]:
+    """Packed store host, port and position in the log that an offset id tells. Raises ValueError
+    for what is none (mq.protocol.message_id.decode_offset_id, without text of the host)."""
+    packed = bytes.fromhex(offset_id)
+    if len(packed) not in (4 + _PLACE.size, 16 + _PLACE.size) or not offset_id.isalnum():
+        raise ValueError(f"{offset_id!r} is no offset message id")
+    host = packed[: -_PLACE.size]
+    port, position = _PLACE.unpack_from(packed, len(host))
+    if not 0 <= port <= 65535 or position < 0:
+        raise ValueError(f"{offset_id!r} is no offset message id")
+    return host, port, position
+
+
+class Heads:
+    """The headers of pushes to one group of one queue, made once."""
+
+    __slots__ = ("_alone", "_full")
+
+    def __init__(self, queue: MessageQueue, group: str) -> None:
+        fields = {"queueOffset": _OFFSET, "topic": queue.topic, "queueId": str(queue.queue_id)}
+        self._alone = _template(fields)
+        self._full = _template(
+            {
+                **fields,
+                "messageId": _ID,
+                "consumerGroup": group,
+                "enodeName": queue.broker_name,
+            }
+        )
+
+    def full(self, message: Stored, record: bytes) -> bytes:
+        """The frame with a record."""
+        start, middle, end = self._full
+        text = b"%s%d%s%s%s" % (start, message.offset, middle, message.message_id.encode(), end)
+        return _frame(text, record)
+
+    def alone(self, message: Stored) -> bytes:
+        """The frame with the body alone, as the seed pushes it."""
+        start, end = self._alone
+        return _frame(b"%s%d%s" % (start, message.offset, end), message.body)
+
+
+# They stand for values until the header is cut there, with the name before them and the quotes,
+# which no other text in a header can hold: they would be escaped.
+_OFFSET, _ID = "offset", "id"
+_CUTS = tuple(
+    b'"%s":"%s"' % (name.encode(), value.encode())
+    for name, value in (("queueOffset", _OFFSET), ("messageId", _ID))
+)
+
+
+def _template(fields: Mapping[str, str]) -> list[bytes]:
+    """The header of a push with these fields, cut where its values go."""
+    parts = [encode(Command(SnodeCode.PUSH_MESSAGE, fields, flag=ONE_WAY))[PREFIX.size :]]
+    for cut in _CUTS:
+        if cut in parts[-1]:
+            start, end = parts.pop().split(cut)
+            name, _, _ = cut.partition(b":")
+            parts += [start + name + b':"', b'"' + end]
+    return parts
+
+
+def _frame(header: bytes, body: bytes | memoryview) -> bytes:
+    size = len(header)
+    return b"".join((PREFIX.pack(4 + size + len(body), size), header, body))
 
 
 def is_pushed(fields: Mapping[str, str]) -> bool:

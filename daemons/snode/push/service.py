@@ -35,12 +35,9 @@ from typing import Protocol
 
 from mq.client.machine import clock
 from mq.daemons.channel import Channel
-from mq.daemons.snode.push.message import Sent, Stored, is_pushed
-from mq.daemons.snode.push.sessions import ANY_BROKER, PushSessions, Session
+from mq.daemons.snode.push.message import Heads, Sent, Stored, is_pushed
+from mq.daemons.snode.push.sessions import PushSessions, Session
 from mq.protocol.bodies import MessageQueue
-from mq.protocol.codes import SnodeCode
-from mq.protocol.command import ONE_WAY, Command
-from mq.protocol.frame import encode
 from mq.protocol.headers.send import Letter
 
 log = logging.getLogger(__name__)
@@ -134,7 +131,7 @@ class PushService:
         return bool(self._broken) and self._broken.get(enode, 0.0) > self._clock()
 
     def _push(self, sent: Sent, message: Stored) -> None:
-        frames: dict[str, bytes] = {}
+        record = b""
         for session in list(self.sessions.of(message.queue)):
             channel = session.channel
             if channel.closed or channel.stalled or self._written.get(channel, 0) >= BURST_BYTES:
@@ -142,15 +139,15 @@ class PushService:
             elif not self._may_consume(session.group):
                 self.counts["disabled"] += 1
             elif self._is_in_reach(session, message):
-                in_full = message.queue in session.queues
-                key = session.group if in_full else ANY_BROKER
-                frame = frames.get(key)
-                if frame is None:
-                    frame = frames[key] = (
-                        encode(_in_full(sent, message, session.group))
-                        if in_full
-                        else encode(_body_alone(message))
-                    )
+                queue = message.queue
+                heads = session.heads.get(queue)
+                if heads is None:
+                    heads = session.heads[queue] = Heads(queue, session.group)
+                if queue in session.queues:
+                    record = record or sent.record(message)
+                    frame = heads.full(message, record)
+                else:
+                    frame = heads.alone(message)
                 self._write(channel, frame)
                 first, _ = session.runs.get(message.queue, (message.offset, 0))
                 session.runs[message.queue] = first, message.offset
@@ -197,26 +194,3 @@ class PushService:
         written, self._written = self._written, {}
         for channel in written:
             channel.flush()
-
-
-def _in_full(sent: Sent, message: Stored, group: str) -> Command:
-    queue = message.queue
-    fields = {
-        "queueOffset": str(message.offset),
-        "messageId": message.message_id,
-        "queueId": str(queue.queue_id),
-        "topic": queue.topic,
-        "consumerGroup": group,
-        "enodeName": queue.broker_name,
-    }
-    return Command(SnodeCode.PUSH_MESSAGE, fields, sent.record(message), flag=ONE_WAY)
-
-
-def _body_alone(message: Stored) -> Command:
-    queue = message.queue
-    fields = {
-        "queueOffset": str(message.offset),
-        "topic": queue.topic,
-        "queueId": str(queue.queue_id),
-    }
-    return Command(SnodeCode.PUSH_MESSAGE, fields, bytes(message.body), flag=ONE_WAY)

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from mq.daemons.channel import Channel
+from mq.daemons.snode.push.message import Heads
 from mq.protocol.bodies import ConsumerData, ConsumeType, MessageQueue
 
 log = logging.getLogger(__name__)
@@ -26,8 +27,8 @@ ANY_BROKER = ""
 # Queues that one group on one channel may name; what comes to others is pulled. A set of 64
 # brokers with 16 queues each of 64 topics has as many.
 MOST_QUEUES = 65_536
-# About the bytes that a queue of a session takes: its entries in two tables, and its key.
-QUEUE_COST = 400
+# About the bytes that a queue of a session takes: its key, its entries in tables, its heads.
+QUEUE_COST = 1500
 _KEPT = "push sessions"  # in the accounts of the channel
 
 
@@ -50,10 +51,11 @@ class Session:
     """A group on a channel, and how far it has been pushed to.
 
     `runs` has, by queue, the offsets of the first and the last message that were pushed without
-    a long gap between: a queue that is not there is left to pulls so far.
+    a long gap between: a queue that is not there is left to pulls so far. `heads` has what all
+    pushes of a queue begin with.
     """
 
-    __slots__ = ("channel", "client_id", "group", "queues", "runs")
+    __slots__ = ("channel", "client_id", "group", "heads", "queues", "runs")
 
     def __init__(self, channel: Channel, client_id: str, group: str) -> None:
         self.channel = channel
@@ -61,6 +63,7 @@ class Session:
         self.group = group
         self.queues: frozenset[MessageQueue] = frozenset()
         self.runs: dict[MessageQueue, tuple[int, int]] = {}
+        self.heads: dict[MessageQueue, Heads] = {}
 
 
 class PushSessions:
@@ -145,6 +148,7 @@ class PushSessions:
             self._of_queue.setdefault(queue, {})[session] = None
         session.queues = queues
         session.runs = {queue: run for queue, run in session.runs.items() if _has(queues, queue)}
+        session.heads = {queue: it for queue, it in session.heads.items() if _has(queues, queue)}
 
     def _forget(self, session: Session) -> None:
         groups = self._of_channel.get(session.channel)

@@ -364,6 +364,20 @@ def test_behind_a_link_that_ended_nothing_is_pushed_for_a_while() -> None:
     on_stage(1, scenario)
 
 
+@pytest.mark.parametrize("name", ["id", "offset", '"queueOffset":"offset"', '"%s%d', "\u00fc\n"])
+def test_no_name_of_a_group_spoils_a_push(name: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.claim(0, name)
+        stage.send(offset=7)
+        fields = (await stage.pushed()).fields
+        assert (fields["consumerGroup"], fields["queueOffset"], fields["messageId"]) == (
+            *(name, "7"),
+            ID,
+        )
+
+    on_stage(1, scenario)
+
+
 def test_a_group_that_may_not_consume_is_pushed_nothing() -> None:
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")
