@@ -185,7 +185,7 @@ def main() -> None:
             "rate": round(len(times) / took * 1e9),
             "since the send began, ms": percentiles([at - began for began, _, at in both]),
             "since the producer's answer, ms": percentiles([at - done for _, done, at in both]),
-            "since the broker stored it, ms": percentiles(ages),
+            "since the acknowledgement, ms": percentiles(ages),
             "the send itself, ms": percentiles([done - began for began, done, _ in both]),
             "cores": {word: round(seconds / took * 1e9, 2) for word, seconds in used.items()},
             "load of the machine": os.getloadavg()[0],

@@ -172,9 +172,8 @@ class Pulling:
         held.next_offset = max(held.next_offset, result.next_offset)
         held.last_pull = clock.time()
         if held.pushes is not None:
-            held.pushes.min_offset = result.min_offset
-            for message in messages[-1:]:
-                held.pushes.read(message.store_timestamp)
+            newest = messages[-1].store_timestamp if messages else 0
+            held.pushes.pulled(result.min_offset, newest)
         self._hand_on(held, messages, result.min_offset, result.max_offset)
         return True
 

@@ -68,11 +68,15 @@ class Pushes:
     def taken(self, store_timestamp: int) -> None:
         """A message that was pushed has been read."""
         self._taken_at = clock.monotonic()
-        self.read(store_timestamp)
-
-    def read(self, store_timestamp: int) -> None:
-        """A message has been read, pushed or pulled."""
         self._newest = max(self._newest, store_timestamp)
+
+    def pulled(self, min_offset: int, newest: int) -> None:
+        """A pull from where we are has been answered; the last message it brought, if there is one,
+        was stored at `newest`. So what was read is there still, whatever was pushed before: of a
+        broker of another make a snode can only guess when it has stored a message."""
+        self.min_offset = min_offset
+        self.anew_from = inf
+        self._newest = max(self._newest, newest)
 
     def fails_first(self) -> bool:
         """A pull has failed; whether none had for a while."""

@@ -1,6 +1,7 @@
 """Which pushed messages are taken, and when a queue is pulled from."""
 
 import asyncio
+from math import inf
 
 import pytest
 
@@ -12,7 +13,7 @@ def heard() -> Pushes:
     """One that has had its first push, and has read up to a message stored at 1000."""
     pushes = Pushes()
     assert pushes.offer(5, 1, 5) is Offer.IGNORED
-    pushes.read(1000)
+    pushes.pulled(0, 1000)
     return pushes
 
 
@@ -87,6 +88,16 @@ def test_one_from_before_that_was_stored_later_tells_of_a_queue_that_lost_its_en
     pushes.taken(1001)
     assert pushes.offer(7, 1002, 8) is Offer.IGNORED
     assert wants_pull(pushes)
+
+
+def test_a_pull_that_finds_the_queue_as_it_was_ends_the_suspicion() -> None:
+    pushes = heard()
+    pushes.taken(1001)
+    pushes.offer(6, 1002, 8)
+    pushes.offer(7, 1003, 8)
+    assert pushes.anew_from == 6
+    pushes.pulled(0, 0)
+    assert pushes.anew_from == inf
 
 
 def test_what_cannot_be_taken_is_pulled() -> None:
