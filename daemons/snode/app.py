@@ -247,9 +247,12 @@ class Snode:
 
         def is_open() -> bool:
             limits = flow.limits
-            return not (limits.counts or limits.sizes or sessions.queues or self.enodes.signs)
+            return not (limits.counts or limits.sizes or self.enodes.signs)
 
-        relay = NativeRelay(self.enodes, is_open, self.forwarding.enode_alone, lambda: self.address)
+        alone = self.forwarding.enode_alone
+        relay = NativeRelay(
+            self.enodes, is_open, lambda: sessions.topics, alone, lambda: self.address
+        )
         for listener in self.listeners().values():
             listener.dispatcher.serve_bulk(relay.take)
         log.info("plain sends take the native path")

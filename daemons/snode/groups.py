@@ -8,6 +8,7 @@ it is sent again.
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Sequence
 from itertools import product
@@ -49,6 +50,7 @@ class SnodeGroups:
         self._made_here: dict[str, None] = {}  # of them, those that no enode had
         self._done: set[tuple[str, str, bool]] = set()  # group, enode, with its retry topic
         self._wake = asyncio.Event()
+        self._read: dict[str, tuple[bytes, SubscriptionGroupWrapper]] = {}  # by enode
         enodes.on_change.append(self._wake.set)
 
     def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
@@ -111,7 +113,7 @@ class SnodeGroups:
                 response = await self._enodes.call(
                     address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
                 )
-                wrapper = await asyncio.to_thread(SubscriptionGroupWrapper.decode, response.body)
+                wrapper = await self._decoded(name, bytes(response.body))
             except (MQError, RemoteProtocolError) as error:
                 log.warning("the groups of enode %s cannot be read: %s", name, error,
                             extra={"failure": f"groups {name}"})  # fmt: skip
@@ -119,6 +121,7 @@ class SnodeGroups:
                 continue
             for group, config in wrapper.subscription_group_table.items():
                 found.setdefault(group, config)
+        self._read = {name: self._read[name] for name in self._enodes.masters if name in self._read}
         for group in found:
             self._made_here.pop(group, None)
         if whole:
@@ -127,6 +130,17 @@ class SnodeGroups:
             self.table = {**built_in, **kept, **found}
         else:
             self.table.update(found)
+
+    async def _decoded(self, enode: str, body: bytes) -> SubscriptionGroupWrapper:
+        """What an enode has answered; of many groups that takes a while, and mostly it is what it
+        has answered the last time. Raises RemoteProtocolError."""
+        digest = hashlib.blake2b(body).digest()
+        known = self._read.get(enode)
+        if known is not None and known[0] == digest:
+            return known[1]
+        wrapper = await asyncio.to_thread(SubscriptionGroupWrapper.decode, body)
+        self._read[enode] = digest, wrapper
+        return wrapper
 
     async def work(self) -> None:
         """Make groups and their retry topics where they are not, whenever there are new ones."""

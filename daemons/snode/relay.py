@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 # How often requests are looked for that nobody has answered, of what their time-out is.
 _LOOKS = 8
+# Topics that are pushed; with more of them it is all left to Python, rather than compared.
+_MOST_PUSHED = 64
 # Of a channel: the number that its requests are known by, and the fields that they get.
 _NUMBER, _ADDED = "relay number", "relay fields"
 # How the header of a pull begins, as most clients write it: it need not be looked at in vain.
@@ -102,10 +104,13 @@ class RelayPeer(Peer):
         enode: str,
         added: bytes,
         alone: str | None,
+        pushed: frozenset[str],
     ) -> int:
-        """Pass on the plain sends to an enode from a position on; returns where others begin."""
+        """Pass on the plain sends to an enode from a position on, but for those to topics that are
+        pushed; returns where others begin."""
         number = self._relays.number_of(channel)
-        taken = self._relay.take(data, position, number, added, enode, perf_counter(), alone)
+        now = perf_counter()
+        taken = self._relay.take(data, position, number, added, enode, now, alone, list(pushed))
         if taken is None:
             return position
         behind, frames, _, count, owed = taken
@@ -228,19 +233,25 @@ class NativeRelay:
         self,
         enodes: Enodes,
         is_open: Callable[[], bool],
+        pushed: Callable[[], frozenset[str]],
         alone: Callable[[Channel], str | None],
         address: Callable[[], str],
     ) -> None:
-        """`alone` tells the enode of a request that names none."""
+        """`alone` tells the enode of a request that names none, `pushed` the topics of which
+        Python has to see what is sent."""
         self._enodes = enodes
         self._is_open = is_open
+        self._pushed = pushed
         self._alone = alone
         self._address = address
         self.has_failed = False
 
     def take(self, data: bytes, position: int, channel: Channel) -> int:
         """Pass on the plain sends from a position on; returns where another frame begins."""
-        if self.has_failed or data.startswith(_PULL, position + PREFIX.size) or not self._is_open():
+        if self.has_failed or data.startswith(_PULL, position + PREFIX.size):
+            return position
+        pushed = self._pushed()
+        if len(pushed) > _MOST_PUSHED or not self._is_open():
             return position
         try:
             named = native.Relay.enode_of(data, position, MAX_FRAME)
@@ -255,7 +266,7 @@ class NativeRelay:
             session = self._enodes.session
             assert isinstance(session, RelaySession)
             peer = session.relaying(address)
-            return peer.relay(data, position, channel, enode, self._added(channel), alone)
+            return peer.relay(data, position, channel, enode, self._added(channel), alone, pushed)
         except failures as error:  # nothing has been taken
             if isinstance(error, MQError):
                 return position

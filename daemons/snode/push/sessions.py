@@ -73,6 +73,7 @@ class PushSessions:
         self._of_channel: dict[Channel, dict[str, Session]] = {}
         self._of_queue: dict[MessageQueue, dict[Session, None]] = {}
         self._seeds = 0  # queues that are named without their broker
+        self._topics: frozenset[str] | None = frozenset()  # None: to be made again
 
     def __len__(self) -> int:
         return sum(map(len, self._of_channel.values()))
@@ -81,6 +82,13 @@ class PushSessions:
     def queues(self) -> int:
         """How many queues somebody is pushed from."""
         return len(self._of_queue)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of these queues."""
+        if self._topics is None:
+            self._topics = frozenset(queue.topic for queue in self._of_queue)
+        return self._topics
 
     def replace(
         self, channel: Channel, client_id: str, group: str, queues: Iterable[MessageQueue]
@@ -136,6 +144,7 @@ class PushSessions:
         )
 
     def _change(self, session: Session, queues: frozenset[MessageQueue]) -> None:
+        self._topics = None
         for queue in session.queues - queues:
             sessions = self._of_queue[queue]
             del sessions[session]

@@ -15,7 +15,6 @@ const HEADER_LENGTH: u32 = 0x00FF_FFFF;
 const RESPONSE: i64 = 1;
 const ONE_WAY: i64 = 2;
 const SEND_V2: i64 = 310;
-const SEND_BATCH: i64 = 320;
 const SUCCESS: i64 = 0;
 /// Fields with which Python is to look at a request: other names of its enode, what only a snode
 /// may say, and a signature, which is of the fields as they are.
@@ -77,9 +76,9 @@ impl Relay {
 
     /// Take plain sends to one enode from `data`, from a position on, up to the first frame that is
     /// none. `added` are extension fields, a comma behind each; `alone` is the enode of those that
-    /// name none. `None` if there is none.
+    /// name none; what is for topics that are `pushed` is for Python. `None` if there is none.
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (data, position, channel, added, wanted, now, alone=None))]
+    #[pyo3(signature = (data, position, channel, added, wanted, now, alone=None, pushed=vec![]))]
     fn take<'py>(
         &mut self,
         py: Python<'py>,
@@ -90,13 +89,13 @@ impl Relay {
         wanted: &str,
         now: f64,
         alone: Option<&str>,
+        pushed: Vec<String>,
     ) -> Option<Taken<'py>> {
         let data = data.as_bytes();
         let (mut at, mut out, mut count, mut owed) = (position, Vec::new(), 0, 0);
         while let Some(frame) = frame_at(data, at, self.most_frame) {
             let Some(outline) = Outline::read(frame.header) else { break };
-            let is_send = matches!(outline.code, SEND_V2 | SEND_BATCH);
-            if !is_send || outline.flag & RESPONSE != 0 {
+            if outline.code != SEND_V2 || outline.flag & RESPONSE != 0 {
                 break;
             }
             if UNUSUAL.iter().any(|name| outline.field(name).is_some()) {
@@ -104,6 +103,9 @@ impl Relay {
             }
             let enode = outline.field("n").filter(|name| !name.is_empty()).or(alone);
             let (Some(enode), Some(topic)) = (enode, outline.field("b")) else { break };
+            if pushed.iter().any(|one| one == topic) {
+                break;
+            }
             if enode != wanted || !self.put(&frame, &outline, added, &mut out) {
                 break;
             }
@@ -130,8 +132,7 @@ impl Relay {
     fn enode_of(data: &[u8], position: usize, most_frame: usize) -> Option<String> {
         let frame = frame_at(data, position, most_frame)?;
         let outline = Outline::read(frame.header)?;
-        let is_send = matches!(outline.code, SEND_V2 | SEND_BATCH);
-        is_send.then(|| outline.field("n").unwrap_or("").to_owned())
+        (outline.code == SEND_V2).then(|| outline.field("n").unwrap_or("").to_owned())
     }
 
     /// Take answers to these requests from `data`, from a position on, up to the first frame that
