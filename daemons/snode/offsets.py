@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 FIRST_SECONDS = 10.0
 # Of a stop: enodes that take no offsets hold it up no longer.
 LAST_SECONDS = 3.0
+# Characters of a name of a key.
+LONGEST_NAME = 255
 # Offsets that are sent side by side.
 _AT_ONCE = 64
 
@@ -66,8 +68,8 @@ class OffsetCache:
         return sum(map(len, self._unsent.values()))
 
     def commit(self, key: Key, queue_id: int, offset: int, remote: str) -> bool:
-        """Keep an offset that is to go to its enode; False where there are too many: then it is for
-        the caller to send."""
+        """Keep an offset that is to go to its enode; False where there are too many, or the key is
+        no key: then it is for the caller to send."""
         if not self.remember(key, queue_id, offset, remote):
             return False
         self._unsent.setdefault(key, set()).add(queue_id)
@@ -78,6 +80,8 @@ class OffsetCache:
         offsets = self._offsets.get(key)
         known = None if offsets is None else offsets.get(queue_id)
         if known is None:
+            if max(map(len, key)) > LONGEST_NAME:
+                return False  # no enode has it: it says so
             if self._count >= self._settings.snode.max_cached_offsets:
                 return False
             self._count += 1

@@ -175,3 +175,12 @@ def test_what_was_sent_to_the_enode_is_its_own_to_tell(tmp_path: Path) -> None:
             assert (await query(peer)).fields["offset"] == "8"
 
     asyncio.run(main())
+
+
+def test_a_name_that_nothing_has_is_not_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await commit(peer, 7, consumerGroup="g" * 100_000)
+            assert len(one.snode.offsets) == 0
+
+    asyncio.run(main())
