@@ -29,12 +29,16 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import RESPONSE, Command
 from mq.protocol.errors import LocalProtocolError
 from mq.protocol.headers.send import Letter
+from mq.protocol.names import MASTER_ID
 from mq.protocol.signature import SIGNATURE
 
 log = logging.getLogger(__name__)
 
 ENODE_NAME = "enodeName"
 _BROKER_NAME = "bname"  # of RpcRequestHeader of 5.x
+# Of the answer to a pull: where to read next. A snode's clients see one broker of each name, and it
+# asks masters only.
+SUGGESTION = "suggestWhichBrokerId"
 # About what a request takes that is at an enode, besides its body: its fields, its place.
 _COST = 2048
 
@@ -216,6 +220,8 @@ class Forwarding:
         response.opaque = request.opaque
         response.flag = RESPONSE
         response.serialization = request.serialization
+        if SUGGESTION in response.fields:
+            response.fields = {**response.fields, SUGGESTION: str(MASTER_ID)}
         for group in forwarded.groups:
             group.after(request, channel, response)
         if self._server:

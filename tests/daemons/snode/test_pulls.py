@@ -185,3 +185,20 @@ def test_a_pull_of_the_dialect_goes_as_an_ordinary_one_where_it_is_not_spoken(
                 assert [m.body for m in decode_records(reply.body)] == [b"x"]
 
     asyncio.run(main())
+
+
+def test_a_consumer_that_is_far_behind_is_not_sent_to_a_slave(tmp_path: Path) -> None:
+    async def main() -> None:
+        slow = {"slaveReadEnable": "true", "accessMessageInMemoryMaxRatio": "0"}
+        async with world(tmp_path, brokers=slow) as one, Peer(one.port) as peer:
+            await one.make_topic("T")
+            for _ in range(3):
+                await send(peer, b"x" * 100)
+            fields = pull(sysFlag="4", subscription="*", maxMsgNums="1")
+            async with Peer(one.broker.port) as direct:
+                suggested = await direct.ask(RequestCode.PULL_MESSAGE, fields)
+            through = await peer.ask(RequestCode.PULL_MESSAGE, fields)
+            assert suggested.fields["suggestWhichBrokerId"] == "1"
+            assert through.fields["suggestWhichBrokerId"] == "0"
+
+    asyncio.run(main())
