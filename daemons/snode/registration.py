@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from mq.client.errors import MQError
+from mq.client.errors import MQError, RequestNotSupported, RequestTimeout
 from mq.daemons.snode.config import SnodeSettings
 from mq.daemons.snode.enodes import Enodes
 from mq.daemons.snode.groups import SnodeGroups
@@ -56,7 +56,7 @@ class Registration:
             await asyncio.sleep(self._settings.snode.register_seconds if done else RETRY_SECONDS)
 
     async def register(self) -> bool:
-        """Tell every name server; returns whether all have taken it."""
+        """Tell every name server; returns whether all have taken it that know of snodes."""
         try:
             addresses = await self._enodes.session.find_name_servers()
         except MQError as error:
@@ -64,9 +64,10 @@ class Registration:
             return False
         taken = await asyncio.gather(*map(self._tell, addresses))
         self.known_by = {a for a, is_taken in zip(addresses, taken, strict=True) if is_taken}
-        return all(taken)
+        return None not in taken
 
-    async def _tell(self, address: str) -> bool:
+    async def _tell(self, address: str) -> bool | None:
+        """Whether a name server has taken it; None where it may if it is told again."""
         header = RegisterSnodeRequestHeader(
             snode_name=self._name,
             snode_addr=self._address(),
@@ -75,9 +76,16 @@ class Registration:
         request = Command(SnodeCode.REGISTER_SNODE, header.encode())
         try:
             await self._enodes.session.call(address, request, REGISTER_TIMEOUT)
+        except (RequestNotSupported, RequestTimeout):  # Java's: of 5.x, and of 4.x
+            log.warning(
+                "name server %s seems to know no snodes: clients do not find this one there",
+                address,
+                extra={"failure": f"registration {address}"},
+            )
+            return False
         except MQError as error:
             log.warning("not registered: %s", error, extra={"failure": f"registration {address}"})
-            return False
+            return None
         if address not in self.known_by:
             log.info("registered with name server %s", address)
         return True

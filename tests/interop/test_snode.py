@@ -1,12 +1,27 @@
 """Java's clients, which know nothing of snodes, through one: it is their name server."""
 
+import asyncio
 import itertools
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from tests.daemons.snode.world import ENODE, OTHER, RunningWorld
+from mq.client import Consumer, Producer
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from mq.client.push.listener import RetryLater
+from mq.daemons.broker.app import Broker
+from mq.daemons.snode.app import Snode
+from mq.protocol.bodies import ConsumeFromWhere, TopicConfig
+from mq.protocol.message import Message, StoredMessage
+from tests.daemons.snode.world import (
+    ENODE,
+    OTHER,
+    RunningWorld,
+    broker_settings,
+    snode_settings,
+)
 from tests.interop import peers
 from tests.interop.java_client import JavaClient
 from tests.interop.jvm import require_java
@@ -14,6 +29,7 @@ from tests.interop.jvm import require_java
 pytestmark = pytest.mark.java
 
 QUEUES = 4
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 _numbers = itertools.count()
 
 
@@ -129,3 +145,63 @@ def test_a_pull_consumer_reads_queues_through_a_snode(java: JavaClient, topic: s
     java.send(topic, "sync", "t", 8)
     bodies = [one.body for one in java.messages("lite", f"{topic}-g", topic, "*", 8)]
     assert sorted(bodies) == expected("t", 8)
+
+
+@pytest.mark.parametrize("release", peers.SERVER_RELEASES)
+def test_brokers_of_java_work_behind_a_snode(
+    release: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """They have other meanings for 351 and 355, or none: a snode asks them in other words."""
+    require_java()
+    folder = tmp_path_factory.mktemp(f"enode-{release}")
+
+    async def through(address: str) -> tuple[set[bytes], int]:
+        found: set[bytes] = set()
+        again = 0
+        async with asyncio.timeout(90), Producer(address, "p") as producer:
+            for number in range(8):
+                await producer.send(Message("T", b"%d" % number))
+
+            async def listen(message: StoredMessage) -> None:
+                nonlocal again
+                if message.reconsume_times == 0 and message.body == b"3":
+                    raise RetryLater(1)
+                again += message.reconsume_times
+                found.add(message.body)
+
+            async with Consumer(address, "g", {"T": "*"}, listener=listen, consume_from=FIRST):
+                while len(found) < 8:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        return found, again
+
+    with (
+        RunningWorld(folder, ()) as running,
+        peers.JavaBroker(release, folder, running.world.name_server.address) as broker,
+    ):
+        running.run(running.world.snode.enodes.look())
+        with BlockingSession(running.world.name_server.address) as session:
+            config = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
+            run(Admin(session).create_topic(broker.address, config))
+        found, again = asyncio.run(through(running.world.snode.address))
+        assert (found, again) == ({b"%d" % number for number in range(8)}, 1)
+
+
+@pytest.mark.parametrize("release", peers.SERVER_RELEASES)
+def test_a_name_server_of_java_is_asked_though_it_knows_no_snodes(
+    release: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    require_java()
+    folder = tmp_path_factory.mktemp(f"namesrv-{release}")
+
+    async def main(address: str) -> None:
+        settings = broker_settings(folder, ENODE, address)
+        async with Broker(settings), Snode(snode_settings(address)) as snode:
+            assert snode.enodes.masters.keys() == {ENODE}
+            async with asyncio.timeout(30), Producer(snode.address, "p") as producer:
+                result = await producer.send(Message("T", b"x"))
+            assert result.queue.broker_name == ENODE
+            assert await snode.registration.register()  # it is not told again at once
+            assert snode.registration.unregistered() == [address]
+
+    with peers.JavaNameServer(release, folder) as name_server:
+        asyncio.run(main(name_server.address))
