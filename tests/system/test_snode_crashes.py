@@ -97,8 +97,8 @@ class Ledger:
         return f"{len(self.acknowledged)} acknowledged, {self.failed} failed, {again} came again"
 
 
-async def play(namesrv: str, broker: BrokerProcess, snodes: list[SnodeProcess]) -> Ledger:
-    """Kill one snode after the other."""
+async def play(namesrv: str, broker: BrokerProcess, victims: list[DaemonProcess]) -> Ledger:
+    """Kill one victim after the other."""
     ledger = Ledger()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(Session(namesrv))
@@ -122,9 +122,9 @@ async def play(namesrv: str, broker: BrokerProcess, snodes: list[SnodeProcess]) 
             await ledger.until(lambda goal=goal: len(ledger.acknowledged) >= goal)
             given = len(ledger.given)
             await ledger.until(lambda given=given: len(ledger.given) > given)
-            snode = snodes[number % len(snodes)]
-            await asyncio.to_thread(snode.kill)
-            await asyncio.to_thread(snode.start)
+            victim = victims[number % len(victims)]
+            await asyncio.to_thread(victim.kill)
+            await asyncio.to_thread(victim.start)
         goal = len(ledger.acknowledged) + ACKNOWLEDGED
         await ledger.until(lambda: len(ledger.acknowledged) >= goal)
         stop.set()
@@ -133,16 +133,25 @@ async def play(namesrv: str, broker: BrokerProcess, snodes: list[SnodeProcess]) 
     return ledger
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_nothing_that_was_acknowledged_is_lost_when_snodes_die(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "enode_dies"), [(1, False), (2, False), (2, True)], ids=["one", "two", "and enode"]
+)
+def test_nothing_that_was_acknowledged_is_lost_when_snodes_die(
+    tmp_path: Path, count: int, enode_dies: bool
+) -> None:
     with ExitStack() as parts:
         namesrv = parts.enter_context(NameServerProcess(tmp_path / "names")).address
-        broker = parts.enter_context(
-            BrokerProcess(tmp_path / "store", {"namesrvAddr": namesrv, "brokerName": "enode"})
-        )
+        settings = {
+            "namesrvAddr": namesrv,
+            "brokerName": "enode",
+            "listenPort": str(free_port()),
+            "haListenPort": str(free_port()),
+        }
+        broker = parts.enter_context(BrokerProcess(tmp_path / "store", settings))
         snodes = [SnodeProcess(tmp_path, f"snode-{number}", namesrv) for number in range(count)]
         for snode in snodes:
             parts.enter_context(snode)
-        ledger = asyncio.run(play(namesrv, broker, snodes))
+        victims = [*snodes, broker] if enode_dies else snodes
+        ledger = asyncio.run(play(namesrv, broker, list(victims)))
         print(ledger.check())
         assert [snode.stop() for snode in snodes] == [0] * count
