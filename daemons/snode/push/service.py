@@ -36,7 +36,7 @@ from typing import Protocol
 from mq.client.machine import clock
 from mq.daemons.channel import Channel
 from mq.daemons.snode.push.message import Heads, Sent, Stored, is_pushed
-from mq.daemons.snode.push.sessions import PushSessions, Session
+from mq.daemons.snode.push.sessions import PushSessions, Run, Session
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.headers.send import Letter
 
@@ -138,7 +138,7 @@ class PushService:
                 self.counts["unwritable"] += 1
             elif not self._may_consume(session.group):
                 self.counts["disabled"] += 1
-            elif self._is_in_reach(session, message):
+            elif (run := self._go_on(session, message)) is not None:
                 queue = message.queue
                 heads = session.heads.get(queue)
                 if heads is None:
@@ -149,32 +149,31 @@ class PushService:
                 else:
                     frame = heads.alone(message)
                 self._write(channel, frame)
-                first, _ = session.runs.get(message.queue, (message.offset, 0))
-                session.runs[message.queue] = first, message.offset
+                session.runs[queue] = run
                 self.counts["pushed"] += 1
 
-    def _is_in_reach(self, session: Session, message: Stored) -> bool:
-        queue = message.queue
+    def _go_on(self, session: Session, message: Stored) -> Run | None:
+        """The run of the queue with this message, if it is to be pushed; None if not."""
+        queue, offset = message.queue, message.offset
         run = session.runs.get(queue)
-        if run is not None and message.offset - run[1] > self._threshold():
+        if run is not None and offset - run.last > self._threshold():
             # Much has gone another way meanwhile, through another snode for instance: what this one
             # knows of the group's offset may be as old.
             run = None
             del session.runs[queue]
         acked = self._offsets.acked(queue.broker_name, queue.topic, session.group, queue.queue_id)
-        is_known = acked is not None
-        if acked is None:
-            acked = message.offset if run is None else run[0]
-        if message.offset - acked <= self._threshold():
-            return True
-        if run is None or not is_known:
+        first = offset if run is None else run.first
+        kept_up = run is not None and run.kept_up
+        if offset - (first if acked is None else acked) <= self._threshold():
+            return Run(first, offset, kept_up or acked is not None)
+        if acked is None or not kept_up:
             self.counts["behind"] += 1
-            return False
+            return None
         self.counts["slow"] += 1
         log.warning(
             "group %s, client %s at %s is slow: it has acknowledged %d of %s, and %d was stored",
             *(session.group, session.client_id, session.channel.remote),
-            *(acked, queue, message.offset),
+            *(acked, queue, offset),
             extra={"peer": session.channel.remote_address[0]},
         )
         del session.runs[queue]  # from here on it is one that has to catch up
@@ -182,7 +181,7 @@ class PushService:
             channel = session.channel
             self.sessions.drop(channel)
             channel.close()
-        return False
+        return None
 
     def _write(self, channel: Channel, frame: bytes) -> None:
         if not self._written:

@@ -15,6 +15,7 @@ seed).
 
 import logging
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from mq.daemons.channel import Channel
 from mq.daemons.snode.push.message import Heads
@@ -47,11 +48,18 @@ def queues_to_push(consumer: ConsumerData) -> set[MessageQueue]:
     return queues
 
 
+class Run(NamedTuple):
+    """Messages of a queue that were pushed to a session without a long gap between."""
+
+    first: int  # offset
+    last: int
+    kept_up: bool  # the group was known to be within the threshold meanwhile
+
+
 class Session:
     """A group on a channel, and how far it has been pushed to.
 
-    `runs` has, by queue, the offsets of the first and the last message that were pushed without
-    a long gap between: a queue that is not there is left to pulls so far. `heads` has what all
+    `runs` has a run by queue; one that is not there is left to pulls so far. `heads` has what all
     pushes of a queue begin with.
     """
 
@@ -62,7 +70,7 @@ class Session:
         self.client_id = client_id
         self.group = group
         self.queues: frozenset[MessageQueue] = frozenset()
-        self.runs: dict[MessageQueue, tuple[int, int]] = {}
+        self.runs: dict[MessageQueue, Run] = {}
         self.heads: dict[MessageQueue, Heads] = {}
 
 

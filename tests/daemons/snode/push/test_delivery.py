@@ -11,8 +11,18 @@ import pytest
 from mq.client import Consumer, Producer, PushConsumer
 from mq.client.snode import pushes
 from mq.daemons.snode.app import Snode
-from mq.protocol.bodies import ConsumeFromWhere
+from mq.daemons.snode.push.service import SlowConsumerPolicy
+from mq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+)
+from mq.protocol.codes import RequestCode, SnodeCode
 from mq.protocol.message import Message, StoredMessage
+from tests.daemons.peer import Peer
 from tests.daemons.snode.world import World, snode_settings, until, world
 
 TOPIC = "Orders"
@@ -200,5 +210,79 @@ def test_messages_go_on_when_one_of_two_snodes_stops_and_comes_back(tmp_path: Pa
             await sending
             await until(lambda: len(seen.bodies) >= 600)
         assert seen.bodies.keys() == {b"%d" % number for number in range(600)}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", list(SlowConsumerPolicy))
+def test_a_consumer_that_is_slow_for_a_while_gets_everything_in_order(
+    tmp_path: Path, policy: SlowConsumerPolicy
+) -> None:
+    async def main() -> None:
+        seen = Seen()
+        go_on = asyncio.Event()
+        consume = seen.listener()
+
+        async def listen(message: StoredMessage) -> None:
+            if message.queue_offset == 20:
+                await go_on.wait()
+            await consume(message)
+
+        slow = {"slowConsumerThreshold": "50", "slowConsumerPolicy": policy.value}
+        async with world(tmp_path, snode_is=slow) as one:
+            await one.make_topic(TOPIC, queues=1)
+            namesrv = one.name_server.address
+            consumer = PushConsumer(
+                namesrv, "billing", {TOPIC: "*"}, listener=listen, ordered=True, consume_from=FIRST
+            )
+            async with consumer, Producer(namesrv, snode=True) as producer:
+                await sessions_of(one.snode, 1)
+
+                async def send(count: int) -> None:
+                    for _ in range(count):
+                        await producer.send(Message(TOPIC, b"x"))
+
+                await send(30)
+                await consumer.commit()  # the snode knows how far it is, and may find it slow
+                await send(170)
+                counts = one.snode.push.counts
+                assert counts["slow"] == 1
+                go_on.set()
+                await until(lambda: seen.bodies.total() >= 200)
+                await consumer.commit()
+                await sessions_of(one.snode, 1)  # it is back, where it was closed
+                before = counts["pushed"]
+                await send(20)
+                await until(lambda: seen.bodies.total() >= 220)
+                assert counts["pushed"] - before == 20
+        assert seen.offsets["broker-a", 0] == list(range(220))
+
+    asyncio.run(main())
+
+
+def test_a_client_of_the_seed_gets_bodies_of_the_queues_that_it_names_by_number(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic(TOPIC, queues=2)
+            subscription = SubscriptionData(topic=TOPIC, sub_string="*", queue_id_set={1})
+            consumer = ConsumerData(
+                group_name="old",
+                consume_type=ConsumeType.CONSUME_PUSH,
+                message_model=MessageModel.CLUSTERING,
+                consume_from_where=FIRST,
+                subscription_data_set=[subscription],
+            )
+            heartbeat = HeartbeatData(client_id="c", consumer_data_set=[consumer])
+            reply = await peer.ask(RequestCode.HEART_BEAT, {}, heartbeat.encode())
+            assert reply.code == 0
+            async with Producer(one.name_server.address, snode=True) as producer:
+                for number, queue in enumerate(await producer.prepare(TOPIC)):
+                    await producer.send(Message(TOPIC, b"%d" % number), queue)
+            while (command := await peer.pushed_command()).code != SnodeCode.PUSH_MESSAGE:
+                assert command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+            assert (command.code, command.body) == (SnodeCode.PUSH_MESSAGE, b"1")
+            assert command.fields == {"queueOffset": "0", "topic": TOPIC, "queueId": "1"}
 
     asyncio.run(main())

@@ -335,6 +335,18 @@ def test_of_a_group_that_has_acknowledged_nothing_the_first_message_counts_and_n
     on_stage(1, scenario)
 
 
+def test_a_consumer_that_was_pushed_to_before_its_offset_was_known_is_not_closed() -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.claim(0, "g")
+        stage.send(offset=2000)
+        stage.acked["g"] = 500  # it comes back with a backlog
+        stage.send(offset=2001)
+        assert stage.service.counts == {"pushed": 1, "behind": 1}
+        assert len(stage.sessions) == 1
+
+    on_stage(1, scenario)
+
+
 def test_what_went_another_way_for_long_makes_nobody_slow() -> None:
     async def scenario(stage: Stage) -> None:
         stage.claim(0, "g")

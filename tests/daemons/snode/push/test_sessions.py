@@ -10,7 +10,7 @@ from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.snode.push import sessions as push_sessions
-from mq.daemons.snode.push.sessions import ANY_BROKER, PushSessions, queues_to_push
+from mq.daemons.snode.push.sessions import ANY_BROKER, PushSessions, Run, queues_to_push
 from mq.protocol.bodies import (
     ConsumerData,
     ConsumeType,
@@ -143,11 +143,12 @@ def test_the_place_in_queues_that_stay_is_kept_by_a_heartbeat() -> None:
         (channel,) = channels
         sessions.replace(channel, "c", "g", [A0, A1])
         (session,) = sessions.of(A0)
-        session.runs |= {A0: (5, 6), A1: (7, 7)}
+        kept = Run(7, 7, True)
+        session.runs |= {A0: Run(5, 6, True), A1: kept}
         sessions.replace(channel, "c", "g", [A1, B0])
-        assert session.runs == {A1: (7, 7)}
+        assert session.runs == {A1: kept}
         sessions.replace(channel, "c", "g", [A0, A1])
-        assert session.runs == {A1: (7, 7)}
+        assert session.runs == {A1: kept}
 
     connected(1, scenario)
 
