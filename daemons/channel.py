@@ -95,7 +95,6 @@ class Channel(Outgoing, asyncio.Protocol):
         self.local_address: tuple[str, int] = ("", 0)
         self.remote = ""
         self.born_host = b""  # address and port as a commit-log record holds them
-        self.closed = False
         self.dialect = Dialect.ORDINARY  # what request codes mean here
         self.active_at = 0  # the listener's clock, in its ticks
         self.waits = False  # some of what came lies in the listener's backlog

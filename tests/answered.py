@@ -258,12 +258,12 @@ BROKER: Mapping[AnyCode, str] = {
 }
 
 NAME_SERVER: Mapping[AnyCode, str] = {
-    RequestCode.PUT_KV_CONFIG: f"{_NAMESRV}::test_kv_values_are_kept_over_a_restart",
-    RequestCode.GET_KV_CONFIG: f"{_NAMESRV}::test_kv_values_are_kept_over_a_restart",
-    RequestCode.DELETE_KV_CONFIG: f"{_NAMESRV}::test_kv_values_are_kept_over_a_restart",
-    RequestCode.REGISTER_BROKER: f"{_NAMESRV}::test_a_registered_topic_has_a_route",
-    RequestCode.UNREGISTER_BROKER: f"{_NAMESRV}::test_an_unregistered_broker_is_gone",
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: f"{_NAMESRV}::test_a_registered_topic_has_a_route",
+    RequestCode.PUT_KV_CONFIG: f"{_KV}::test_kv_values_are_kept_over_a_restart",
+    RequestCode.GET_KV_CONFIG: f"{_KV}::test_kv_values_are_kept_over_a_restart",
+    RequestCode.DELETE_KV_CONFIG: f"{_KV}::test_kv_values_are_kept_over_a_restart",
+    RequestCode.REGISTER_BROKER: f"{_ROUTES}::test_a_registered_topic_has_a_route",
+    RequestCode.UNREGISTER_BROKER: f"{_LIVENESS}::test_an_unregistered_broker_is_gone",
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: f"{_ROUTES}::test_a_registered_topic_has_a_route",
     RequestCode.GET_BROKER_CLUSTER_INFO: (
         f"{_ROUTES}::test_a_slave_that_became_master_stands_at_one_id_only"
     ),

@@ -12,7 +12,7 @@ from mq.daemons.namesrv.snodes import Snodes
 from mq.protocol.bodies import ClusterInfo, SnodeClusterInfo, SnodeData
 from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
 from mq.protocol.headers.snode import GetSnodeInfoRequestHeader, RegisterSnodeRequestHeader
-from tests.daemons.namesrv.test_namesrv import serve
+from tests.daemons.namesrv.servers import serve
 from tests.daemons.peer import PATIENCE, Peer
 
 A = SnodeData(snode_name="a", address="10.0.0.1:11911", cluster_name="c")
