@@ -23,14 +23,12 @@ from mq.daemons.broker.filter.subscriptions import refuse_unsupported
 from mq.daemons.broker.handlers.client import ClientRules
 from mq.daemons.broker.registry import ConsumerGroup, Consumers, Producers
 from mq.daemons.config import ConfigError
-from mq.daemons.dispatch import Dispatcher, Handler
 from mq.daemons.listener import Listener
-from mq.daemons.memory import MemoryBudget
 from mq.daemons.serving import handlers_of
 from mq.daemons.snode.access import SnodeAccess
+from mq.daemons.snode.around import Around
 from mq.daemons.snode.config import SnodeSettings
 from mq.daemons.snode.enodes import Enodes
-from mq.daemons.snode.flow_control import FlowControl
 from mq.daemons.snode.forwarding import Forwarding
 from mq.daemons.snode.groups import SnodeGroups
 from mq.daemons.snode.handlers.clients import SnodeClientHandlers
@@ -39,8 +37,9 @@ from mq.daemons.snode.handlers.pulls import PullHandlers
 from mq.daemons.snode.handlers.queues import QueueHandlers
 from mq.daemons.snode.handlers.routes import RouteHandlers
 from mq.daemons.snode.handlers.sends import SendHandlers
-from mq.daemons.snode.interceptors import InterceptorGroup, intercepted, load_interceptors
+from mq.daemons.snode.interceptors import InterceptorGroup
 from mq.daemons.snode.offsets import OffsetCache
+from mq.daemons.snode.ports import Ports
 from mq.daemons.snode.push.service import PushService
 from mq.daemons.snode.push.sessions import PushSessions
 from mq.daemons.snode.registration import Registration
@@ -48,7 +47,6 @@ from mq.daemons.snode.relay import NativeRelay, Relays, RelaySession
 from mq.daemons.snode.stand_ins import StandIns
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
-from mq.protocol.codes import RequestCode, SnodeCode
 from mq.protocol.native import absent, native
 
 if TYPE_CHECKING:
@@ -57,18 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SEND_CODES = frozenset(
-    (
-        *(RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-    )
-)
-PULL_CODES = frozenset(
-    (
-        *(int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)),
-        int(SnodeCode.SNODE_PULL_MESSAGE),
-    )
-)
 # How long a stop waits for requests that are at enodes.
 LAST_ANSWERS_SECONDS = 1.0
 # How long the start waits for name servers, so that it serves when it says so.
@@ -88,8 +74,6 @@ class Snode:
         self.tasks = Tasks()
         self.access: SnodeAccess | None = None
         self.tls: ServerTls | None = None
-        self.listener: Listener
-        self.stand_in_listeners: dict[str, Listener] = {}
         self.enodes: Enodes
         self.broker: Broker | None = None  # that of embedded mode
         self.forwarding: Forwarding
@@ -101,12 +85,27 @@ class Snode:
         self.push: PushService
         self.sends: SendHandlers
         self.registration: Registration
-        self.interceptors: tuple[InterceptorGroup, InterceptorGroup, InterceptorGroup]
         self.metrics_port = -1  # none
-        self._flow: FlowControl
+        self._around: Around
+        self._ports: Ports
         self._relays: Relays | None = None  # without the native path there are none
         self._stand_ins: StandIns
         self._parts = AsyncExitStack()
+
+    @property
+    def listener(self) -> Listener:
+        """The port of clients."""
+        return self._ports.main
+
+    @property
+    def stand_in_listeners(self) -> dict[str, Listener]:
+        """The ports that stand for enodes, by the names of these."""
+        return self._ports.stand_ins
+
+    @property
+    def interceptors(self) -> tuple[InterceptorGroup, InterceptorGroup, InterceptorGroup]:
+        """Those of the server, of sends and of pulls."""
+        return self._around.groups
 
     @property
     def port(self) -> int:
@@ -123,7 +122,7 @@ class Snode:
 
     def listeners(self) -> dict[str, Listener]:
         """All ports, by name."""
-        return {"main": self.listener, **self.stand_in_listeners}
+        return self._ports.all()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as parts:
@@ -138,8 +137,8 @@ class Snode:
         settings = self.settings
         self.access = self._access_control()
         self.tls = server_tls(settings.tls)
-        self._load_interceptors()
-        self._make_listeners()
+        self._around = Around(settings.snode)
+        self._ports = Ports(settings, self.access, self.tls)
         for listener in self.listeners().values():
             await listener.bind()
             parts.callback(listener.stop_accepting)
@@ -189,13 +188,13 @@ class Snode:
     def _make_parts(self) -> None:
         settings, enodes = self.settings, self.enodes
         snode = settings.snode
-        server, send, _ = self.interceptors
+        around = self._around
         stand_ins = self._stand_ins = StandIns(
             enodes, snode.default_enode, snode.snode_ip1, lambda: self.port
         )
         stand_ins.open({name: one.port for name, one in self.stand_in_listeners.items()})
         self.forwarding = Forwarding(
-            lambda: self.settings.snode, enodes, server, lambda: stand_ins.by_port
+            lambda: self.settings.snode, enodes, around.server, lambda: stand_ins.by_port
         )
         self.groups = SnodeGroups(settings, enodes)
         self.offsets = OffsetCache(settings, enodes)
@@ -206,7 +205,7 @@ class Snode:
             policy=lambda: settings.snode.slow_consumer_policy,
             may_consume=self.groups.may_consume,
         )
-        self.sends = SendHandlers(self.forwarding, self.push, send, lambda: self.address)
+        self.sends = SendHandlers(self.forwarding, self.push, around.send, lambda: self.address)
         self.registration = Registration(
             settings, enodes, self.groups, self.name, lambda: self.address
         )
@@ -217,7 +216,7 @@ class Snode:
         self.offsets.group_changed(group.name)
 
     def _serve(self) -> None:
-        consume = self.interceptors[2]
+        consume = self._around.consume
         forwarding, enodes = self.forwarding, self.enodes
         handlers = handlers_of(
             SnodeClientHandlers(
@@ -231,23 +230,21 @@ class Snode:
         )
         for listener in self.listeners().values():
             listener.dispatcher.serve(
-                {code: self._around(code, handler) for code, handler in handlers.items()}
+                {code: self._around.wrap(code, handler) for code, handler in handlers.items()}
             )
         log.info("%d request codes are served", len(handlers))
         self._serve_natively()
 
     def _serve_natively(self) -> None:
         """Let plain sends pass without a look, as long as nobody wants one."""
-        relays = self._relays
-        own = self.settings.snode.remoting_server_interceptors
-        if relays is None or self.interceptors[1] or own or self.access is not None:
+        relays, around = self._relays, self._around
+        if relays is None or self.access is not None:
             return
         relays.forwarding, relays.sizes = self.forwarding, self.sends.sizes
-        flow, sessions = self._flow, self.sessions
+        sessions = self.sessions
 
         def is_open() -> bool:
-            limits = flow.limits
-            return not (limits.counts or limits.sizes or self.enodes.signs)
+            return not (around.sees_sends or self.enodes.signs)
 
         alone = self.forwarding.enode_alone
         relay = NativeRelay(
@@ -257,15 +254,6 @@ class Snode:
             listener.dispatcher.serve_bulk(relay.take)
         log.info("plain sends take the native path")
 
-    def _around(self, code: int, handler: Handler) -> Handler:
-        """A handler with its interceptors: those of its kind, and the server's around them."""
-        server, send, consume = self.interceptors
-        if code in SEND_CODES:
-            handler = intercepted(handler, send)
-        elif code in PULL_CODES:
-            handler = intercepted(handler, consume)
-        return intercepted(handler, server)
-
     def _rules(self) -> ClientRules:
         snode, operation = self.settings.snode, self.settings.operation
         return ClientRules(
@@ -274,51 +262,11 @@ class Snode:
             check_expression=lambda kind: refuse_unsupported(kind, snode.enable_property_filter),
         )
 
-    def _load_interceptors(self) -> None:
-        """Flow control, and the operator's own. Raises ConfigError."""
-        snode = self.settings.snode
-        self._flow = FlowControl(Path(snode.rocketmq_home or ".") / snode.flow_control_file)
-        given = (
-            ("remotingServerInterceptors", snode.remoting_server_interceptors),
-            ("sendMessageInterceptors", snode.send_message_interceptors),
-            ("consumeMessageInterceptors", snode.consume_message_interceptors),
-        )
-        server, send, consume = (load_interceptors(names, setting) for setting, names in given)
-        self.interceptors = (
-            InterceptorGroup("server", [self._flow, *server]),
-            InterceptorGroup("send", send),
-            InterceptorGroup("consume", consume),
-        )
-
     def _access_control(self) -> SnodeAccess | None:
         snode = self.settings.snode
         if not snode.acl_enable:
             return None
         return SnodeAccess(AclFiles(Path(snode.rocketmq_home or "."), snode.acl_plain_file))
-
-    def _make_listeners(self) -> None:
-        memory = MemoryBudget(
-            lambda: self.settings.operation.connection_memory_max_bytes,
-            lambda: self.settings.operation.client_memory_max_bytes,
-        )
-        self.listener = self._make_listener(self.settings.server.listen_port, memory)
-        for name, port in self.settings.snode.stand_ins().items():
-            self.stand_in_listeners[name] = self._make_listener(port, memory)
-
-    def _make_listener(self, port: int, memory: MemoryBudget) -> Listener:
-        settings = self.settings
-        server, operation = settings.server, settings.operation
-        return Listener(
-            Dispatcher({}, guard=self.access, slow_seconds=operation.slow_request_millis / 1000),
-            settings.listen_host,
-            port,
-            idle_seconds=server.server_channel_max_idle_time_seconds,
-            backlog=server.server_socket_backlog,
-            tls=self.tls,
-            max_connections=lambda: settings.operation.max_connections,
-            buffers=server.buffers(),
-            memory=memory,
-        )
 
     async def _look_first(self) -> None:
         """Know enodes and groups before clients come, where name servers answer."""
@@ -337,7 +285,7 @@ class Snode:
         tasks.spawn(self.groups.work, "groups at enodes")
         tasks.spawn(self.offsets.work, "offsets")
         tasks.spawn(self._expire, "expiry of clients")
-        tasks.spawn(self._flow.watch, "flow control")
+        tasks.spawn(self._around.flow.watch, "flow control")
         if self.access is not None:
             tasks.spawn(self.access.watch, "ACL files")
         if self.tls is not None:

@@ -29,7 +29,9 @@ class Parts(Protocol):
     push: PushService
     sends: SendHandlers
     registration: Registration
-    interceptors: tuple[InterceptorGroup, InterceptorGroup, InterceptorGroup]
+
+    @property
+    def interceptors(self) -> tuple[InterceptorGroup, InterceptorGroup, InterceptorGroup]: ...
 
     def listeners(self) -> Mapping[str, Listener]: ...
 
