@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client import Consumer, Producer, PushConsumer
+from mq.client import AccessKey, Consumer, Producer, PushConsumer
 from mq.client.snode import pushes
 from mq.daemons.snode.app import Snode
 from mq.daemons.snode.push.service import SlowConsumerPolicy
@@ -18,10 +18,13 @@ from mq.protocol.bodies import (
     ConsumeType,
     HeartbeatData,
     MessageModel,
+    MessageQueue,
     SubscriptionData,
 )
-from mq.protocol.codes import RequestCode, SnodeCode
+from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
 from mq.protocol.message import Message, StoredMessage
+from tests.daemons.broker.acl.accounts import home
+from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer
 from tests.daemons.peer import Peer
 from tests.daemons.snode.world import World, snode_settings, until, world
 
@@ -284,5 +287,72 @@ def test_a_client_of_the_seed_gets_bodies_of_the_queues_that_it_names_by_number(
                 assert command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
             assert (command.code, command.body) == (SnodeCode.PUSH_MESSAGE, b"1")
             assert command.fields == {"queueOffset": "0", "topic": TOPIC, "queueId": "1"}
+
+    asyncio.run(main())
+
+
+def test_nobody_is_pushed_what_he_may_not_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        key = tmp_path / "key.yml"
+        key.write_text("accessKey: administrator\nsecretKey: admin_secret\n")
+        guarded = {"aclEnable": "true", "rocketmqHome": str(home(tmp_path, ACCOUNTS))}
+        signs = {**guarded, "enodeAclFile": str(key)}
+        async with world(tmp_path, brokers=guarded, snode_is=signs) as one:
+            for topic in ("mine", "secret"):
+                await one.make_topic(topic, queues=1)
+            subscriptions = [
+                SubscriptionData(
+                    topic=topic, message_queue_set={MessageQueue(topic, "broker-a", 0)}
+                )
+                for topic in ("mine", "secret")
+            ]
+            async with SigningPeer(one.port, MINE) as peer:
+                for subscribed, code in (
+                    (subscriptions, ResponseCode.NO_PERMISSION),
+                    (subscriptions[1:], ResponseCode.NO_PERMISSION),
+                    (subscriptions[:1], ResponseCode.SUCCESS),
+                ):
+                    consumer = ConsumerData(
+                        group_name="mine_group",
+                        consume_type=ConsumeType.CONSUME_PUSH,
+                        message_model=MessageModel.CLUSTERING,
+                        consume_from_where=FIRST,
+                        subscription_data_set=subscribed,
+                    )
+                    heartbeat = HeartbeatData(client_id="c", consumer_data_set=[consumer])
+                    reply = await peer.ask(RequestCode.HEART_BEAT, {}, heartbeat.encode())
+                    assert reply.code == code
+                    assert one.snode.sessions.queues == (code == ResponseCode.SUCCESS)
+
+    asyncio.run(main())
+
+
+def test_with_accounts_a_consumer_is_pushed_to_all_the_same(tmp_path: Path) -> None:
+    async def main() -> None:
+        key = tmp_path / "key.yml"
+        key.write_text("accessKey: administrator\nsecretKey: admin_secret\n")
+        guarded = {"aclEnable": "true", "rocketmqHome": str(home(tmp_path, ACCOUNTS))}
+        signs = {**guarded, "enodeAclFile": str(key)}
+        got: list[bytes] = []
+
+        async def listen(message: StoredMessage) -> None:
+            got.append(message.body)
+
+        async with world(tmp_path, brokers=guarded, snode_is=signs) as one:
+            await one.make_topic("mine", queues=1)
+            namesrv = one.name_server.address
+            mine = AccessKey(MINE[0], MINE[1].decode())
+            async with (
+                PushConsumer(
+                    namesrv, "mine_group", {"mine": "*"}, listener=listen, credentials=mine,
+                    consume_from=FIRST,
+                ),
+                Producer(namesrv, snode=True, credentials=mine) as producer,
+            ):  # fmt: skip
+                await sessions_of(one.snode, 1)
+                for number in range(20):
+                    await producer.send(Message("mine", b"%d" % number))
+                await until(lambda: got == [b"%d" % number for number in range(20)])
+                assert one.snode.push.counts["pushed"] == 20
 
     asyncio.run(main())
