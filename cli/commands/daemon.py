@@ -313,7 +313,7 @@ def _cluster(folder: Path) -> int:
     for path in sorted(folder.glob("*.conf")):
         words = [one for one in (NAME_SERVER, CONTROLLER) if path.name.startswith(one)]
         if path.stem.startswith(_SNODE):
-            commands[path.stem] = [*_this_mq(), _SNODE, "-c", str(path)]
+            commands[path.stem] = [*this_mq(), _SNODE, "-c", str(path)]
             continue
         first += [path.stem for _ in words]
         word = words[0] if words else "broker"
