@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mq.daemons.broker.config import DEFAULT_PORT, LOOPBACK
+from mq.daemons.broker.config import DEFAULT_PORT
 from mq.daemons.controller.config import DEFAULT_PORT as CONTROLLER_PORT
+from mq.daemons.host_addresses import LOOPBACK
 from mq.daemons.instances.plan import PORT_STEP
 from mq.daemons.properties import write_properties
 

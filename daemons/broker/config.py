@@ -1,426 +1,36 @@
-"""Configuration of a broker: every name and default of BrokerConfig in 4.9.8, and what binds the
-five sections together."""
+"""Configuration of a broker: what binds its six sections together."""
 
 import copy
 import logging
-import os
-import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from mq.client.caller import parse_address
 from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
-from mq.daemons.acl.networks import is_loopback, parse_networks
-from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
-from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
+from mq.daemons.acl.networks import is_loopback
+from mq.daemons.broker.broker_config import BrokerConfig
+from mq.daemons.broker.store_config import BrokerRole, MessageStoreConfig
+from mq.daemons.config import ConfigError, Section, Settings, read_file
+from mq.daemons.host_addresses import (
+    EVERYWHERE,
+    LOOPBACK,
+    local_address,
+    parse_addresses,
+    parse_name_servers,
+)
 from mq.daemons.operation_config import BrokerOperationConfig
 from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
 from mq.daemons.tls_config import TlsConfig
-from mq.protocol.names import IllegalName, check_topic, reply_topic
-
-__all__ = [
-    "BrokerConfig",
-    "BrokerRole",
-    "BrokerSettings",
-    "FlushDiskType",
-    "MessageStoreConfig",
-    "parse_name_servers",
-]
+from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 10911
 # The fast listener answers what must not wait behind pulls; clients compute its port this way.
 FAST_PORT_DISTANCE = 2
-MASTER_ID = 0
-# Each is in every route of the broker.
-MOST_FILTER_SERVERS = 64
-LOOPBACK = "127.0.0.1"
-EVERYWHERE = "0.0.0.0"
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
-
-
-def _host_name() -> str:
-    return socket.gethostname() or "DEFAULT_BROKER"
-
-
-@dataclass(frozen=True)
-class BrokerConfig(Section):
-    """The broker itself: who it is and what it allows."""
-
-    rocketmq_home: str | None = setting(
-        factory=lambda: os.environ.get("ROCKETMQ_HOME"),
-        shown="$ROCKETMQ_HOME",
-        doc="folder of the installation: the ACL files are looked for under it",
-    )
-    namesrv_addr: str | None = setting(
-        factory=lambda: os.environ.get("NAMESRV_ADDR"),
-        shown="$NAMESRV_ADDR",
-        doc="name servers, host:port separated by ;",
-        important=True,
-        updatable=True,
-    )
-    broker_ip1: str = setting(
-        "",
-        "address that clients are told; empty: where it listens, or this host's own address",
-        name="brokerIP1",
-        important=True,
-    )
-    broker_ip2: str = setting(
-        "", "address that slaves are told; empty: brokerIP1", name="brokerIP2"
-    )
-    broker_name: str = setting(
-        factory=_host_name,
-        shown="the host name",
-        doc="name shared by a master and its slaves",
-        important=True,
-    )
-    broker_cluster_name: str = setting("DefaultCluster", "name of the cluster", important=True)
-    broker_id: int = setting(
-        MASTER_ID, "0 for a master, above 0 for a slave", long=True, important=True
-    )
-    broker_permission: int = setting(
-        6, "what clients may do here: 4 read, 2 write, 6 both", updatable=True
-    )
-    default_topic_queue_nums: int = setting(8, "queues of TBW102")
-    auto_create_topic_enable: bool = setting(
-        True, "make unknown topics at the first send", important=True, updatable=True
-    )
-    cluster_topic_enable: bool = setting(
-        True, "the topic named after the cluster may be read and written"
-    )
-    broker_topic_enable: bool = setting(
-        True, "the topic named after the broker may be read and written"
-    )
-    auto_create_subscription_group: bool = setting(
-        True, "make unknown consumer groups", important=True, updatable=True
-    )
-    message_store_plug_in: str = setting("", "Java store plug-ins", effect=False)
-    msg_trace_topic_name: str = setting(
-        "RMQ_SYS_TRACE_TOPIC", "topic of message traces", important=True
-    )
-    trace_topic_enable: bool = setting(False, "make the topic of message traces", important=True)
-    send_message_thread_pool_nums: int = setting(
-        factory=lambda: min(_cores(), 4),
-        shown="cores, at most 4",
-        doc="threads for sends",
-        effect=False,
-    )
-    put_message_future_thread_pool_nums: int = setting(
-        factory=lambda: min(_cores(), 4),
-        shown="cores, at most 4",
-        doc="threads that answer sends",
-        effect=False,
-    )
-    pull_message_thread_pool_nums: int = setting(
-        factory=lambda: 16 + _cores() * 2,
-        shown="16 + 2 * cores",
-        doc="threads for pulls",
-        effect=False,
-    )
-    process_reply_message_thread_pool_nums: int = setting(
-        factory=lambda: 16 + _cores() * 2,
-        shown="16 + 2 * cores",
-        doc="threads for replies",
-        effect=False,
-    )
-    query_message_thread_pool_nums: int = setting(
-        factory=lambda: 8 + _cores(), shown="8 + cores", doc="threads for queries", effect=False
-    )
-    admin_broker_thread_pool_nums: int = setting(16, "threads for administration", effect=False)
-    client_manage_thread_pool_nums: int = setting(32, "threads for clients", effect=False)
-    consumer_manage_thread_pool_nums: int = setting(32, "threads for consumers", effect=False)
-    heartbeat_thread_pool_nums: int = setting(
-        factory=lambda: min(32, _cores()),
-        shown="cores, at most 32",
-        doc="threads for heartbeats",
-        effect=False,
-    )
-    end_transaction_thread_pool_nums: int = setting(
-        factory=lambda: max(8 + _cores() * 2, min(_cores(), 4) * 4),
-        shown="8 + 2 * cores",
-        doc="threads that end transactions",
-        effect=False,
-    )
-    flush_consumer_offset_interval: int = setting(
-        5000, "pause between saves of consumerOffset.json", unit="ms", updatable=True
-    )
-    flush_consumer_offset_history_interval: int = setting(
-        60_000, "pause between saves of the offsets' history", unit="ms", effect=False
-    )
-    reject_transaction_message: bool = setting(
-        False, "refuse transaction messages", important=True, updatable=True
-    )
-    fetch_namesrv_addr_by_address_server: bool = setting(
-        False, "ask an HTTP address server for the name servers", important=True
-    )
-    rmq_address_server_domain: str = setting(
-        "jmenv.tbsite.net", "host, or host:port, of the address server; port 8080 unless told"
-    )
-    rmq_address_server_sub_group: str = setting(
-        "nsaddr", "last part of the path at the address server"
-    )
-    update_name_server_addr_period: int = setting(
-        120_000, "pause between questions to the address server (a 5.x name)", unit="ms"
-    )
-    send_thread_pool_queue_capacity: int = setting(
-        10_000, "sends that may wait for the disk (SYNC_FLUSH); beyond it more are refused"
-    )
-    put_thread_pool_queue_capacity: int = setting(10_000, "appends that wait", effect=False)
-    pull_thread_pool_queue_capacity: int = setting(
-        100_000, "shown in the runtime info; pulls do not queue here"
-    )
-    reply_thread_pool_queue_capacity: int = setting(10_000, "replies that wait", effect=False)
-    query_thread_pool_queue_capacity: int = setting(
-        20_000, "shown in the runtime info; queries do not queue here"
-    )
-    client_manager_thread_pool_queue_capacity: int = setting(
-        1_000_000, "client requests that wait", effect=False
-    )
-    consumer_manager_thread_pool_queue_capacity: int = setting(
-        1_000_000, "consumer requests that wait", effect=False
-    )
-    heartbeat_thread_pool_queue_capacity: int = setting(
-        50_000, "heartbeats that wait", effect=False
-    )
-    end_transaction_pool_queue_capacity: int = setting(
-        100_000, "ends of transactions that wait: only shown in the runtime info"
-    )
-    filter_server_nums: int = setting(0, "filter servers to start, and to keep running")
-    filter_server_allow_list: str = setting(
-        "",
-        "addresses and networks, separated by ;, that may register filter servers of their own "
-        "(this broker's own name); empty: only those that this broker has started and, with "
-        "aclEnable, administrators",
-    )
-    long_polling_enable: bool = setting(
-        True, "hold a pull that finds nothing until a message comes", updatable=True
-    )
-    short_polling_time_mills: int = setting(
-        1000,
-        "hold it this long instead when long polling is off",
-        unit="ms",
-        long=True,
-        updatable=True,
-    )
-    notify_consumer_ids_changed_enable: bool = setting(
-        True, "tell a group when its members change", updatable=True
-    )
-    high_speed_mode: bool = setting(False, "unused in Java too", effect=False)
-    commercial_enable: bool = setting(True, "counters of the cloud service", effect=False)
-    commercial_timer_count: int = setting(1, "counters of the cloud service", effect=False)
-    commercial_trans_count: int = setting(1, "counters of the cloud service", effect=False)
-    commercial_big_count: int = setting(1, "counters of the cloud service", effect=False)
-    commercial_base_count: int = setting(1, "counters of the cloud service", effect=False)
-    transfer_msg_by_heap: bool = setting(
-        True, "copy messages of a pull to the heap first", effect=False
-    )
-    max_delay_time: int = setting(40, "unused in Java too", effect=False)
-    region_id: str = setting("DefaultRegion", "region written to traced messages")
-    register_broker_timeout_mills: int = setting(
-        6000, "wait for a name server's answer", unit="ms", updatable=True
-    )
-    slave_read_enable: bool = setting(
-        False, "send consumers that are far behind to a slave", updatable=True
-    )
-    disable_consume_if_consumer_read_slowly: bool = setting(
-        False, "stop groups that are far behind", updatable=True
-    )
-    consumer_fallbehind_threshold: int = setting(
-        16 * 1024**3, "how far that is", unit="bytes", long=True, updatable=True
-    )
-    broker_fast_failure_enable: bool = setting(
-        True, "refuse sends that waited too long", updatable=True
-    )
-    wait_time_mills_in_send_queue: int = setting(
-        200, "how long a send may wait to be read", unit="ms", long=True, updatable=True
-    )
-    wait_time_mills_in_pull_queue: int = setting(
-        5000, "how long a pull may wait", unit="ms", long=True, effect=False
-    )
-    wait_time_mills_in_heartbeat_queue: int = setting(
-        31_000, "how long a heartbeat may wait", unit="ms", long=True, effect=False
-    )
-    wait_time_mills_in_transaction_queue: int = setting(
-        3000, "how long an end of a transaction may wait", unit="ms", long=True, effect=False
-    )
-    start_accept_send_request_time_stamp: int = setting(
-        0, "refuse sends before this time", unit="ms since 1970", long=True, updatable=True
-    )
-    trace_on: bool = setting(True, "tell clients whether to trace", updatable=True)
-    enable_calc_filter_bit_map: bool = setting(
-        False, "compute filter maps while storing", updatable=True
-    )
-    expect_consumer_num_use_filter: int = setting(
-        32, "groups with a filter that the map is sized for"
-    )
-    max_error_rate_of_bloom_filter: int = setting(20, "wrong hits of the map", unit="%")
-    filter_data_clean_time_span: int = setting(
-        86_400_000,
-        "filters of dead groups are kept this long",
-        unit="ms",
-        long=True,
-        updatable=True,
-    )
-    filter_support_retry: bool = setting(False, "filter retry topics too", updatable=True)
-    enable_property_filter: bool = setting(False, "allow SQL92 filters", updatable=True)
-    compressed_register: bool = setting(False, "compress what name servers are told")
-    force_register: bool = setting(
-        True, "register each time even if nothing changed", updatable=True
-    )
-    register_name_server_period: int = setting(
-        30_000, "pause between registrations; 10 s to 60 s", unit="ms"
-    )
-    transaction_time_out: int = setting(
-        6000,
-        "age at which a half message is checked first",
-        unit="ms",
-        long=True,
-        important=True,
-        updatable=True,
-    )
-    transaction_check_max: int = setting(
-        15, "checks before a half message is discarded", important=True, updatable=True
-    )
-    transaction_check_interval: int = setting(
-        60_000,
-        "pause between rounds of checks",
-        unit="ms",
-        long=True,
-        important=True,
-        updatable=True,
-    )
-    acl_enable: bool = setting(False, "check who may do what", important=True)
-    acl_plain_file: str = setting(
-        "conf/plain_acl.yml",
-        "file of accounts, relative to rocketmqHome; conf/acl/*.yml are read, too",
-        name="rocketmq.acl.plain.file",
-    )
-    namesrv_acl_file: str = setting(
-        "",
-        "file with accessKey and secretKey, as conf/tools.yml, that requests to name servers, and "
-        "those of a slave to its master, are signed with; empty: they are not signed. SIGHUP reads "
-        "it again",
-    )
-    store_reply_message_enable: bool = setting(True, "store reply messages", updatable=True)
-    recall_message_enable: bool = setting(
-        False, "let producers take back messages that are not due yet (a 5.x name)", updatable=True
-    )
-    allow_recall_when_broker_not_writeable: bool = setting(
-        True, "also while brokerPermission forbids sends (a 5.x name)", updatable=True
-    )
-    enable_detail_stat: bool = setting(True, "count per queue", updatable=True)
-    auto_delete_unused_stats: bool = setting(
-        False, "drop counters with their topic", updatable=True
-    )
-    isolate_log_enable: bool = setting(False, "a log folder per broker", effect=False)
-    config_black_list: str = setting(
-        "configBlackList;brokerConfigPath",
-        "settings, separated by ;, that may not be changed while the broker runs",
-    )
-    rebalance_lock_max_live_time: int = setting(
-        60_000,
-        "a lock of an ordered consumer that is not renewed for this long is free (a system "
-        "property of Java's broker)",
-        name="rocketmq.broker.rebalance.lockMaxLiveTime",
-        unit="ms",
-        long=True,
-    )
-    revive_queue_num: int = setting(
-        8, "queues of the topic that holds what was popped (a 5.x name)"
-    )
-    pop_from_retry_probability: int = setting(
-        20, "how often a pop looks at retries first (a 5.x name)", unit="%", updatable=True
-    )
-    pop_polling_size: int = setting(
-        1024, "pops of a group that may wait for a queue (a 5.x name)", updatable=True
-    )
-    server_load_balancer_enable: bool = setting(
-        True, "share queues out for clients that ask the broker (a 5.x name)", updatable=True
-    )
-    enable_controller_mode: bool = setting(False, "controllers say who is master (a 5.x name)")
-    controller_addr: str = setting("", "controllers, host:port separated by ; (a 5.x name)")
-    sync_controller_metadata_period: int = setting(
-        10_000,
-        "pause between questions to controllers who leads them (a 5.x name)",
-        unit="ms",
-        long=True,
-    )
-    sync_broker_metadata_period: int = setting(
-        5000,
-        "pause between questions to controllers who is master (a 5.x name)",
-        unit="ms",
-        long=True,
-    )
-    enable_slave_acting_master: bool = setting(
-        False,
-        "while its master is gone, the slave with the lowest id of a set is read from as if it "
-        "was one, and delivers what waits (a 5.x name)",
-    )
-    enable_remote_escape: bool = setting(
-        False,
-        "a slave that acts as master delivers to other brokers of the cluster; else what waits "
-        "goes on waiting (a 5.x name)",
-    )
-    skip_pre_online: bool = setting(
-        False,
-        "with enableSlaveActingMaster: start without asking the others of the set what was "
-        "delivered meanwhile (a 5.x name)",
-    )
-    sync_broker_member_group_period: int = setting(
-        1000,
-        "pause between questions to name servers who of the set lives (a 5.x name)",
-        unit="ms",
-        long=True,
-    )
-    broker_not_active_timeout_millis: int = setting(
-        10_000,
-        "with enableSlaveActingMaster: name servers take this broker for dead after so long "
-        "without a heartbeat (a 5.x name)",
-        unit="ms",
-        long=True,
-    )
-    broker_heartbeat_interval: int = setting(
-        1000,
-        "pause between heartbeats to controllers, and with enableSlaveActingMaster to name "
-        "servers (a 5.x name)",
-        unit="ms",
-        long=True,
-    )
-    controller_heart_beat_timeout_mills: int = setting(
-        10_000,
-        "controllers take this broker for dead after so long without a heartbeat (a 5.x name)",
-        unit="ms",
-        long=True,
-    )
-    broker_election_priority: int = setting(
-        2_147_483_647, "of members alike the one with the lowest is elected (a 5.x name)"
-    )
-    stop_without_controller: bool = setting(
-        True,
-        "a master that no controller confirms for controllerHeartBeatTimeoutMills takes no "
-        "messages if another may have been elected that would lose them; false: it goes on, as "
-        "with Java (this broker's own)",
-    )
-    check_sync_state_set_period: int = setting(
-        5000,
-        "pause between looks of a master at its sync state set (a 5.x name)",
-        unit="ms",
-        long=True,
-    )
-    channel_expired_timeout: int = setting(
-        120_000,
-        "a client without a heartbeat for this long is forgotten (a 5.x name)",
-        unit="ms",
-        long=True,
-    )
 
 
 class BrokerSettings(Settings):
@@ -480,7 +90,7 @@ class BrokerSettings(Settings):
 
     def controllers(self) -> list[str]:
         """The configured controllers as host:port."""
-        return _addresses("controllerAddr", self.broker.controller_addr)
+        return parse_addresses("controllerAddr", self.broker.controller_addr)
 
     def in_role(self, role: BrokerRole, broker_id: int) -> Self:
         """These settings, as they are now, for a broker that starts in another role."""
@@ -546,7 +156,7 @@ class BrokerSettings(Settings):
         assert isinstance(broker, BrokerConfig)
         assert isinstance(store, MessageStoreConfig)
         assert isinstance(server, NettyServerConfig)
-        _check_broker(broker)
+        broker.check()
         store.check()
         if broker.enable_controller_mode:  # role and id are what controllers say
             _check_controlled(broker, store, server)
@@ -602,69 +212,11 @@ class BrokerSettings(Settings):
         )
 
 
-def _check_broker(broker: BrokerConfig) -> None:
-    parse_name_servers(broker.namesrv_addr or "")
-    for name, text in (
-        ("brokerName", broker.broker_name),
-        ("brokerClusterName", broker.broker_cluster_name),
-    ):
-        if not text or any(c.isspace() or c in '/\\@"' or not c.isprintable() for c in text):
-            raise ConfigError(f"{name}={text}: must be a name without blanks, quotes, / or @")
-    cluster = broker.broker_cluster_name
-    try:
-        check_topic(reply_topic(cluster))
-    except IllegalName as error:
-        raise ConfigError(
-            f"brokerClusterName={cluster}: a topic has the name of the cluster, and another one "
-            f"begins with it, so it must be a legal name of topics: {error}"
-        ) from None
-    if not 0 <= broker.broker_permission <= 6 or broker.broker_permission & 1:
-        raise ConfigError(
-            f"brokerPermission={broker.broker_permission}: expected 2 (write), 4 (read) or 6 (both)"
-        )
-    for name, value in (
-        ("flushConsumerOffsetInterval", broker.flush_consumer_offset_interval),
-        ("registerNameServerPeriod", broker.register_name_server_period),
-        ("registerBrokerTimeoutMills", broker.register_broker_timeout_mills),
-        ("rocketmq.broker.rebalance.lockMaxLiveTime", broker.rebalance_lock_max_live_time),
-        ("channelExpiredTimeout", broker.channel_expired_timeout),
-        ("updateNameServerAddrPeriod", broker.update_name_server_addr_period),
-        ("defaultTopicQueueNums", broker.default_topic_queue_nums),
-        ("expectConsumerNumUseFilter", broker.expect_consumer_num_use_filter),
-        ("reviveQueueNum", broker.revive_queue_num),
-        ("popPollingSize", broker.pop_polling_size),
-        ("checkSyncStateSetPeriod", broker.check_sync_state_set_period),
-        ("syncControllerMetadataPeriod", broker.sync_controller_metadata_period),
-        ("syncBrokerMetadataPeriod", broker.sync_broker_metadata_period),
-        ("brokerHeartbeatInterval", broker.broker_heartbeat_interval),
-        ("brokerNotActiveTimeoutMillis", broker.broker_not_active_timeout_millis),
-        ("syncBrokerMemberGroupPeriod", broker.sync_broker_member_group_period),
-        ("controllerHeartBeatTimeoutMills", broker.controller_heart_beat_timeout_mills),
-    ):
-        if value < 1:
-            raise ConfigError(f"{name}={value}: must be at least 1")
-    beats, silence = broker.broker_heartbeat_interval, broker.broker_not_active_timeout_millis
-    if broker.enable_slave_acting_master and silence <= beats:
-        raise ConfigError(
-            f"brokerNotActiveTimeoutMillis={silence}: must be more than "
-            f"brokerHeartbeatInterval={beats}"
-        )
-    parse_networks(broker.filter_server_allow_list, "filterServerAllowList")
-    if not 0 <= broker.filter_server_nums <= MOST_FILTER_SERVERS:
-        raise ConfigError(
-            f"filterServerNums={broker.filter_server_nums}: expected 0 to {MOST_FILTER_SERVERS}"
-        )
-    if not 1 <= broker.max_error_rate_of_bloom_filter <= 99:
-        raise ConfigError(
-            f"maxErrorRateOfBloomFilter={broker.max_error_rate_of_bloom_filter}: expected 1 to 99"
-        )
-
-
 def _check_controlled(
     broker: BrokerConfig, store: MessageStoreConfig, server: NettyServerConfig
 ) -> None:
     """What does not go together with controllers."""
-    if not _addresses("controllerAddr", broker.controller_addr):
+    if not parse_addresses("controllerAddr", broker.controller_addr):
         raise ConfigError(
             "enableControllerMode=true needs controllerAddr, the host:port of each controller"
         )
@@ -683,37 +235,3 @@ def _check_controlled(
             f"{broker.controller_heart_beat_timeout_mills}: must be more than "
             f"brokerHeartbeatInterval={broker.broker_heartbeat_interval}"
         )
-
-
-def parse_name_servers(text: str) -> list[str]:
-    """The addresses in `host:port;host:port`; none in an empty text.
-
-    Raises:
-        ConfigError: says what the format is.
-    """
-    return _addresses("namesrvAddr", text)
-
-
-def _addresses(setting_name: str, text: str) -> list[str]:
-    addresses = []
-    for part in filter(None, (part.strip() for part in text.split(";"))):
-        host, colon, port = part.rpartition(":")
-        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise ConfigError(
-                f"{setting_name}={text}: {part} is not host:port; "
-                'write for example "127.0.0.1:9876;192.168.0.1:9876"'
-            )
-        addresses.append(part)
-    return addresses
-
-
-def local_address() -> str:
-    """The address other hosts most likely reach this one at; loopback if there is no network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Connecting a datagram socket sends nothing; it asks the routing table for a source.
-            # 192.0.2.1 is reserved for documentation and lies behind the default route.
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return LOOPBACK

@@ -16,7 +16,7 @@ from mq.client.address_server import address_server_url, fetch_text
 from mq.client.errors import MQError, RouteNotFound
 from mq.client.machine import chance
 from mq.client.routes import read_queues
-from mq.daemons.broker.config import BrokerSettings, parse_name_servers
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.name_server_link import NameServerLink
 from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.registration_requests import Content, RegistrationRequests
@@ -26,6 +26,7 @@ from mq.daemons.broker.replication.named_masters import NamedMasters
 from mq.daemons.broker.roles import is_slave, may_act_as_master
 from mq.daemons.broker.topics import Topics
 from mq.daemons.config import ConfigError
+from mq.daemons.host_addresses import parse_name_servers
 from mq.daemons.supervision import Tasks
 from mq.protocol.bodies import DataVersion, KVTable, MessageQueue, TopicConfig
 from mq.protocol.errors import RemoteProtocolError

@@ -16,7 +16,8 @@ from copy import copy
 from functools import partial
 from pathlib import Path
 
-from mq.daemons.broker.config import BrokerConfig, BrokerSettings
+from mq.daemons.broker.broker_config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.saved_table import SavedTable
 from mq.daemons.dispatch import Overloaded, Refused

@@ -9,9 +9,9 @@ from typing import Self
 from mq.client.caller import parse_address
 from mq.client.errors import ClientError
 from mq.daemons.acl.networks import is_loopback
-from mq.daemons.broker.config import EVERYWHERE, LOOPBACK, local_address, parse_name_servers
 from mq.daemons.config import ConfigError, Section, Settings, log, read_file, setting
 from mq.daemons.filtersrv.sandbox.process import Limits
+from mq.daemons.host_addresses import EVERYWHERE, LOOPBACK, local_address, parse_name_servers
 from mq.daemons.operation_config import OperationConfig
 from mq.daemons.remoting_config import NettyServerConfig
 from mq.daemons.tls_config import TlsConfig

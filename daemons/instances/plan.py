@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mq.daemons.broker.config import DEFAULT_PORT, BrokerConfig, BrokerSettings
+from mq.daemons.broker.broker_config import BrokerConfig
+from mq.daemons.broker.config import DEFAULT_PORT, BrokerSettings
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.config import ConfigError, read_file_of_several
 

@@ -14,8 +14,8 @@ from mq.client.caller import parse_name_servers
 from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
 from mq.daemons.acl.networks import is_loopback
-from mq.daemons.broker.config import local_address
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
+from mq.daemons.host_addresses import local_address
 from mq.daemons.operation_config import OFF, SnodeOperationConfig
 from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
 from mq.daemons.snode.push.service import SlowConsumerPolicy

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.config import BrokerConfig, BrokerSettings
+from mq.daemons.broker.broker_config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.config import Section
 from mq.daemons.namesrv.config import NamesrvConfig

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from mq.daemons.broker.config import BrokerConfig, BrokerSettings
+from mq.daemons.broker.broker_config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.properties import (
     PropertyExpression,

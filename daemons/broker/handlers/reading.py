@@ -6,7 +6,7 @@ The order of the checks is their caller's, as Java's processors have it.
 from collections.abc import Mapping
 from typing import Protocol
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.broker_config import BrokerConfig
 from mq.daemons.broker.topics import Topics, no_such_topic
 from mq.daemons.dispatch import Refused
 from mq.protocol import names

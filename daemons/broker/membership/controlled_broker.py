@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.config import MASTER_ID, BrokerSettings
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.membership.controllers import ControllerGroup
 from mq.daemons.broker.membership.master_ha import MasterHa
 from mq.daemons.broker.membership.member import MasterControllers, Member, describe
@@ -37,6 +37,7 @@ from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.supervision import Tasks
 from mq.protocol.headers.controller import BrokerHeartbeatRequestHeader
+from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 

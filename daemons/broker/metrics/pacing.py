@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.broker_config import BrokerConfig
 from mq.daemons.broker.stat_items import A_STEP
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.broker_config import BrokerConfig
 from mq.daemons.broker.metrics.pacing import Values, paced, whose
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.registry import Consumers, Producers

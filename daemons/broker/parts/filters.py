@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from mq.client.credentials import AccessKey
 from mq.client.machine import clock
-from mq.daemons.broker.config import EVERYWHERE, LOOPBACK, BrokerSettings
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter_servers import FilterServers
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.registration import Registration
 from mq.daemons.config import is_secret
 from mq.daemons.dispatch import Handler
 from mq.daemons.filtersrv.config import FiltersrvSettings
+from mq.daemons.host_addresses import EVERYWHERE, LOOPBACK
 from mq.daemons.instances.command import this_mq
 from mq.daemons.instances.helpers import Helpers
 from mq.daemons.metrics import gauge

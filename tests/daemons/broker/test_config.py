@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.config import BrokerRole, BrokerSettings, FlushDiskType, parse_name_servers
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.store_config import BrokerRole, FlushDiskType
 from mq.daemons.config import ConfigError, NotUpdatable
+from mq.daemons.host_addresses import parse_name_servers
 from mq.daemons.properties import read_properties
 
 
