@@ -82,7 +82,7 @@ class NameServer:
                 self.routes.on_lowest_changed = notices.send
             self.listener.dispatcher.serve(self._handlers(kv, elsewhere))
             await parts.enter_async_context(self.listener)
-            self.tasks.spawn(self._expire, "expiry of brokers and snodes")
+            self.tasks.spawn(self._expire, "expiry of brokers")
             self.tasks.spawn(kv.log_again_and_again, "log of the KV configuration")
             await self._hear_beacons(parts)
             if exporters.are_wanted(self.settings.operation):
