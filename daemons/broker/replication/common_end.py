@@ -7,14 +7,16 @@ bytes. A record has its own place, its time, and the address of the broker that 
 is the same in both logs, all that is before it is.
 
 Where it is not, the last that is the same is found by halving, first among the files, then within
-one.
+one. Nothing is the same in the store of another master, which is left alone, and where a slave had
+just begun with the last file of a master that then lost all of it: such a master knows where it
+lost its end, right before that file, and the same broker's records are there again.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.commit_log import CommitLog, record_store_host
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.message_store import MessageStore
@@ -26,14 +28,22 @@ _LOOKS = 5
 _LOOK_SECONDS = 0.2
 
 
+class Bounds(NamedTuple):
+    """What the log of a master has: physical offsets."""
+
+    begin: int
+    end: int
+    found_end: int | None = None  # where it ended when it may have lost what came behind
+
+
 class Master(Protocol):
     """What is asked of a master. Both raise MQError."""
 
     async def record_at(self, physical: int) -> bytes | None:
         """The record that begins at an offset of its log, None if none does."""
 
-    async def bounds(self) -> tuple[int, int]:
-        """Where its log begins and ends."""
+    async def bounds(self) -> Bounds:
+        """Where its log begins and ends, and may have lost its end."""
 
 
 async def common_end(store: MessageStore, master: Master) -> int:
@@ -49,7 +59,7 @@ async def common_end(store: MessageStore, master: Master) -> int:
     last = await asyncio.to_thread(_last_record, store.log, list(store.queues))
     if last is not None and await _is_common(log, last, master):
         return log.written
-    begin, end = await master.bounds()
+    begin, end, found_end = await master.bounds()
     if last is not None and log.written <= end and await _is_shown_soon(log, last, master):
         return log.written
     if log.written < begin:
@@ -58,6 +68,8 @@ async def common_end(store: MessageStore, master: Master) -> int:
             f"is gone; to begin anew with what the master has, move {store.root} away"
         )
     file = await _last_common_file(log, master, begin)
+    if file is None and await _has_lost_all(log, master, found_end):
+        return log.minimum
     if file is None:
         raise NotReplicated(
             f"this store is of another master: its log from {max(begin, log.minimum)} on is not "
@@ -88,6 +100,16 @@ async def _is_shown_soon(log: CommitLog, physical: int, master: Master) -> bool:
         if await _is_common(log, physical, master):
             return True
     return False
+
+
+async def _has_lost_all(log: CommitLog, master: Master, found_end: int | None) -> bool:
+    """Whether the master has lost all that this log has, which began with its last file then."""
+    if found_end is None or not 0 <= log.minimum - found_end <= log.file_size:
+        return False
+    own, now = log.record_at(log.minimum), await master.record_at(log.minimum)
+    if own is None or now is None or len(now) < SMALLEST_RECORD:
+        return False  # it has not come so far again, and is asked again
+    return record_store_host(bytes(own)) == record_store_host(now)
 
 
 async def _last_common_file(log: CommitLog, master: Master, begin: int) -> MappedFile | None:

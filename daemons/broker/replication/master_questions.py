@@ -8,6 +8,7 @@ from typing import Self
 from mq.client.errors import BadAnswer
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.peer_sessions import PeerSessions
+from mq.daemons.broker.replication.common_end import Bounds
 from mq.daemons.broker.store.replica import NotReplicated
 from mq.protocol.bodies import KVTable
 from mq.protocol.bodies.queue import QueryConsumeQueueResponseBody
@@ -108,8 +109,8 @@ class MasterQuestions:
             )
         return None
 
-    async def bounds(self) -> tuple[int, int]:
-        """Where its log begins and ends."""
+    async def bounds(self) -> Bounds:
+        """Where its log begins and ends, and may have lost its end."""
         request = Command(RequestCode.GET_BROKER_RUNTIME_INFO)
         reply = await self._session.invoke(self._address, request, TIMEOUT)
         if reply.code != ResponseCode.SUCCESS:
@@ -118,6 +119,11 @@ class MasterQuestions:
             )
         try:
             table = KVTable.decode(reply.body).table
-            return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+            found_end = table.get("commitLogFoundEnd")  # brokers of ours say so
+            return Bounds(
+                int(table["commitLogMinOffset"]),
+                int(table["commitLogMaxOffset"]),
+                None if found_end is None else int(found_end),
+            )
         except (ProtocolError, KeyError, ValueError) as error:
             raise BadAnswer(self._address, f"what its log has: {error}") from None

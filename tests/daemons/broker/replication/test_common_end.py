@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.replication.common_end import common_end
+from mq.daemons.broker.replication.common_end import Bounds, common_end
+from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.replica import NotReplicated
 from tests.daemons.broker.replication.pair import (
+    LOG_FILE,
     caught_up,
     content,
     end_of,
@@ -21,6 +23,7 @@ from tests.daemons.broker.replication.pair import (
     until,
 )
 from tests.daemons.peer import Peer
+from tests.interop.ports import free_port
 
 
 async def fill(port: int, text: str, count: int = 20) -> None:
@@ -84,6 +87,52 @@ def test_a_shorter_master_is_followed_from_its_end(tmp_path: Path) -> None:
             await fill(first.port, "new", 3)
             await caught_up(slave, first)
             assert content(slave.stores.messages.log) == content(first.stores.messages.log)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_slave_of_which_the_master_has_lost_all_begins_with_it_again(
+    tmp_path: Path, is_known: bool
+) -> None:
+    """An empty slave begins with its master's last file. A power cut takes that, and what came
+    before is all that the master is sure of: unless it knows, the slave's may be another's."""
+    port = {"listenPort": str(free_port())}  # a record has the address of who took it
+
+    async def main() -> None:
+        async with master(tmp_path, **port) as first:
+            await fill(first.port, "common", 10)
+            kept = end_of(first)
+            assert kept < LOG_FILE
+        shutil.copytree(tmp_path / "master", tmp_path / "as-it-was")
+        async with master(tmp_path, **port) as first:
+            await fill(first.port, "lost", 40)
+            async with slave_of(tmp_path, first) as slave:
+                await caught_up(slave, first)
+                lost = slave.stores.messages.log
+                assert kept < lost.minimum
+                lost_bytes = content(lost)
+        shutil.rmtree(tmp_path / "master")
+        (tmp_path / "as-it-was").rename(tmp_path / "master")
+        if is_known:
+            checkpoint = Checkpoint(tmp_path / "master" / "checkpoint")
+            checkpoint.load()
+            checkpoint.found_end = kept  # as a start behind a power cut notes it
+            checkpoint.save()
+        async with master(tmp_path, **port) as first, slave_of(tmp_path, first) as slave:
+            follower = slave.replication.slave
+            assert follower is not None
+            await until(lambda: "another master" in follower.problem)  # it has less than the slave
+            await fill(first.port, "new", 60)
+            if not is_known:
+                await until(lambda: f"ends at {end_of(first)}" in follower.problem)
+                assert content(slave.stores.messages.log) == lost_bytes
+                return
+            await caught_up(slave, first)
+            begin = slave.stores.messages.log.minimum
+            assert content(slave.stores.messages.log) == content(first.stores.messages.log, begin)
+            cut = b"".join(path.read_bytes() for path in (tmp_path / "slave/damaged").iterdir())
+            assert lost_bytes[-5_000:] in cut
 
     asyncio.run(main())
 
@@ -153,8 +202,8 @@ def test_whatever_is_common_is_found(tmp_path: Path) -> None:
                 return self.rest
             return bytes(self.log.record_at(physical))  # type: ignore[attr-defined]
 
-        async def bounds(self) -> tuple[int, int]:
-            return 0, self.end if self.rest is None else self.end + len(self.rest)
+        async def bounds(self) -> Bounds:
+            return Bounds(0, self.end if self.rest is None else self.end + len(self.rest))
 
     async def main() -> None:
         async with master(tmp_path) as first:
