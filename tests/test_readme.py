@@ -58,6 +58,11 @@ def test_the_daemons_start_with_the_properties_shown(tmp_path: Path) -> None:
 
 def test_every_folder_and_document_named_is_there() -> None:
     folders = re.findall(r"^\| `(\w+)/` \|", TEXT, re.MULTILINE)
-    links = re.findall(r"\]\(([^)]+)\)", TEXT)
+    links = re.findall(r"\]\(([^)#]+)#?([^)]*)\)", TEXT)
     assert folders and links
-    assert [name for name in folders + links if not (ROOT / name).exists()] == []
+    names = [*folders, *(name for name, _ in links)]
+    assert [name for name in names if not (ROOT / name).exists()] == []
+    for name, heading in links:
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", (ROOT / name).read_text("utf-8"), re.MULTILINE)
+            assert heading in {title.lower().replace(" ", "-") for title in titles}, name
