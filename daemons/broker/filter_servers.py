@@ -55,7 +55,7 @@ class FilterServers:
         self._access = access
         self._entries: dict[Channel, _Entry] = {}
         self._accounts: dict[str, Account] = {}  # of the processes that this broker has started
-        self._have_registered: set[str] = set()  # of those, by access key
+        self._registered_at: dict[str, float] = {}  # of those, the last time, by access key
         self.on_change: list[Callable[[], None]] = []
 
     def issue_key(self) -> AccessKey:
@@ -81,14 +81,11 @@ class FilterServers:
         self._accounts.pop(key.access_key, None)
         if self._access is not None:
             self._access.own_accounts.pop(key.access_key, None)
-        if key.access_key not in self._have_registered:
-            return False
-        self._have_registered.remove(key.access_key)
-        return True
+        return self._registered_at.pop(key.access_key, None) is not None
 
-    def is_registered(self, key: AccessKey) -> bool:
-        """Whether the process of a key is in the table."""
-        return any(entry.access_key == key.access_key for entry in self._entries.values())
+    def registered_at(self, key: AccessKey) -> float | None:
+        """When the process of a key has last registered, by the monotonic clock; None: never."""
+        return self._registered_at.get(key.access_key)
 
     @property
     def started_elsewhere(self) -> int:
@@ -123,7 +120,7 @@ class FilterServers:
         else:
             entry.address, entry.seen = address, clock.monotonic()
         if access_key:
-            self._have_registered.add(access_key)
+            self._registered_at[access_key] = clock.monotonic()
         self._tell(before)
         fields = RegisterFilterServerResponseHeader(
             broker_name=self._settings.broker.broker_name, broker_id=self._settings.broker.broker_id

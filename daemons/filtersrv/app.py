@@ -175,7 +175,7 @@ def broker_key(settings: FiltersrvSettings) -> AccessKey | None:
     """What requests to the broker are signed with. Raises ConfigError for a file without one."""
     given = os.environ.pop(KEY_VARIABLE, "")
     path = settings.filtersrv.broker_acl_file
-    if path:
+    if path and not given:  # by its key a broker knows those that it has started
         try:
             return read_access_key(Path(path))
         except ClientError as error:

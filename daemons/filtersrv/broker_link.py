@@ -64,21 +64,25 @@ class BrokerLink:
         await self._beat()
 
     async def keep_registered(self, address: str) -> None:
-        """Register again and again, until cancelled."""
-        pause = 0.0
+        """Register again and again, until cancelled: each 10 s, and soon when the connection has
+        broken, with which the broker has dropped it."""
         while True:
-            await asyncio.sleep(pause)
             try:
                 await self.register(address)
             except (MQError, RemoteProtocolError) as error:
                 log.error("broker %s does not take the registration: %s", self.broker, error,
                           extra={"failure": "registration"})  # fmt: skip
-                pause = AGAIN_SECONDS
+                await asyncio.sleep(AGAIN_SECONDS)
             else:
                 if not self.registered.is_set():
                     log.info("registered with broker %s (%s)", self.broker_name, self.broker)
                     self.registered.set()
-                pause = REGISTER_SECONDS
+                try:
+                    async with asyncio.timeout(REGISTER_SECONDS):
+                        await self.session.disconnected(self.broker)
+                        await asyncio.sleep(AGAIN_SECONDS)
+                except TimeoutError:
+                    continue
 
     async def pull(self, header: PullMessageRequestHeader) -> Command:
         """Pull all messages of a queue, as a consumer has asked for those that match; the broker's

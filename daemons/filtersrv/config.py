@@ -79,8 +79,8 @@ class FiltersrvConfig(Section):
     )
     broker_acl_file: str = setting(
         "",
-        "file with the accessKey and secretKey that requests to the broker are signed with; empty: "
-        "with what the broker that started it has given it",
+        "file with the accessKey and secretKey that requests to the broker are signed with; one "
+        "that its broker has started signs with what that has given it",
     )
     filter_upload_accounts: str = setting(
         "",

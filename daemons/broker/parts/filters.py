@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 SCAN_SECONDS = 10.0
 FIRST_START_SECONDS = 5.0
 START_SECONDS = 30.0
-# One that has not registered for so long, or not any more, is replaced.
+# One that has not registered for so long is replaced. One whose connection has just broken is not:
+# it is about to register again, and has its classes.
 MUTE_SECONDS = 60.0
 
 # What a filter server finds in its broker's file for itself, and what is the broker's alone.
@@ -77,7 +78,7 @@ class Filters:
     async def _start_missing(self) -> None:
         oldest = clock.monotonic() - MUTE_SECONDS
         for helper in list(self.helpers.running):
-            if helper.began < oldest and not self.servers.is_registered(helper.ticket):
+            if max(helper.began, self.servers.registered_at(helper.ticket) or 0.0) < oldest:
                 log.error("%s does not register: it is ended, for another one", helper.name)
                 self.helpers.kill(helper)
         there = self.servers.started_elsewhere + len(self.helpers.running)

@@ -311,6 +311,53 @@ def test_one_that_a_broker_starts_has_its_accounts_and_its_key(
     asyncio.run(main())
 
 
+def test_one_whose_connection_has_just_broken_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filters, "FIRST_START_SECONDS", 0.0)
+
+    async def main() -> None:
+        async with pair(filterServerNums="1") as at, asyncio.timeout(60):
+            changed = asyncio.Event()
+            own = at.broker.filters
+            own.servers.on_change.append(changed.set)
+            await count(at.broker, 1, changed)
+            (helper,) = own.helpers.running
+            helper.began -= 2 * filters.MUTE_SECONDS  # long ago
+            for channel in list(own.servers._entries):
+                channel.abort()
+            await count(at.broker, 0, changed)
+            await own._start_missing()
+            await count(at.broker, 1, changed)
+            assert list(own.helpers.running) == [helper]
+            assert own.servers.registered_at(helper.ticket) is not None
+
+    asyncio.run(main())
+
+
+def test_one_that_a_broker_starts_signs_with_its_key_though_the_file_names_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(filters, "FIRST_START_SECONDS", 0.0)
+    home(tmp_path, ACCOUNTS)
+    path = tmp_path / "administrator.yml"  # for those that a unit starts
+    path.write_text("accessKey: administrator\nsecretKey: admin_secret\n")
+    acl = {"aclEnable": "true", "rocketmqHome": str(tmp_path), "bindAddress": "127.0.0.1"}
+
+    async def main() -> None:
+        async with pair(filterServerNums="1", brokerAclFile=str(path), **acl) as at:
+            changed = asyncio.Event()
+            own = at.broker.filters
+            own.servers.on_change.append(changed.set)
+            async with asyncio.timeout(60):
+                await count(at.broker, 1, changed)
+            (helper,) = own.helpers.running
+            assert own.servers.registered_at(helper.ticket) is not None
+            assert own.servers.started_elsewhere == 0
+
+    asyncio.run(main())
+
+
 async def count(broker: Broker, wanted: int, changed: asyncio.Event) -> None:
     while len(broker.filters.servers.addresses) != wanted:
         await changed.wait()
