@@ -74,7 +74,7 @@ def _decompress_zlib(body: bytes | memoryview, limit: int) -> bytes:
     decompressor = zlib.decompressobj()
     try:
         plain = decompressor.decompress(body, limit + 1)
-    except zlib.error as error:
+    except (zlib.error, MemoryError) as error:
         raise _damaged("zlib", error) from None
     return _checked("zlib", plain, decompressor.eof, limit)
 

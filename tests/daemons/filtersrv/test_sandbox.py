@@ -17,6 +17,7 @@ from mq.daemons.filtersrv.sandbox.process import (
     Sandbox,
     SandboxEnded,
 )
+from mq.protocol.compression import CompressionType, compress
 from mq.protocol.record_codec import encode_record
 from mq.protocol.stored_message import StoredMessage
 
@@ -187,6 +188,23 @@ def test_a_class_has_no_environment_and_no_descriptor_but_its_filter_server() ->
         assert asyncio.run(matched(source(*lines))) == b"\x00"
     finally:
         del os.environ["MQ_TEST_SECRET"]
+
+
+@pytest.mark.parametrize("kind", CompressionType)
+def test_a_body_that_grows_too_large_is_given_as_it_is_stored(kind: CompressionType) -> None:
+    large = compress(bytes(48 * MEBIBYTE), kind)
+    record = encode_record(StoredMessage("T", large, sys_flag=kind.sys_flag))
+
+    async def main() -> bytes:
+        sandbox = Sandbox(PATIENT._replace(memory=64 * MEBIBYTE), "T@g")
+        try:
+            await sandbox.start()
+            await sandbox.load("g", "F", source("return message.body_error != ''"))
+            return await sandbox.match(record, 1)
+        finally:
+            await sandbox.close()
+
+    assert asyncio.run(main()) == b"\x01"
 
 
 def test_a_class_that_grows_is_ended() -> None:
