@@ -102,13 +102,18 @@ class FilterUploads:
     async def upload(self) -> None:
         """Send what is due; what goes wrong is logged, and tried again."""
         due = []
+        there = set()
         for topic in self._filters:
             route = self._session.known_route(topic)
             servers = {} if route is None else route.filter_server_table
             addresses = {address for several in servers.values() for address in several}
             if route is not None and not addresses:
                 self._tell(topic, "", f"topic {topic} has no filter server")
+            there |= {(topic, address) for address in addresses or ("",)}
             due += [(topic, address) for address in addresses if self._is_due(topic, address)]
+        # Each that is started again is at another port.
+        self._taken = {place: taken for place, taken in self._taken.items() if place in there}
+        self._told = {place: told for place, told in self._told.items() if place in there}
         await asyncio.gather(*(self._upload(topic, address) for topic, address in due))
 
     async def run(self) -> None:

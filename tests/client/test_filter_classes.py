@@ -149,6 +149,21 @@ def test_every_filter_server_gets_the_class_one_that_comes_later_too() -> None:
     asyncio.run(main())
 
 
+def test_a_consumer_forgets_filter_servers_that_are_in_no_route_any_more() -> None:
+    async def main() -> None:
+        async with servers() as at, consumer(at, ClassFilter(Even)) as reading:
+            async with another(at) as late, asyncio.timeout(60):
+                gone = late.address
+                while (TOPIC, gone) not in reading._uploads._taken:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            async with asyncio.timeout(60):
+                while (TOPIC, gone) in reading._uploads._taken:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert (TOPIC, at.filters.address) in reading._uploads._taken
+
+    asyncio.run(main())
+
+
 def test_a_consumer_goes_on_with_another_filter_server_when_one_ends() -> None:
     async def main() -> None:
         async with servers() as at:
