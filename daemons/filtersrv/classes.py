@@ -98,7 +98,9 @@ class Classes:
         self.refused = ""
         self.ends = 0  # of sandboxes that nobody had asked for
         self._loading: dict[Key, _Turn] = {}
-        self._starting = asyncio.Semaphore(4)  # processes that start at a time
+        # Processes that start at a time: for pulls, and for uploads, which may all hang.
+        self._starting = asyncio.Semaphore(4)
+        self._uploading = asyncio.Semaphore(4)
 
     async def look_for_sandbox(self) -> None:
         """Find out whether this machine allows sandboxes; one line in the log where it does not."""
@@ -132,10 +134,16 @@ class Classes:
                 del self._loading[key]
 
     def _check_room(self, key: Key) -> None:
-        """Raises TooMany where there is no room for a class of this key."""
+        """Raises TooMany where there is no room for a class of this key. One of which there is no
+        more than the name, which costs nothing to give, has to go for it."""
         most = self._settings.sandbox.filter_max_classes
-        if key not in self.table and len(self.table.keys() | self._loading.keys()) > most:
+        if key in self.table or len(self.table.keys() | self._loading.keys()) <= most:
+            return
+        names = [kept for kept in self.table.values() if kept.source is None]
+        idle = [kept for kept in names if kept.key not in self._loading]
+        if not idle:
             raise TooMany(f"there are {most} classes, and no more are taken (filterMaxClasses)")
+        del self.table[min(idle, key=lambda kept: kept.used).key]
 
     async def _register(self, key: Key, name: str, source: bytes | None, why: str) -> None:
         known = self.table.get(key)
@@ -152,7 +160,8 @@ class Classes:
         if self.refused:
             raise NoClass(self.refused)
         fresh = FilterClass(key, name, source, crc_of(source), used=self._now())
-        await self._start(fresh)
+        async with self._uploading:
+            await self._start(fresh)
         self._replace(fresh)
         log.info("class %s of %s is in force: %d bytes, CRC %d", name, key, len(source), fresh.crc)
 
@@ -191,9 +200,12 @@ class Classes:
     async def forget_unused(self) -> None:
         """Forget what nobody has uploaded or pulled by for a while."""
         oldest = self._now() - FORGET_SECONDS
-        for key in [key for key, kept in self.table.items() if kept.used < oldest]:
-            log.info("class %s of %s is forgotten: nobody uses it", self.table[key].name, key)
-            await _end(self.table.pop(key).sandbox)
+        for kept in list(self.table.values()):
+            # It may be used, or be another one, since the one before it was ended.
+            if kept.used < oldest and self.table.get(kept.key) is kept:
+                log.info("class %s of %s is forgotten: nobody uses it", kept.name, kept.key)
+                del self.table[kept.key]
+                await _end(kept.sandbox)
 
     async def close(self) -> None:
         """End all sandboxes."""
@@ -224,7 +236,8 @@ class Classes:
         if self._now() < kept.again:
             raise NoClass(f"{kept.reason}; it is started again in a moment")
         try:
-            return await self._start(kept)
+            async with self._starting:
+                return await self._start(kept)
         except (FilterFailed, SandboxEnded, OSError) as error:
             kept.counts.failures += 1
             self._has_ended(kept, str(error))
@@ -232,17 +245,17 @@ class Classes:
 
     async def _start(self, kept: FilterClass) -> Sandbox:
         assert kept.source is not None
-        async with self._starting:
-            sandbox = Sandbox(self._settings.sandbox.limits, str(kept.key))
-            try:
-                await sandbox.start()
-                await sandbox.load(kept.key.group, kept.name, kept.source)
-            except NoSandbox as error:
-                await sandbox.close()
-                raise NoClass(f"this machine allows no sandbox: {error}") from None
-            except BaseException:
-                sandbox.kill("its class cannot be loaded")
-                raise
+        sandbox = Sandbox(self._settings.sandbox.limits, str(kept.key))
+        try:
+            await sandbox.start()
+            await sandbox.load(kept.key.group, kept.name, kept.source)
+        except NoSandbox as error:
+            await sandbox.close()
+            raise NoClass(f"this machine allows no sandbox: {error}") from None
+        except BaseException:
+            sandbox.kill("its class cannot be loaded")
+            await sandbox.close()
+            raise
         kept.sandbox, kept.began = sandbox, self._now()
         return sandbox
 

@@ -42,6 +42,8 @@ async def look(settings: FiltersrvSettings, classes: Classes) -> None:
     """Take what has changed in the folder. A file that cannot be used leaves the class in force."""
     for key, kept in list(classes.table.items()):
         source, why = await asyncio.to_thread(read_class, settings.sandbox, kept.name)
+        if classes.table.get(key) is not kept:  # its group has chosen another one meanwhile
+            continue
         if source is None:
             kept.why = why
             continue

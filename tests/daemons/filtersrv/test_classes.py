@@ -1,0 +1,111 @@
+"""Classes in force: which stay, which go, and who waits for whom."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.filtersrv import folder
+from mq.daemons.filtersrv.classes import FORGET_SECONDS, Classes, Key, TooMany
+from tests.daemons.filtersrv.servers import EVEN, filter_settings
+
+ODD = EVEN.replace(b"== 0", b"== 1")
+FIRST, SECOND = Key("Orders", "first"), Key("Orders", "second")
+
+
+class Time:
+    """A clock that goes when it is told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def classes(time: Time | None = None, **settings: str) -> AsyncIterator[Classes]:
+    kept = Classes(filter_settings("127.0.0.1:1", **settings), time or Time())
+    try:
+        yield kept
+    finally:
+        await kept.close()
+
+
+def test_a_class_that_is_used_while_others_are_forgotten_stays() -> None:
+    async def main() -> None:
+        time = Time()
+        async with classes(time) as at:
+            await at.register(FIRST, "Even", EVEN)
+            await at.register(SECOND, "Even", EVEN)
+            sandbox = at.table[SECOND].sandbox
+            time.now = FORGET_SECONDS + 1
+            forgetting = asyncio.ensure_future(at.forget_unused())
+            await asyncio.sleep(0)  # it waits for the end of the first one's sandbox
+            await at.register(SECOND, "Even", EVEN)
+            await forgetting
+            assert list(at.table) == [SECOND]
+            assert sandbox is not None and not sandbox.has_ended
+
+    asyncio.run(main())
+
+
+def test_names_without_a_source_keep_no_class_out() -> None:
+    async def main() -> None:
+        async with classes(filterMaxClasses="2") as at:
+            for number in range(5):
+                await at.register(Key("Orders", f"stranger-{number}"), "Nothing", None, "no file")
+            assert len(at.table) <= 2
+            await at.register(FIRST, "Even", EVEN)
+            await at.register(SECOND, "Even", EVEN)
+            assert list(at.table) == [FIRST, SECOND]
+            with pytest.raises(TooMany):
+                await at.register(Key("Orders", "third"), "Nothing", None, "no file")
+
+    asyncio.run(main())
+
+
+def test_a_look_at_the_folder_takes_back_no_class_that_a_group_has_chosen_meanwhile(
+    tmp_path: Path,
+) -> None:
+    pipe = tmp_path / "Even.py"
+    os.mkfifo(pipe)  # so that it is read just as long as this test wants
+    settings = filter_settings("127.0.0.1:1", filterClassFolder=str(tmp_path))
+
+    async def main() -> None:
+        async with classes() as at:
+            await at.register(FIRST, "Even", EVEN)
+            looking = asyncio.ensure_future(folder.look(settings, at))
+            await asyncio.sleep(0)
+            await at.register(FIRST, "Odd", EVEN.replace(b"Even", b"Odd"))
+            await asyncio.to_thread(pipe.write_bytes, ODD)
+            await looking
+            assert at.table[FIRST].name == "Odd"
+
+    asyncio.run(main())
+
+
+def test_classes_that_hang_while_they_are_loaded_keep_no_other_from_being_started_again() -> None:
+    hangs = b"while True: pass"
+
+    async def main() -> None:
+        async with classes() as at:
+            await at.register(FIRST, "Even", EVEN)
+            sandbox = at.table[FIRST].sandbox
+            assert sandbox is not None
+            await sandbox.close()
+            uploads = [
+                asyncio.ensure_future(at.register(Key("Orders", f"bad-{n}"), "Even", hangs))
+                for n in range(8)
+            ]
+            while at._uploading.locked() is False:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+            await at.match(FIRST, b"", 0)
+            assert not any(upload.done() for upload in uploads)
+            for upload in uploads:
+                upload.cancel()
+            await asyncio.wait(uploads)
+
+    asyncio.run(main())
