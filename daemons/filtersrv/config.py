@@ -65,7 +65,7 @@ class FiltersrvConfig(Section):
         effect=False,
     )
     fs_server_async_semaphore_value: int = setting(
-        2048, "pulls under way; beyond it more are refused"
+        2048, "pulls under way, and half of it for one class; beyond it more are refused"
     )
     fs_server_callback_executor_threads: int = setting(64, "threads that call back", effect=False)
     fs_server_worker_threads: int = setting(64, "threads that decode frames", effect=False)

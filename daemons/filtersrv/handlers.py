@@ -31,9 +31,13 @@ log = logging.getLogger(__name__)
 # Of a class: Java's are packages and a class, ours a name as well.
 _CLASS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _MOST_NAME = 200
-# What a source in Java has, and none in Python. Each part is short: a peer has written the text.
-_JAVA = re.compile(
-    rb"^[ \t]*package[ \t]+[\w.]{1,200}[ \t]*;|\bclass[ \t]+\w{1,200}[^\n:{]{0,300}\{", re.MULTILINE
+# What a source in Java has. Each part is short: a peer has written the text. The first is found in
+# hardly any Python, so that no process is started for what has it; the second may be in a comment.
+_PACKAGE = re.compile(rb"^[ \t]*package[ \t]+[\w.]{1,200}[ \t]*;", re.MULTILINE)
+_JAVA = re.compile(rb"\bclass[ \t]+\w{1,200}[^\n:{]{0,300}\{")
+_IS_JAVA = (
+    "it is in Java, and filters are Python here: a class with match(message) or "
+    "match(message, context)"
 )
 
 # What the broker found, and what the consumer is told when nothing of it matches.
@@ -63,7 +67,7 @@ class FilterHandlers:
         self._may_upload = may_upload
         own = settings.filtersrv
         self._writer = Writer(own.compress_msg_body_over_howmuch, own.zip_compress_level)
-        self._under_way = 0
+        self._under_way: Counter[Key] = Counter()  # pulls
         self._held: Counter[Key] = Counter()  # bytes of messages that wait for a class
 
     @serves(RequestCode.REGISTER_MESSAGE_FILTER_CLASS)
@@ -102,7 +106,11 @@ class FilterHandlers:
         except TooMany as error:
             raise Overloaded("filterMaxClasses", str(error)) from None
         except (NoClass, FilterFailed, SandboxEnded, OSError) as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"class {name} is refused: {error}") from None
+            is_java = isinstance(error, FilterFailed) and _JAVA.search(source or b"")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"class {name} is refused: {_IS_JAVA if is_java else error}",
+            ) from None
         if source is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"class {name} is not here: {why}")
 
@@ -125,12 +133,8 @@ class FilterHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"class {name} is refused: its CRC is {crc_of(body)}, not {header.class_crc}",
             )
-        if _JAVA.search(body):
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"class {name} is refused: it is in Java, and filters are Python here: a class "
-                "with match(message) or match(message, context)",
-            )
+        if _PACKAGE.search(body):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"class {name} is refused: {_IS_JAVA}")
         return body
 
     @serves(RequestCode.PULL_MESSAGE)
@@ -144,9 +148,13 @@ class FilterHandlers:
                 ResponseCode.SYSTEM_ERROR, f"no class of {key} is registered at this filter server"
             )
         most = self._settings.filtersrv.fs_server_async_semaphore_value
-        if self._under_way >= most:
-            raise Overloaded("fsServerAsyncSemaphoreValue", f"{most} pulls are under way")
-        self._under_way += 1
+        # Each may be held for 19 s, and goes on when who asked has gone: one group is not to take
+        # the places of all.
+        if self._under_way[key] >= (most + 1) // 2 or self._under_way.total() >= most:
+            raise Overloaded(
+                "fsServerAsyncSemaphoreValue", f"too many pulls of {key} are under way"
+            )
+        self._under_way[key] += 1
         try:
             found = await self._broker.pull(header)
             if channel.closed:
@@ -155,7 +163,9 @@ class FilterHandlers:
         except (MQError, RemoteProtocolError, NoClass, FilterFailed, SandboxEnded) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{key}: {error}") from None
         finally:
-            self._under_way -= 1
+            self._under_way[key] -= 1
+            if not self._under_way[key]:
+                del self._under_way[key]
 
     async def _filtered(self, command: Command, key: Key, found: Command) -> Command:
         """The answer to a consumer. Raises what goes wrong with the class."""
@@ -190,13 +200,13 @@ class FilterHandlers:
         try:
             whole = memoryview(records)[: found[-1][1]]
             bits = await self._classes.match(key, whole, len(found))
+            if self._writer.changes_any(records, found):
+                return await asyncio.to_thread(self._writer.chosen, records, found, bits)
+            return self._writer.chosen(records, found, bits)
         finally:
             self._held[key] -= size
             if not self._held[key]:
                 del self._held[key]
-        if self._writer.changes_any(records, found):
-            return await asyncio.to_thread(self._writer.chosen, records, found, bits)
-        return self._writer.chosen(records, found, bits)
 
 
 def _fields(found: Command) -> dict[str, str]:

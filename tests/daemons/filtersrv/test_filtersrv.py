@@ -5,7 +5,9 @@ import logging
 import os
 import random
 import signal
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -150,13 +152,15 @@ public class Even implements MessageFilter {
          "it has 2000000 bytes, 65536 are allowed (filterClassMaxBytes)"),
         (EVEN, "Even", 5, "its CRC is"),
         (JAVA, "org.example.Even", None, "it is in Java, and filters are Python here"),
+        (JAVA.partition(b"\n")[2], "Even", None, "it is in Java, and filters are Python here"),
         (EVEN, "../Even", None, "'../Even' is no name of a class"),
         (EVEN, "E" * 201, None, "is no name of a class"),
         (EVEN, "", None, "'' is no name of a class"),
         (EVEN, "Other", None, "there is no class Other in it"),
         (b"while True: pass", "Even", None, "it took more than"),
     ],
-    ids=["unclosed", "syntax", "2 MB", "crc", "java", "path", "long", "none", "other", "endless"],
+    ids=["unclosed", "syntax", "2 MB", "crc", "java", "no package", "path", "long", "none", "other",
+         "endless"],
 )  # fmt: skip
 def test_a_class_that_cannot_be_used_is_refused_and_the_one_before_it_stays(
     source: bytes, name: str, crc: int | None, told: str
@@ -264,6 +268,65 @@ def test_a_class_that_hangs_holds_no_more_than_its_part_of_the_memory() -> None:
                 ResponseCode.SYSTEM_BUSY,
                 ResponseCode.SYSTEM_ERROR,
             }
+
+    asyncio.run(main())
+
+
+def test_messages_that_wait_to_be_compressed_count_as_held_too() -> None:
+    async def main() -> None:
+        async with (
+            servers(filterHeldMaxBytes="100000") as at,
+            Peer(at.filters.port) as peer,
+            Peer(at.filters.port) as second,
+        ):
+            await at.send(random.Random(1).randbytes(40_000))
+            await upload(peer, EVEN.replace(b"int(message.body) % 2 == 0", b"True"))
+            free = threading.Event()
+            threads = ThreadPoolExecutor(1)  # the loop ends it
+            threads.submit(free.wait)
+            asyncio.get_running_loop().set_default_executor(threads)
+            try:
+                first = asyncio.ensure_future(pull(peer))
+                while not threads._work_queue.qsize():  # noqa: ASYNC110 - nothing tells of it
+                    await asyncio.sleep(0.01)
+                assert (await pull(second)).code == ResponseCode.SYSTEM_BUSY
+            finally:
+                free.set()
+            assert (await first).code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+
+
+def test_one_group_takes_no_more_than_its_part_of_the_pulls() -> None:
+    async def main() -> None:
+        async with (
+            servers(fsServerAsyncSemaphoreValue="4") as at,
+            AsyncExitStack() as peers,
+            Peer(at.filters.port) as other,
+        ):
+            several = [await peers.enter_async_context(Peer(at.filters.port)) for _ in range(4)]
+            await upload(other)
+            await upload(other, group="other")
+            # Nothing is there yet, so that each of these waits for the broker.
+            held = [asyncio.ensure_future(pull(peer)) for peer in several]
+            done, _ = await asyncio.wait(held, return_when=asyncio.FIRST_COMPLETED)
+            assert {one.result().code for one in done} == {ResponseCode.SYSTEM_BUSY}
+            assert "(fsServerAsyncSemaphoreValue)" in str(done.pop().result().remark)
+            await at.send(b"2")
+            assert (await pull(other, group="other")).code == ResponseCode.SUCCESS
+            codes = Counter([(await one).code for one in held])
+            assert codes == {ResponseCode.SYSTEM_BUSY: 2, ResponseCode.SUCCESS: 2}
+
+    asyncio.run(main())
+
+
+def test_a_class_in_python_that_speaks_of_java_is_taken() -> None:
+    source = b'class Even:\n    """As in Java: class Even {"""\n' + EVEN.partition(b"\n")[2]
+
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            reply = await upload(peer, source)
+            assert reply.code == ResponseCode.SUCCESS, reply.remark
 
     asyncio.run(main())
 
