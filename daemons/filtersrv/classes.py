@@ -148,10 +148,8 @@ class Classes:
     async def _register(self, key: Key, name: str, source: bytes | None, why: str) -> None:
         known = self.table.get(key)
         if source is None:
-            if known is None or known.name != name:
-                self._replace(FilterClass(key, name, why=why, used=self._now()))
-            elif known.source is None:
-                known.why = why
+            if known is None or known.source is None:  # another one stays in force
+                self.table[key] = FilterClass(key, name, why=why)
             self.table[key].used = self._now()
             return
         if known is not None and (known.name, known.source) == (name, source):
@@ -238,7 +236,7 @@ class Classes:
         try:
             async with self._starting:
                 return await self._start(kept)
-        except (FilterFailed, SandboxEnded, OSError) as error:
+        except (FilterFailed, SandboxEnded, NoClass, OSError) as error:
             kept.counts.failures += 1
             self._has_ended(kept, str(error))
             raise NoClass(str(error)) from None

@@ -19,6 +19,8 @@ from mq.daemons.filtersrv.sandbox.frames import ANSWER, OUT_OF_MEMORY, REQUEST, 
 
 log = logging.getLogger(__name__)
 
+# A loop that was late itself first reads what has come meanwhile.
+_GRACE_SECONDS = 0.02
 START_SECONDS = 10.0  # until a process that has begun is confined
 _CPU_SECONDS = 600  # of a process in all; it is replaced long before (see `is_worn`)
 _WORN_SECONDS = 300.0
@@ -223,7 +225,11 @@ class Sandbox(asyncio.Protocol):
         if self._buffer:
             self._read(waiting)
         began = loop.time()
-        late = loop.call_later(seconds, self.kill, f"it took more than {seconds:.1f} s {purpose}")
+        reason = f"it took more than {seconds:.1f} s {purpose}"
+        late = loop.call_later(
+            seconds,
+            lambda: loop.call_later(_GRACE_SECONDS, self._is_late, waiting, reason),
+        )
         try:
             return await waiting
         except asyncio.CancelledError:
@@ -232,6 +238,10 @@ class Sandbox(asyncio.Protocol):
         finally:
             late.cancel()
             self._worked += loop.time() - began
+
+    def _is_late(self, waiting: "asyncio.Future[bytes]", reason: str) -> None:
+        if self._waiting is waiting:  # which is nobody once the answer has come
+            self.kill(reason)
 
     async def _reap(self, process: asyncio.subprocess.Process) -> None:
         status = await process.wait()

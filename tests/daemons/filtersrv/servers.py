@@ -2,14 +2,18 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
+
+import pytest
 
 from mq.client.admin import Admin
 from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.daemons.filtersrv.app import FilterServer
 from mq.daemons.filtersrv.config import FiltersrvSettings
+from mq.daemons.filtersrv.sandbox import process
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import RequestCode
@@ -61,6 +65,20 @@ async def servers(queues: int = 1, **settings: str) -> AsyncIterator[Servers]:
             await filters.broker.registered.wait()
             await pair.broker.registration.announced()
             yield Servers(pair, filters, session, producer)
+
+
+def without_seccomp(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """From now on sandboxes find no pyseccomp."""
+    (folder / "pyseccomp.py").write_text("raise ImportError\n")
+    real = process._command
+
+    def command(*given: object) -> list[str]:
+        words = real(*given)  # type: ignore[arg-type]
+        place = words.index("-c") + 1
+        words[place] = f"import sys; sys.path.insert(0, {str(folder)!r}); {words[place]}"
+        return words
+
+    monkeypatch.setattr(process, "_command", command)
 
 
 async def upload(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.filtersrv import folder
-from mq.daemons.filtersrv.classes import FORGET_SECONDS, Classes, Key, TooMany
-from tests.daemons.filtersrv.servers import EVEN, filter_settings
+from mq.daemons.filtersrv.classes import FORGET_SECONDS, Classes, Key, NoClass, TooMany
+from tests.daemons.filtersrv.servers import EVEN, filter_settings, without_seccomp
 
 ODD = EVEN.replace(b"== 0", b"== 1")
 FIRST, SECOND = Key("Orders", "first"), Key("Orders", "second")
@@ -63,6 +63,36 @@ def test_names_without_a_source_keep_no_class_out() -> None:
             assert list(at.table) == [FIRST, SECOND]
             with pytest.raises(TooMany):
                 await at.register(Key("Orders", "third"), "Nothing", None, "no file")
+
+    asyncio.run(main())
+
+
+def test_a_name_without_a_source_takes_no_class_out_of_force() -> None:
+    async def main() -> None:
+        async with classes() as at:
+            await at.register(FIRST, "Even", EVEN)
+            kept = at.table[FIRST]
+            await at.register(FIRST, "Nothing", None, "no file")
+            assert at.table[FIRST] is kept
+            assert kept.sandbox is not None and not kept.sandbox.has_ended
+
+    asyncio.run(main())
+
+
+def test_where_sandboxes_have_become_impossible_not_every_pull_starts_a_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with classes() as at:
+            await at.register(FIRST, "Even", EVEN)
+            sandbox = at.table[FIRST].sandbox
+            assert sandbox is not None
+            await sandbox.close()
+            without_seccomp(monkeypatch, tmp_path)
+            with pytest.raises(NoClass, match="this machine allows no sandbox"):
+                await at.match(FIRST, b"", 0)
+            with pytest.raises(NoClass, match="it is started again in a moment"):
+                await at.match(FIRST, b"", 0)
 
     asyncio.run(main())
 

@@ -18,7 +18,15 @@ from mq.daemons.filtersrv.classes import Key
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.pull import PullMessageResponseHeader
 from mq.protocol.message import decode_records
-from tests.daemons.filtersrv.servers import EVEN, GROUP, TOPIC, pull, servers, upload
+from tests.daemons.filtersrv.servers import (
+    EVEN,
+    GROUP,
+    TOPIC,
+    pull,
+    servers,
+    upload,
+    without_seccomp,
+)
 from tests.daemons.peer import Peer
 
 KEY = Key(TOPIC, GROUP)
@@ -418,18 +426,7 @@ def test_while_uploads_are_off_classes_are_files_of_the_folder(tmp_path: Path) -
 def test_where_no_sandbox_is_allowed_classes_are_refused_with_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "pyseccomp.py").write_text("raise ImportError\n")
-    from mq.daemons.filtersrv.sandbox import process
-
-    real = process._command
-
-    def command(*given: object) -> list[str]:
-        words = real(*given)  # type: ignore[arg-type]
-        place = words.index("-c") + 1
-        words[place] = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {words[place]}"
-        return words
-
-    monkeypatch.setattr(process, "_command", command)
+    without_seccomp(monkeypatch, tmp_path)
 
     async def main() -> None:
         async with servers() as at, Peer(at.filters.port) as peer:

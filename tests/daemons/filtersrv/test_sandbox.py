@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import select
 import signal
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -214,6 +216,28 @@ def test_a_class_that_grows_is_ended() -> None:
         ("kept = 'x' * 10 ** 6", "while True: kept += kept"),
     ):
         assert "more memory than it may have (filterMemoryMaxBytes)" in refused(source(*lines))
+
+
+def test_a_class_that_has_answered_is_not_ended_because_the_filter_server_was_late() -> None:
+    def stand_still(sandbox: Sandbox) -> None:
+        """As a loop that has much to do, until there is an answer, and its time is over."""
+        assert sandbox._transport is not None
+        answers = sandbox._transport.get_extra_info("socket").fileno()
+        select.select([answers], [], [])
+        time.sleep(0.2)
+
+    async def main() -> None:
+        sandbox = Sandbox(PATIENT._replace(match_seconds=0.1), "T@g")
+        await sandbox.start()
+        await sandbox.load("g", "F", source("return True"))
+        asking = asyncio.ensure_future(sandbox.match(RECORD, 1))
+        await asyncio.sleep(0)
+        stand_still(sandbox)
+        assert await asking == b"\x01"
+        assert not sandbox.has_ended
+        await sandbox.close()
+
+    asyncio.run(main())
 
 
 def test_a_class_that_never_ends_is_ended() -> None:
