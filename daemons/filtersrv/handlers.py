@@ -16,7 +16,7 @@ from mq.daemons.filtersrv.broker_link import BrokerLink
 from mq.daemons.filtersrv.classes import Classes, Key, NoClass, TooMany, crc_of
 from mq.daemons.filtersrv.config import FiltersrvSettings
 from mq.daemons.filtersrv.folder import read_class
-from mq.daemons.filtersrv.records import Writer, places
+from mq.daemons.filtersrv.records import Writer, places, undamaged
 from mq.daemons.filtersrv.sandbox.process import FilterFailed, SandboxEnded
 from mq.daemons.serving import serves
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -159,7 +159,7 @@ class FilterHandlers:
             found = await self._broker.pull(header)
             if channel.closed:
                 raise ConnectionError(f"{channel.remote} has gone")
-            return await self._filtered(command, key, found)
+            return await self._filtered(command, key, header.queue_offset, found)
         except (MQError, RemoteProtocolError, NoClass, FilterFailed, SandboxEnded) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{key}: {error}") from None
         finally:
@@ -167,7 +167,7 @@ class FilterHandlers:
             if not self._under_way[key]:
                 del self._under_way[key]
 
-    async def _filtered(self, command: Command, key: Key, found: Command) -> Command:
+    async def _filtered(self, command: Command, key: Key, offset: int, found: Command) -> Command:
         """The answer to a consumer. Raises what goes wrong with the class."""
         if found.code != _FOUND:
             if found.code not in _PASSED_ON:
@@ -176,17 +176,27 @@ class FilterHandlers:
                     f"{key}: the broker answers {found.code}: {found.remark}",
                 )
             return command.reply(ResponseCode(found.code), _fields(found), remark=found.remark)
-        body, count = await self._matching(key, found.body)
+        fields, records = _fields(found), found.body
+        try:
+            spots = places(records)
+        except RemoteProtocolError as error:
+            log.error("%s, from offset %d: passed over what is damaged at the broker: %s",
+                      key, offset, error, extra={"failure": f"damaged {key}"})  # fmt: skip
+            records, go_on = undamaged(records, offset, int(fields["nextBeginOffset"]))
+            fields["nextBeginOffset"] = str(go_on)
+            spots = places(records)
+        body, count = await self._matching(key, records, spots)
         if not count:
-            return command.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, _fields(found))
+            return command.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, fields)
         kept = self._classes.table.get(key)
         if kept is not None:
             kept.counts.messages += count
             kept.counts.bytes += len(body)
-        return command.reply(_FOUND, _fields(found), body)
+        return command.reply(_FOUND, fields, body)
 
-    async def _matching(self, key: Key, records: bytes | memoryview) -> tuple[bytes, int]:
-        found = places(records)
+    async def _matching(
+        self, key: Key, records: bytes | memoryview, found: list[tuple[int, int]]
+    ) -> tuple[bytes, int]:
         if not found:
             return b"", 0
         size = len(records)

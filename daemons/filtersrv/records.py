@@ -28,6 +28,7 @@ from mq.protocol.stored_message import StoredMessage
 _START = struct.Struct(">ii")  # size, magic
 _SYS_FLAG = struct_of("sys_flag").unpack_from
 _BODY_LENGTH = struct_of("body_length")
+_QUEUE_OFFSET = struct_of("queue_offset")
 
 
 def places(records: bytes | memoryview) -> list[tuple[int, int]]:
@@ -48,6 +49,37 @@ def places(records: bytes | memoryview) -> list[tuple[int, int]]:
                 continue
         raise RemoteProtocolError(f"no message record at byte {position} of {end}")
     return found
+
+
+def undamaged(records: bytes | memoryview, offset: int, next_offset: int) -> tuple[bytes, int]:
+    """Of records pulled from `offset` on that are no row those that are whole, and where to go on.
+
+    Behind one whose size is damaged nobody knows where the next begins: it is pulled again, from
+    behind that one. `next_offset` is where the broker goes on. As consumers do it that pull from a
+    broker (`decode_undamaged`), so that no group is stuck at such a message.
+    """
+    view = memoryview(records)
+    good: list[memoryview] = []
+    position, end = 0, len(view)
+    while end - position >= BLANK.size:
+        size, magic = _START.unpack_from(view, position)
+        if magic == MAGIC_BLANK:
+            break
+        if not _begins_one(view, position, size):
+            last = _QUEUE_OFFSET.unpack_from(good[-1])[0] if good else offset
+            return b"".join(good), min(max(offset, last) + 1, next_offset)
+        if magic in (MAGIC_V1, MAGIC_V2):
+            good.append(view[position : position + size])
+        position += size
+    return b"".join(good), next_offset
+
+
+def _begins_one(view: memoryview, position: int, size: int) -> bool:
+    """Whether behind a record of this size another one begins, or the end is."""
+    left = len(view) - position - size
+    if size < SMALLEST_RECORD or left < BLANK.size:
+        return size >= SMALLEST_RECORD and left == 0
+    return _START.unpack_from(view, position + size)[1] in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 
 
 class Writer:

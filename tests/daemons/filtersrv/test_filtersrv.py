@@ -240,6 +240,36 @@ def test_a_class_that_raises_is_told_where_and_is_asked_again() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("damage", [b"\0\0\0\x07", b"\0\0\xff\xff", None], ids=str)
+def test_a_group_goes_on_behind_a_message_that_is_damaged_where_it_is_stored(
+    damage: bytes | None,
+) -> None:
+    """Its size, or with None its magic."""
+
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await at.send(b"0", b"1", b"2", b"4")
+            await upload(peer)
+            (first,) = decode_records((await pull(peer, count=1)).body)
+            store = Path(at.pair.broker.settings.store.store_path_root_dir)
+            path = store / "commitlog" / f"{0:020}"
+            third = first.physical_offset + 2 * first.store_size  # they are of the same size
+            with path.open("r+b") as file:
+                file.seek(third + (4 if damage is None else 0))
+                file.write(damage or b"none")
+            got, offset = [], 0
+            while offset < 4:
+                found = await pull(peer, offset)
+                assert found.code != ResponseCode.SYSTEM_ERROR, found.remark
+                got += [message.body for message in decode_records(found.body)]
+                before = offset
+                offset = PullMessageResponseHeader.decode(found.fields).next_begin_offset
+                assert offset > before
+            assert got == [b"0", b"4"]
+
+    asyncio.run(main())
+
+
 def test_too_many_classes_are_refused_by_the_name_of_the_limit() -> None:
     async def main() -> None:
         async with servers(filterMaxClasses="1") as at, Peer(at.filters.port) as peer:
