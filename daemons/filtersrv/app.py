@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 KEY_VARIABLE = "MQ_FILTER_SERVER_KEY"
 
 FORGET_LOOK_SECONDS = 60.0
+LOOK_SECONDS = 1.0  # between two looks at what sandboxes do that nobody asks
 
 
 class FilterServer:
@@ -92,6 +93,7 @@ class FilterServer:
         self.listener = await parts.enter_async_context(self._listener())
         tasks.spawn(lambda: self.broker.keep_registered(self.address), "registration")
         tasks.spawn(self._forget, "unused classes")
+        tasks.spawn(self._look, "idle sandboxes")
         tasks.spawn(GroupStats(self.classes).run, "statistics")
         if not settings.filtersrv.client_upload_filter_class_enable:
             tasks.spawn(lambda: look_again(settings, self.classes), "folder of classes")
@@ -125,6 +127,11 @@ class FilterServer:
         more = () if access is None else (access.check_upload,)
         dispatcher.serve(handlers_of(FilterHandlers(settings, self.classes, self.broker, *more)))
         return listener
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.classes.look()
 
     async def _forget(self) -> None:
         while True:

@@ -195,6 +195,12 @@ class Classes:
         kept.counts.seen += count
         return bits
 
+    def look(self) -> None:
+        """To be called each second: ends sandboxes that compute while nobody asks them."""
+        for kept in self.table.values():
+            if kept.sandbox is not None:
+                kept.sandbox.look()
+
     async def forget_unused(self) -> None:
         """Forget what nobody has uploaded or pulled by for a while."""
         oldest = self._now() - FORGET_SECONDS

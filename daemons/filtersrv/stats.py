@@ -36,6 +36,7 @@ class GroupStats:
             for name, value, before in zip(
                 ("GROUP_GET_NUMS", "GROUP_GET_SIZE"), now, last.get(key, (0, 0)), strict=True
             ):
+                before = before if before <= value else 0  # it was forgotten meanwhile
                 log.info("[%s] [%s] Stats In One Minute, SUM: %d TPS: %.2f",
                          name, key, value - before, (value - before) / MINUTE)  # fmt: skip
 

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -24,6 +25,7 @@ _GRACE_SECONDS = 0.02
 START_SECONDS = 10.0  # until a process that has begun is confined
 _CPU_SECONDS = 600  # of a process in all; it is replaced long before (see `is_worn`)
 _WORN_SECONDS = 300.0
+_IDLE_CPU_SECONDS = 0.1  # between two looks at one that nobody asks; what it tidies up is far less
 _BUFFER = 1 << 20  # of the socket, so that a batch goes over in few pieces
 
 
@@ -63,6 +65,7 @@ class Sandbox(asyncio.Protocol):
         self._reason = ""  # why it has been ended
         self._ended = asyncio.Event()
         self._worked = 0.0
+        self._looked = -1, 0.0  # the last request then, and the time of the CPU
         self._reaping: asyncio.Task[None] | None = None
 
     @property
@@ -136,6 +139,18 @@ class Sandbox(asyncio.Protocol):
         self._ask(frames.MATCH, count, records)
         seconds = self._limits.match_seconds + count * self._limits.message_seconds
         return await self._answer(count, seconds, f"to match {count} messages")
+
+    def look(self) -> None:
+        """To be called from time to time: ends a process that computes though nobody asks it. A
+        class can answer like the process that it is in, and go on for as long as it likes."""
+        if not self.pid or self._waiting is not None:
+            self._looked = -1, 0.0
+            return
+        used = _cpu_seconds(self.pid)
+        number, before = self._looked
+        if number == self._number and used - before > _IDLE_CPU_SECONDS:
+            self.kill("it computes though nobody asks it anything")
+        self._looked = self._number, used
 
     def kill(self, reason: str) -> None:
         """End it at once. Safe to call again: the first reason counts."""
@@ -262,6 +277,14 @@ class Sandbox(asyncio.Protocol):
     def why_ended(self) -> str:
         """For people, once it has ended."""
         return f"the sandbox of {self._name} was ended: {self._reason or 'it has ended'}"
+
+
+def _cpu_seconds(pid: int) -> float:
+    """What a process has used of the CPU; 0 for one that is gone."""
+    try:
+        return time.clock_gettime(~pid << 3 | 2)  # clock_getcpuclockid(3), which Python lacks
+    except OSError:
+        return 0.0
 
 
 _FAILURES = (Status.FAILED, Status.NOT_CONFINED)

@@ -221,6 +221,32 @@ def test_a_class_that_hangs_is_ended_its_group_told_and_others_go_on(
     assert "it took more than" in caplog.text
 
 
+def test_a_class_that_goes_on_when_it_has_answered_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.daemons.filtersrv.app.LOOK_SECONDS", 0.2)
+    goes_on = (
+        b"class Even:\n    def match(self, message):\n"
+        b"        import os, struct, sys\n"
+        b"        number = sys._getframe(2).f_locals['number']\n"
+        b"        os.write(1, struct.pack('>BII', 0, number, 1) + b'\\1')\n"
+        b"        while True: pass\n"
+    )
+
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await at.send(b"2")
+            await upload(peer, goes_on)
+            assert (await pull(peer)).code == ResponseCode.SUCCESS  # what it may say, it may say
+            sandbox = at.filters.classes.table[KEY].sandbox
+            assert sandbox is not None
+            async with asyncio.timeout(30):
+                while not sandbox.has_ended:  # noqa: ASYNC110 - the loop hears of it by itself
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
 def test_a_class_that_raises_is_told_where_and_is_asked_again() -> None:
     source = b"class Even:\n    def match(self, message):\n        return 1 / int(message.body)\n"
 

@@ -251,6 +251,34 @@ def test_a_class_that_never_ends_is_ended() -> None:
         assert "it took more than 0.5 s to match 3 messages" in refused(source(*lines), HASTY)
 
 
+def test_a_class_that_computes_while_nobody_asks_is_ended() -> None:
+    """It answers like the process that it is in, and then goes on."""
+    goes_on = source(
+        "import os, struct, sys",
+        "number = sys._getframe(2).f_locals['number']",
+        "os.write(1, struct.pack('>BII', 0, number, 1) + b'\\1')",
+        "while True: pass",
+    )
+
+    async def main() -> None:
+        idle, busy = Sandbox(PATIENT, "T@g"), Sandbox(PATIENT, "T@h")
+        for sandbox, text in ((idle, source("return True")), (busy, goes_on)):
+            await sandbox.start()
+            await sandbox.load("g", "F", text)
+            assert await sandbox.match(RECORD, 1) == b"\x01"
+        async with asyncio.timeout(30):
+            while not busy.has_ended:
+                idle.look()
+                busy.look()
+                await asyncio.sleep(0.2)
+        assert "it computes though nobody asks it anything" in busy.why_ended
+        assert not idle.has_ended
+        await idle.close()
+        await busy.close()
+
+    asyncio.run(main())
+
+
 def test_a_class_that_never_ends_to_be_made_is_ended() -> None:
     hasty = PATIENT._replace(load_seconds=0.5)
     assert "it took more than 0.5 s to load the class" in refused(b"while True: pass\n", hasty)

@@ -5,10 +5,13 @@ import logging
 
 import pytest
 
+from mq.daemons.filtersrv.classes import FORGET_SECONDS, Key
 from mq.daemons.filtersrv.stats import GroupStats, metrics_of
 from mq.protocol.message import decode_records
 from tests.daemons.filtersrv.servers import GROUP, TOPIC, pull, servers, upload
 from tests.daemons.peer import Peer
+
+KEY = Key(TOPIC, GROUP)
 
 
 def test_each_group_has_what_it_was_given(caplog: pytest.LogCaptureFixture) -> None:
@@ -51,3 +54,23 @@ def test_each_group_has_what_it_was_given(caplog: pytest.LogCaptureFixture) -> N
         "mq_filter_bytes_total": size,
         "mq_filter_failures_total": 0,
     }
+
+
+def test_a_class_that_was_forgotten_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with servers() as at, Peer(at.filters.port) as peer:
+            await at.send(b"2", b"4")
+            await upload(peer)
+            stats = GroupStats(at.filters.classes)
+            await pull(peer)
+            stats.tell()
+            at.filters.classes.table[KEY].used = -FORGET_SECONDS
+            await at.filters.classes.forget_unused()
+            await upload(peer)
+            await pull(peer, 1)
+            stats.tell()
+
+    with caplog.at_level(logging.INFO, "mq.daemons.filtersrv.stats"):
+        asyncio.run(main())
+    texts = [record.getMessage() for record in caplog.records if "GET_NUMS" in record.getMessage()]
+    assert [text.partition("SUM: ")[2].partition(" ")[0] for text in texts] == ["2", "1"]
