@@ -21,7 +21,12 @@ from mq.daemons.snode.config import SnodeSettings
 from mq.daemons.snode.enodes import Enodes
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
-from mq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +58,7 @@ class OffsetCache:
         self._enodes = enodes
         self._offsets: dict[Key, dict[int, int]] = {}
         self._unsent: dict[Key, set[int]] = {}
+        self._told: dict[Key, dict[int, int]] = {}  # what enodes were told from here last
         self._count = 0
         self._due: set[str] = set()  # groups whose offsets go now
         self._wake = asyncio.Event()
@@ -70,13 +76,17 @@ class OffsetCache:
     def commit(self, key: Key, queue_id: int, offset: int, remote: str) -> bool:
         """Keep an offset that is to go to its enode; False where there are too many, or the key is
         no key: then it is for the caller to send."""
-        if not self.remember(key, queue_id, offset, remote):
+        if not self._keep(key, queue_id, offset, remote):
             return False
         self._unsent.setdefault(key, set()).add(queue_id)
         return True
 
-    def remember(self, key: Key, queue_id: int, offset: int, remote: str) -> bool:
+    def remember(self, key: Key, queue_id: int, offset: int, remote: str) -> None:
         """Keep an offset that its enode gets with the request that it came in."""
+        if self._keep(key, queue_id, offset, remote):
+            self._told.setdefault(key, {})[queue_id] = offset
+
+    def _keep(self, key: Key, queue_id: int, offset: int, remote: str) -> bool:
         offsets = self._offsets.get(key)
         known = None if offsets is None else offsets.get(queue_id)
         if known is None:
@@ -147,46 +157,86 @@ class OffsetCache:
             log.error("%d offsets are lost: their enodes take none", self.unsent)
 
     async def _send(self, keys: Iterable[Key]) -> None:
-        turn = asyncio.Semaphore(_AT_ONCE)
-        todo = [(key, queue_id) for key in keys for queue_id in self._unsent.get(key, ())]
-        await asyncio.gather(*(self._send_one(turn, *one) for one in todo))
+        masters = self._enodes.masters
+        keys = [key for key in keys if key.enode in masters]
+        todo = iter([(key, queue_id) for key in keys for queue_id in self._unsent.get(key, ())])
 
-    async def _send_one(self, turn: asyncio.Semaphore, key: Key, queue_id: int) -> None:
-        async with turn:
-            offset = self._offsets[key][queue_id]
-            address = self._enodes.masters.get(key.enode)
-            if address is None:
-                return
-            header = UpdateConsumerOffsetRequestHeader(
-                consumer_group=key.group,
-                topic=key.topic,
-                queue_id=queue_id,
-                commit_offset=offset,
-                enode_name=key.enode,
+        async def send_in_turn() -> None:
+            for one in todo:
+                await self._send_one(*one)
+
+        # Not a task for each: there may be maxCachedOffsets.
+        await asyncio.gather(*(send_in_turn() for _ in range(_AT_ONCE)))
+
+    async def _send_one(self, key: Key, queue_id: int) -> None:
+        if queue_id not in self._unsent.get(key, ()):
+            return  # it has gone meanwhile: a stop sends all, whatever is under way
+        address = self._enodes.masters.get(key.enode)
+        if address is None:
+            return
+        await self._catch_up(key, queue_id, address)
+        if queue_id not in self._unsent.get(key, ()):
+            return
+        offset = self._offsets[key][queue_id]
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=key.group,
+            topic=key.topic,
+            queue_id=queue_id,
+            commit_offset=offset,
+            enode_name=key.enode,
+        )
+        request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
+        try:
+            await self._enodes.call(address, request)
+        except (TopicNotExist, SubscriptionGroupNotExist) as error:  # it never will be taken
+            log.warning("an offset of %s is not taken: %s", key, error,
+                        extra={"failure": f"offsets {key.enode}"})  # fmt: skip
+            self.failed += 1
+        except MQError as error:
+            log.warning("offsets of %s cannot be sent now: %s", key, error,
+                        extra={"failure": f"offsets {key.enode}"})  # fmt: skip
+            self.failed += 1
+            return
+        else:
+            self.sent += 1
+            self._told.setdefault(key, {})[queue_id] = offset
+        self._is_sent(key, queue_id, offset)
+
+    async def _catch_up(self, key: Key, queue_id: int, address: str) -> None:
+        """Take over what an enode has been told elsewhere since it was told something here, if that
+        is more: members of the group have turned to another snode, and what they committed here
+        before that comes late. What we have not told it may be a step back on purpose."""
+        told = self._told.get(key, {}).get(queue_id)
+        if told is None:
+            return
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=key.group, topic=key.topic, queue_id=queue_id, enode_name=key.enode
+        )
+        request = Command(RequestCode.QUERY_CONSUMER_OFFSET, header.encode())
+        try:
+            answer = await self._enodes.call(address, request)
+            known = QueryConsumerOffsetResponseHeader.decode(answer.fields).offset
+        except (MQError, RemoteProtocolError):
+            return  # it has none, or will not take ours either
+        offset = self._offsets.get(key, {}).get(queue_id)
+        if offset is not None and known > offset and known != told:
+            log.info(
+                "%s, queue %d: offset %d comes too late, it is %d", key, queue_id, offset, known
             )
-            request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
-            try:
-                await self._enodes.call(address, request)
-            except (TopicNotExist, SubscriptionGroupNotExist) as error:  # it never will be taken
-                log.warning("an offset of %s is not taken: %s", key, error,
-                            extra={"failure": f"offsets {key.enode}"})  # fmt: skip
-                self.failed += 1
-            except MQError as error:
-                log.warning("offsets of %s cannot be sent now: %s", key, error,
-                            extra={"failure": f"offsets {key.enode}"})  # fmt: skip
-                self.failed += 1
-                return
-            else:
-                self.sent += 1
-            unsent = self._unsent.get(key)
-            if unsent is not None and self._offsets[key].get(queue_id) == offset:  # no newer one
-                unsent.discard(queue_id)
-                if not unsent:
-                    del self._unsent[key]
+            self._offsets[key][queue_id] = self._told[key][queue_id] = known
+            self._is_sent(key, queue_id, known)
+
+    def _is_sent(self, key: Key, queue_id: int, offset: int) -> None:
+        unsent = self._unsent.get(key)
+        if unsent is not None and self._offsets[key].get(queue_id) == offset:  # no newer one
+            unsent.discard(queue_id)
+            if not unsent:
+                del self._unsent[key]
 
     def _forget(self, groups: set[str]) -> None:
         """Ask the enodes from now on what groups have committed, but for what they have not got."""
         for key in [key for key in self._offsets if key.group in groups]:
+            self._told.pop(key, None)
             unsent = self._unsent.get(key, ())
             kept = {number: at for number, at in self._offsets[key].items() if number in unsent}
             self._count -= len(self._offsets[key]) - len(kept)

@@ -34,7 +34,7 @@ class OffsetHandlers:
         enode = self.forwarding.enode_of(command.fields, channel)
         key = Key(enode, header.topic, header.consumer_group)
         where = (key, header.queue_id, header.commit_offset, channel.remote)
-        if self.settings.snode.forward_offsets:
+        if self._goes_at_once(command):
             self.offsets.remember(*where)
             return self.forwarding.forward(command, channel, enode, command.fields)
         if enode not in self.enodes.masters:
@@ -50,10 +50,18 @@ class OffsetHandlers:
         enode says, which may be that it does not know."""
         header = command.read_header(QueryConsumerOffsetRequestHeader)
         enode = self.forwarding.enode_of(command.fields, channel)
-        if not self.settings.snode.forward_offsets:
+        if not self._goes_at_once(command):
             key = Key(enode, header.topic, header.consumer_group)
             known = self.offsets.find_unsent(key, header.queue_id)
             if known is not None and known >= 0:
                 fields = QueryConsumerOffsetResponseHeader(offset=known).encode()
                 return command.reply(fields=fields)
         return self.forwarding.forward(command, channel, enode, command.fields)
+
+    def _goes_at_once(self, command: Command) -> bool:
+        """Whether it is the enode's to answer: by setting, and where it has the sender's signature
+        to look at. The snode has none in its place, so it could not send the offset later, and
+        nobody here knows what the sender may."""
+        if self.settings.snode.forward_offsets:
+            return True
+        return not self.forwarding.may_change(command.fields)

@@ -9,6 +9,8 @@ import pytest
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests.daemons.broker.acl.accounts import home
+from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer
 from tests.daemons.peer import Peer
 from tests.daemons.snode.test_clients import beat
 from tests.daemons.snode.world import ENODE, World, broker_settings, until, world
@@ -182,5 +184,88 @@ def test_a_name_that_nothing_has_is_not_kept(tmp_path: Path) -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await commit(peer, 7, consumerGroup="g" * 100_000)
             assert len(one.snode.offsets) == 0
+
+    asyncio.run(main())
+
+
+def test_where_signatures_are_passed_on_offsets_are_the_enodes_to_take_and_to_tell(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        guarded = {"aclEnable": "true", "rocketmqHome": str(home(tmp_path, ACCOUNTS))}
+        key = {**KEY, "consumerGroup": "mine_group", "topic": "mine"}
+        async with (
+            world(tmp_path, brokers=guarded) as one,
+            SigningPeer(one.port, MINE) as peer,
+            Peer(one.port) as stranger,
+        ):
+            await one.make_topic("mine")
+            await stranger.ask(
+                RequestCode.UPDATE_CONSUMER_OFFSET, {**key, "commitOffset": "1000000"}
+            )
+            asked = {**key, "setZeroIfNotFound": "false"}
+            reply = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, asked)
+            assert reply.code == ResponseCode.QUERY_NOT_FOUND
+            done = await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**key, "commitOffset": "7"})
+            assert done.code == ResponseCode.SUCCESS
+            assert one.broker.stores.offsets.query("mine_group", "mine", 1) == 7
+
+    asyncio.run(main())
+
+
+def test_offsets_that_go_twice_at_the_end_hold_up_no_others(tmp_path: Path) -> None:
+    """The last members leave while all is sent for the last time."""
+
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic("T", queues=400)
+            await beat(peer, "c1", "leaves")
+            for number in range(400):
+                await commit(peer, 7, queueId=str(number))
+            await commit(peer, 7, consumerGroup="leaves")
+            await one.snode.__aexit__()
+            offsets = one.broker.stores.offsets
+            assert {offsets.query("g", "T", number) for number in range(400)} == {7}
+            assert offsets.query("leaves", "T", 1) == 7
+
+    asyncio.run(main())
+
+
+def test_what_is_sent_late_takes_nothing_back_that_was_committed_elsewhere(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic("T")
+            at = one.broker.stores.offsets
+            for here, there, then in (
+                (100, None, 100),
+                (200, 500, 500),  # through another snode, which had the queue from then on
+                (600, None, 600),
+                (550, None, 550),  # on purpose
+                (560, 20, 560),  # an enode that has lost what it had not written
+            ):
+                await commit(peer, here)
+                if there is not None:
+                    at.commit("g", "T", 1, there)
+                await one.snode.offsets.send_all()
+                assert at_enode(one) == then
+                assert one.snode.offsets.unsent == 0
+                assert (await query(peer)).fields["offset"] == str(then)
+
+    asyncio.run(main())
+
+
+def test_many_offsets_are_sent_by_few_tasks(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic("T", queues=500)
+            for number in range(500):
+                await commit(peer, 7, queueId=str(number))
+            sending = asyncio.create_task(one.snode.offsets.send_all())
+            most = 0
+            while not sending.done():
+                await asyncio.sleep(0)
+                most = max(most, len(asyncio.all_tasks()))
+            assert most < 300
+            assert one.snode.offsets.unsent == 0
 
     asyncio.run(main())
