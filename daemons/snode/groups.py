@@ -48,7 +48,8 @@ class SnodeGroups:
         # Groups whose consumers are here, by name: each enode is to have them, and their topics.
         self._used: dict[str, None] = {}
         self._made_here: dict[str, None] = {}  # of them, those that no enode had
-        self._done: set[tuple[str, str, bool]] = set()  # group, enode, with its retry topic
+        # By group and enode, what is made there: whether with its retry topic.
+        self._done: dict[str, dict[str, bool]] = {}
         self._wake = asyncio.Event()
         self._read: dict[str, tuple[bytes, SubscriptionGroupWrapper]] = {}  # by enode
         enodes.on_change.append(self._wake.set)
@@ -100,7 +101,7 @@ class SnodeGroups:
     def left(self, name: str) -> None:
         """The last consumer of a group has left: enodes that come are not to have it."""
         self._used.pop(name, None)
-        self._done = {one for one in self._done if one[0] != name}
+        self._done.pop(name, None)
 
     # at the enodes --------------------------------------------------------------------------
 
@@ -122,14 +123,27 @@ class SnodeGroups:
             for group, config in wrapper.subscription_group_table.items():
                 found.setdefault(group, config)
         self._read = {name: self._read[name] for name in self._enodes.masters if name in self._read}
-        for group in found:
-            self._made_here.pop(group, None)
+        self._leave_to_administrators(whole)
         if whole:
             kept = {name: self.table[name] for name in self._made_here if name in self.table}
             built_in = {name: self.table[name] for name in names.BUILT_IN_GROUPS}
             self.table = {**built_in, **kept, **found}
         else:
             self.table.update(found)
+
+    def _leave_to_administrators(self, whole: bool) -> None:
+        """Make no more of groups that somebody else has made at an enode, or that all have. What
+        was made from here at one of them is still to be made at those that were away."""
+        for group in list(self._made_here):
+            have = [
+                enode
+                for enode, (_, wrapper) in self._read.items()
+                if group in wrapper.subscription_group_table
+            ]
+            if (whole and len(have) == len(self._enodes.masters) > 0) or any(
+                enode not in self._done.get(group, ()) for enode in have
+            ):
+                del self._made_here[group]
 
     async def _decoded(self, enode: str, body: bytes) -> SubscriptionGroupWrapper:
         """What an enode has answered; of many groups that takes a while, and mostly it is what it
@@ -156,7 +170,9 @@ class SnodeGroups:
         if any(self._is_to_do(*one) for one in product(self._made_here, self._enodes.masters)):
             await self.read()  # an administrator may have made one since: it stays as he wants it
         masters = dict(self._enodes.masters)
-        self._done = {one for one in self._done if one[1] in masters}
+        for done in self._done.values():
+            for enode in done.keys() - masters:
+                del done[enode]
         todo = [
             (group, enode, group in self._used)
             for group in list({**self._made_here, **self._used})
@@ -170,8 +186,8 @@ class SnodeGroups:
         return all(results)
 
     def _is_to_do(self, group: str, enode: str) -> bool:
-        done = self._done
-        return (group, enode, True) not in done and (group, enode, group in self._used) not in done
+        has_topic = self._done.get(group, {}).get(enode)
+        return has_topic is None or (group in self._used and not has_topic)
 
     async def _make(
         self, turn: asyncio.Semaphore, group: str, enode: str, address: str, used: bool
@@ -189,7 +205,8 @@ class SnodeGroups:
                 log.warning("group %s cannot be made at enode %s now: %s", group, enode, error,
                             extra={"failure": f"making groups {enode}"})  # fmt: skip
                 return False
-        self._done.add((group, enode, used))
+        if group in self._used or group in self._made_here:  # else it has left meanwhile
+            self._done.setdefault(group, {})[enode] = used
         return True
 
     async def _make_group(self, address: str, group: str) -> None:

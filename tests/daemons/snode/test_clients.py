@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker.app import Broker
 from mq.protocol.bodies import (
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
@@ -18,7 +19,7 @@ from mq.protocol.headers.group import UnregisterClientRequestHeader
 from tests.daemons.broker.test_snode_dialect import HEARTBEAT as OF_A_SNODE
 from tests.daemons.peer import Peer
 from tests.daemons.snode.test_pulls import heartbeat
-from tests.daemons.snode.world import ENODE, OTHER, until, world
+from tests.daemons.snode.world import ENODE, OTHER, broker_settings, until, world
 
 
 async def members(peer: Peer, group: str = "g") -> list[str] | None:
@@ -143,6 +144,30 @@ def test_a_new_group_and_its_retry_topic_are_made_at_every_enode(tmp_path: Path)
     asyncio.run(main())
 
 
+def test_a_new_group_is_made_at_an_enode_that_was_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        strict = {"autoCreateSubscriptionGroup": "false"}
+        async with (
+            world(tmp_path, names=(ENODE, OTHER), brokers=strict) as one,
+            Peer(one.port) as peer,
+        ):
+            known = one.snode.enodes.masters
+            port = str(one.brokers[OTHER].port)
+            await one.brokers[OTHER].__aexit__(None, None, None)
+            one.snode.enodes.masters = known  # nobody has said that it is gone
+            await beat(peer, "c1", "fresh")
+            await until(lambda: "fresh" in one.broker.stores.groups.table)
+            await one.snode.groups.read()
+            again = broker_settings(
+                tmp_path, OTHER, one.name_server.address, listenPort=port, **strict
+            )
+            async with Broker(again) as broker:
+                await until(lambda: "fresh" in broker.stores.groups.table)
+                await until(lambda: broker.stores.topics.get("%RETRY%fresh") is not None)
+
+    asyncio.run(main())
+
+
 def test_a_group_that_an_enode_has_stays_as_it_is_there(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
@@ -157,9 +182,6 @@ def test_a_group_that_an_enode_has_stays_as_it_is_there(tmp_path: Path) -> None:
 
 def test_groups_are_made_at_an_enode_that_comes_later(tmp_path: Path) -> None:
     async def main() -> None:
-        from mq.daemons.broker.app import Broker
-        from tests.daemons.snode.world import broker_settings
-
         async with world(tmp_path) as one, Peer(one.port) as peer:
             await beat(peer, "c1", "fresh")
             settings = broker_settings(tmp_path, OTHER, one.name_server.address)
