@@ -27,6 +27,9 @@ from mq.protocol.headers.pull import PullMessageRequestHeader
 SHORTEST_SECONDS = 30.0
 _BEYOND_HOLD = 10.0
 _LONGEST_SECONDS = 3600.0 + _BEYOND_HOLD
+# An enode does not hear of a client that closes its connection: it holds the pull all the same, and
+# of those a connection has so many. Java's clients ask for 15 s or 20 s.
+LONGEST_HOLD_MILLIS = 30_000
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
 _COMMIT = PullSysFlag.COMMIT_OFFSET
 
@@ -53,16 +56,19 @@ class PullHandlers:
             subscription = self._subscription(asked)
             if self.forwarding.may_change(fields):
                 fields = _with_subscription(fields, asked.sys_flag, subscription)
+        hold = asked.suspend_timeout_millis
+        if hold > LONGEST_HOLD_MILLIS and self.forwarding.may_change(fields):
+            hold = LONGEST_HOLD_MILLIS
+            fields = {**fields, "suspendTimeoutMillis": str(hold)}
         enode = self.forwarding.enode_of(fields, channel)
         if asked.sys_flag & _COMMIT:
             key = Key(enode, asked.topic, asked.consumer_group)
             self.offsets.remember(key, asked.queue_id, asked.commit_offset, channel.remote)
         slot = self.enodes.slot_of(channel.remote_address[1])
-        hold = asked.suspend_timeout_millis / 1000 + _BEYOND_HOLD
         return self.forwarding.forward(
             *(command, channel, enode, fields),
             code=self._code(command.code, enode, slot),
-            seconds=max(SHORTEST_SECONDS, min(hold, _LONGEST_SECONDS)),
+            seconds=max(SHORTEST_SECONDS, min(hold / 1000 + _BEYOND_HOLD, _LONGEST_SECONDS)),
             slot=slot,
             groups=(self.interceptors,) if self.interceptors else (),
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.handlers import client
+from mq.daemons.broker.long_polling import held_pulls
 from mq.protocol.bodies import (
     ConsumerData,
     ConsumeType,
@@ -20,7 +21,7 @@ from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
 from tests.daemons.broker.acl.guarded import pull_fields, send_fields
 from tests.daemons.peer import Peer
-from tests.daemons.snode.world import ENODE, world
+from tests.daemons.snode.world import ENODE, until, world
 
 VERSION = 100
 
@@ -150,6 +151,20 @@ def test_a_pull_that_waits_is_answered_by_the_message_that_comes(tmp_path: Path)
             await send(producer, b"late")
             reply = await peer.receive()
             assert [m.body for m in decode_records(reply.body)] == [b"late"]
+
+    asyncio.run(main())
+
+
+def test_an_enode_holds_no_pull_for_long_of_which_the_client_may_have_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            await one.make_topic("T")
+            fields = pull(sysFlag="6", subscription="*", suspendTimeoutMillis="3600000")
+            peer.writer.write(encode(Command(RequestCode.PULL_MESSAGE, fields, opaque=1)))
+            channels = one.broker.listener.channels
+            await until(lambda: any(map(held_pulls, channels)))
+            (held,) = (held for channel in channels for held in held_pulls(channel))
+            assert held._timer.when() <= asyncio.get_running_loop().time() + 30
 
     asyncio.run(main())
 
