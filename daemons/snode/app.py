@@ -248,7 +248,8 @@ class Snode:
 
         alone = self.forwarding.enode_alone
         relay = NativeRelay(
-            self.enodes, is_open, lambda: sessions.topics, alone, lambda: self.address
+            *(self.enodes, is_open, lambda: sessions.topics, alone),
+            *(self.forwarding.is_looked_for, lambda: self.address),
         )
         for listener in self.listeners().values():
             listener.dispatcher.serve_bulk(relay.take)

@@ -2,7 +2,8 @@
 
 Who is master of a broker name is asked of a name server (GET_BROKER_CLUSTER_INFO) each time that
 the snode registers, when a name is unknown, and when a master does not answer: one that was elected
-since is then found. A name server that does not answer changes nothing.
+since is then found. A name server that does not answer changes nothing, and one that has just been
+started and does not know a broker yet ends no connection that stands.
 
 There is one connection to each master for all but pulls, and some for pulls, so that a reply to a
 pull holds up no send. Each is opened by a heartbeat, as docs/decisions/0059 says; requests follow
@@ -143,7 +144,17 @@ class Enodes:
             for name, broker in info.broker_addr_table.items()
             if MASTER_ID in broker.broker_addrs
         }
-        self._take(found)
+        self._take({**self._unlisted(info), **found})
+
+    def _unlisted(self, info: ClusterInfo) -> dict[str, str]:
+        """The masters that a name server does not know, and which are connected: it may have been
+        started a moment ago. What it knows by name is as it says, also where no master is left."""
+        listed, session = info.broker_addr_table, self.session
+        return {
+            name: address
+            for name, address in self.masters.items()
+            if name not in listed and session.is_connected(address)
+        }
 
     def _take(self, found: dict[str, str]) -> None:
         if found != self.masters:

@@ -108,6 +108,8 @@ class Forwarding:
         self.in_flight = 0
         self.brief = 0  # of them, those that no enode holds
         self._settled = asyncio.Event()
+        # What waits until it is known where an enode is, in its order: who sends it, who is told.
+        self._late: dict[str, list[tuple[Callable[[str], None], asyncio.Future[None]]]] = {}
 
     # where to -------------------------------------------------------------------------------
 
@@ -150,33 +152,42 @@ class Forwarding:
         Awaitable only while it is not known where the enode is. Raises Refused.
         """
         address = self._enodes.masters.get(enode)
-        if address is None:
-            return self._forward_later(
-                *(command, channel, enode, fields, code, seconds, slot, groups, on_answer)
-            )
-        self._send(
-            *(address, command, channel, enode, fields, code, seconds, slot, groups, on_answer)
-        )
+        more = (command, channel, enode, fields, code, seconds, slot, groups, on_answer)
+        if address is None or self.is_looked_for(enode):
+            return self._forward_later(enode, lambda found: self._send(found, *more))
+        self._send(address, *more)
         return None
 
-    async def _forward_later(
-        self,
-        command: Command,
-        channel: Channel,
-        enode: str,
-        fields: Mapping[str, str],
-        code: int | None,
-        seconds: float | None,
-        slot: int,
-        groups: tuple[InterceptorGroup, ...],
-        on_answer: OnAnswer | None,
-    ) -> None:
-        address = await self._enodes.look_for(enode)
-        if address is None:
-            raise unavailable(enode, "no name server knows a master of it")
-        self._send(
-            *(address, command, channel, enode, fields, code, seconds, slot, groups, on_answer)
-        )
+    def is_looked_for(self, enode: str) -> bool:
+        """Whether requests wait until it is known where an enode is: none may overtake them."""
+        return enode in self._late
+
+    async def _forward_later(self, enode: str, send: Callable[[str], None]) -> None:
+        late = self._late.get(enode)
+        if late is None:
+            late = self._late[enode] = []
+            self._enodes.session.keep_task(self._look_for(enode))
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        late.append((send, sent))
+        await sent
+
+    async def _look_for(self, enode: str) -> None:
+        """Send what waits for an enode, in the order in which it came, or refuse it."""
+        address = None
+        try:
+            address = await self._enodes.look_for(enode)
+        finally:
+            for send, sent in self._late.pop(enode):
+                if sent.done():
+                    continue  # nobody waits any more
+                try:
+                    if address is None:
+                        raise unavailable(enode, "no name server knows a master of it")
+                    send(address)
+                except Exception as error:
+                    sent.set_exception(error)
+                else:
+                    sent.set_result(None)
 
     def _send(
         self,
@@ -310,7 +321,11 @@ class Forwarding:
         self, fields: Mapping[str, str], channel: Channel, snode: str
     ) -> Mapping[str, str]:
         """The fields of a send that say where it comes from: what a client says of that is not
-        believed."""
+        believed. What is signed goes as it is; but not what lies, whatever becomes of its
+        signature: an enode without access control looks at none, and would believe it."""
         if not self.may_change(fields):
+            if Letter.BORN_HOST in fields or Letter.SNODE_HOST in fields:
+                said = (Letter.BORN_HOST, Letter.SNODE_HOST)
+                return {name: text for name, text in fields.items() if name not in said}
             return fields
         return {**fields, Letter.BORN_HOST: channel.remote, Letter.SNODE_HOST: snode}

@@ -72,16 +72,15 @@ class Relays:
         """The channel of that number; None when it has closed."""
         return self._channels.get(number)
 
-    def refuse(self, settled: tuple[int, int, int, bool, int], enode: str, error: MQError) -> None:
+    def refuse(self, settled: tuple[int, int, int, int], enode: str, error: MQError) -> None:
         """Tell a client that its request is not answered."""
-        number, opaque, code, is_one_way, owed = settled
+        number, opaque, code, owed = settled
         self.forwarding.relay_failed(code)
         channel = self.channel(number)
         if channel is None:
             return
         channel.owe(-owed)
-        if not is_one_way:
-            channel.send(error_reply(Command(code, {}, opaque=opaque), unavailable(enode, error)))
+        channel.send(error_reply(Command(code, {}, opaque=opaque), unavailable(enode, error)))
 
 
 class RelayPeer(Peer):
@@ -156,8 +155,7 @@ class RelayPeer(Peer):
             channel = relays.channel(number)
             if channel is not None and not channel.closed:
                 channel.owe(-owed)
-                if frames:
-                    channel.send_frame(frames)
+                channel.send_frame(frames)
         for topic, size, count in sizes:
             relays.sizes.sent(topic, size, count)
         return cast(int, behind)
@@ -174,14 +172,13 @@ class RelayPeer(Peer):
             return
         settled = self._relay.settle(command.opaque) if -(1 << 31) <= command.opaque < 0 else None
         if settled is not None:
-            number, opaque, _, is_one_way, owed = settled
+            number, opaque, _, owed = settled
             self._relays.forwarding.relay_answered(1, 0.0)
             channel = self._relays.channel(number)
             if channel is not None and not channel.closed:
                 channel.owe(-owed)
-                if not is_one_way:
-                    command.opaque, command.serialization = opaque, 0
-                    channel.send(command)
+                command.opaque, command.serialization = opaque, 0
+                channel.send(command)
 
     def _look_for_late(self) -> None:
         self._look = None
@@ -235,14 +232,16 @@ class NativeRelay:
         is_open: Callable[[], bool],
         pushed: Callable[[], frozenset[str]],
         alone: Callable[[Channel], str | None],
+        is_looked_for: Callable[[str], bool],
         address: Callable[[], str],
     ) -> None:
         """`alone` tells the enode of a request that names none, `pushed` the topics of which
-        Python has to see what is sent."""
+        Python has to see what is sent, `is_looked_for` of which enodes requests wait there."""
         self._enodes = enodes
         self._is_open = is_open
         self._pushed = pushed
         self._alone = alone
+        self._is_looked_for = is_looked_for
         self._address = address
         self.has_failed = False
 
@@ -260,7 +259,7 @@ class NativeRelay:
             alone = self._alone(channel) if not named else None
             enode: str = named or alone or ""
             address = self._enodes.masters.get(enode)
-            if address is None:
+            if address is None or self._is_looked_for(enode):
                 return position
             self._enodes.ready(MAIN, address)
             session = self._enodes.session

@@ -36,7 +36,6 @@ struct Waiting {
     code: i64,
     size: usize,
     topic: String,
-    is_one_way: bool,
     began: f64,
 }
 
@@ -50,8 +49,8 @@ struct Answers {
 
 /// Of a channel: frames of answers, how many, what was owed, when the first of them began.
 type Answered<'py> = (u32, Bound<'py, PyBytes>, usize, usize, f64);
-/// Of a request: its channel, its opaque there, its code, whether it is one-way, what was owed.
-type Settled = (u32, i64, i64, bool, usize);
+/// Of a request: its channel, its opaque there, its code, what was owed.
+type Settled = (u32, i64, i64, usize);
 /// Where the next frame begins, what goes to the enode, its name, how many, what is owed.
 type Taken<'py> = (usize, Bound<'py, PyBytes>, String, usize, usize);
 
@@ -95,7 +94,9 @@ impl Relay {
         let (mut at, mut out, mut count, mut owed) = (position, Vec::new(), 0, 0);
         while let Some(frame) = frame_at(data, at, self.most_frame) {
             let Some(outline) = Outline::read(frame.header) else { break };
-            if outline.code != SEND_V2 || outline.flag & RESPONSE != 0 {
+            // Of one that is one-way Python makes one that is answered: else nobody would know when
+            // it is done with.
+            if outline.code != SEND_V2 || outline.flag & (RESPONSE | ONE_WAY) != 0 {
                 break;
             }
             if UNUSUAL.iter().any(|name| outline.field(name).is_some()) {
@@ -115,7 +116,6 @@ impl Relay {
                 code: outline.code,
                 size: frame.body.len(),
                 topic: topic.to_owned(),
-                is_one_way: outline.flag & ONE_WAY != 0,
                 began: now,
             };
             owed += COST + waiting.size;
@@ -165,9 +165,7 @@ impl Relay {
             let answers = &mut found[place].1;
             answers.count += 1;
             answers.owed += COST + waiting.size;
-            if !waiting.is_one_way {
-                write(&frame, &outline, &[], waiting.opaque, &mut answers.frames);
-            }
+            write(&frame, &outline, &[], waiting.opaque, &mut answers.frames);
             if outline.code == SUCCESS {
                 let size = sizes.entry(waiting.topic).or_default();
                 size.0 += waiting.size;
@@ -217,7 +215,7 @@ impl Relay {
 }
 
 fn settled(one: Waiting) -> Settled {
-    (one.channel, one.opaque, one.code, one.is_one_way, COST + one.size)
+    (one.channel, one.opaque, one.code, COST + one.size)
 }
 
 /// The frame at a position, if it is whole and its header is JSON.

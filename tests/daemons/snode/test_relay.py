@@ -86,6 +86,7 @@ def test_what_is_taken_goes_on_with_another_opaque_and_where_it_is_from(
     assert [one.opaque for one in sent] == list(range(-1, -count - 1, -1))
     for before, after in zip(given_frames, sent, strict=True):
         assert before.code == 310
+        assert not before.is_one_way
         assert before.fields.get("n") in (None, "", "broker-a")
         assert not {"o", "p", "Signature", "AccessKey", "bname"} & before.fields.keys()
         assert dict(after.fields) == {**before.fields, **HOSTS}
@@ -154,10 +155,10 @@ def test_what_nobody_answers_is_given_up_by_its_age() -> None:
         header = {"code": 310, "extFields": {"b": "T", "n": "e"}, "flag": 0, "opaque": number}
         relay.take(framed(header, b"", (",", ":")), 0, CHANNEL, b"", "e", float(number))
     assert sorted(relay.give_up(1.0)) == [
-        (CHANNEL, 0, 310, False, 2048),
-        (CHANNEL, 1, 310, False, 2048),
+        (CHANNEL, 0, 310, 2048),
+        (CHANNEL, 1, 310, 2048),
     ]
-    assert relay.settle(-3) == (CHANNEL, 2, 310, False, 2048)
+    assert relay.settle(-3) == (CHANNEL, 2, 310, 2048)
     assert relay.settle(-3) is None
     assert relay.give_up() == []
 
