@@ -205,7 +205,10 @@ class Snode:
             policy=lambda: settings.snode.slow_consumer_policy,
             may_consume=self.groups.may_consume,
         )
-        self.sends = SendHandlers(self.forwarding, self.push, around.send, lambda: self.address)
+        self.sends = SendHandlers(
+            *(self.forwarding, self.push, around.send, lambda: self.address),
+            knows_accounts=self.access is not None,
+        )
         self.registration = Registration(
             settings, enodes, self.groups, self.name, lambda: self.address
         )

@@ -16,12 +16,14 @@ from mq.protocol.headers.send import Letter
 
 @dataclass(frozen=True, slots=True)
 class SendHandlers:
-    """Takes messages from producers, and back from consumers. `address` is the snode's own."""
+    """Takes messages from producers, and back from consumers. `address` is the snode's own;
+    `knows_accounts` tells whether it has asked who consumes (aclEnable)."""
 
     forwarding: Forwarding
     push: PushService
     interceptors: InterceptorGroup
     address: Callable[[], str]
+    knows_accounts: bool = False
     sizes: TopicSizes = field(default_factory=TopicSizes)
 
     @serves(RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -34,9 +36,13 @@ class SendHandlers:
         body = command.body
 
         def stored(response: Command) -> None:
-            if response.code == ResponseCode.SUCCESS:
-                self.sizes.sent(given.get(Letter.TOPIC, ""), len(body))
+            if response.code != ResponseCode.SUCCESS:
+                return
+            self.sizes.sent(given.get(Letter.TOPIC, ""), len(body))
+            if self.knows_accounts or forwarding.may_change(given):
                 self.push.acknowledged(enode, given, body, response.fields, channel.born_host)
+            else:
+                self.push.left_out("signed")
 
         return forwarding.forward(
             command, channel, enode, fields, groups=self._groups(), on_answer=stored

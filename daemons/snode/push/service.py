@@ -10,6 +10,7 @@ reasons, which are counted:
     elsewhere    the broker has not put it into that queue now: delayed, half a transaction, a retry
     unknown      the broker's answer does not say where it is
     disabled     the group may not consume (consumeEnable)
+    signed       its broker asks who sends, so it may ask who reads, and the snode does not
 
 A consumer that falls behind is warned about and its channel closed, as the seed of the snode branch
 does it, or with slowConsumerPolicy SKIP the message skipped, as its last state does. Both compare
@@ -120,6 +121,11 @@ class PushService:
         except Exception:
             log.exception("a message of %s is not pushed", enode,
                           extra={"failure": "push"})  # fmt: skip
+
+    def left_out(self, reason: str) -> None:
+        """A message is not to be pushed, whoever wants it."""
+        if self.sessions.queues:
+            self.counts[reason] += 1
 
     def link_ended(self, enode: str) -> None:
         """The link to a broker has ended: it may come back without what it has stored last."""

@@ -24,7 +24,7 @@ from mq.protocol.bodies import (
 from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
 from mq.protocol.message import Message, StoredMessage
 from tests.daemons.broker.acl.accounts import home
-from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer
+from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer, send_fields
 from tests.daemons.peer import Peer
 from tests.daemons.snode.world import World, snode_settings, until, world
 
@@ -323,6 +323,36 @@ def test_nobody_is_pushed_what_he_may_not_read(tmp_path: Path) -> None:
                     reply = await peer.ask(RequestCode.HEART_BEAT, {}, heartbeat.encode())
                     assert reply.code == code
                     assert one.snode.sessions.queues == (code == ResponseCode.SUCCESS)
+
+    asyncio.run(main())
+
+
+def test_nobody_is_pushed_what_only_brokers_know_who_may_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        guarded = {"aclEnable": "true", "rocketmqHome": str(home(tmp_path, ACCOUNTS))}
+        async with (
+            world(tmp_path, brokers=guarded) as one,
+            SigningPeer(one.port, MINE) as producer,
+            Peer(one.port) as stranger,
+        ):
+            await one.make_topic("mine", queues=1)
+            wanted = SubscriptionData(
+                topic="mine", message_queue_set={MessageQueue("mine", "broker-a", 0)}
+            )
+            consumer = ConsumerData(
+                group_name="anybody",
+                consume_type=ConsumeType.CONSUME_PUSH,
+                message_model=MessageModel.CLUSTERING,
+                consume_from_where=FIRST,
+                subscription_data_set=[wanted],
+            )
+            heartbeat = HeartbeatData(client_id="c", consumer_data_set=[consumer])
+            await stranger.ask(RequestCode.HEART_BEAT, {}, heartbeat.encode())
+            assert one.snode.sessions.queues == 1
+            fields = {**send_fields("mine"), "n": "broker-a"}
+            sent = await producer.ask(RequestCode.SEND_MESSAGE_V2, fields, b"for few")
+            assert sent.code == ResponseCode.SUCCESS
+            assert one.snode.push.counts == {"signed": 1}
 
     asyncio.run(main())
 
