@@ -41,16 +41,31 @@ _BROKER_NAME = "bname"  # of RpcRequestHeader of 5.x
 SUGGESTION = "suggestWhichBrokerId"
 # About what a request takes that is at an enode, besides its body: its fields, its place.
 _COST = 2048
+# Fields of more characters cost more. So does the text of a pull's subscription: one that is long
+# is read for this pull alone, and a broker keeps of it so many bytes for each character
+# (mq.daemons.broker.long_polling).
+_LONG = 1000
+_EXPRESSION = "subscription"
+_BYTES_OF_LONG = 20
 
 #: Called with the response of an enode before it goes to the client.
 OnAnswer = Callable[[Command], None]
+
+
+def _cost_of_texts(fields: Mapping[str, str]) -> int:
+    """What long fields take here and at the enode, in bytes."""
+    size = sum(map(len, fields.values()))
+    if size <= _LONG:
+        return 0
+    expression = len(fields.get(_EXPRESSION, ""))
+    return size + (_BYTES_OF_LONG * expression if expression > _LONG else 0)
 
 
 class Forwarded:
     """A request of a client that is at an enode."""
 
     __slots__ = ("began", "brief", "channel", "cost", "enode", "forwarding", "groups", "on_answer",
-                 "request")  # fmt: skip
+                 "request", "slot")  # fmt: skip
 
     def __init__(
         self,
@@ -61,15 +76,19 @@ class Forwarded:
         groups: tuple[InterceptorGroup, ...],
         on_answer: OnAnswer | None,
         brief: bool,
+        slot: int,
+        sent: Command,
     ) -> None:
+        """`sent` is what the enode gets, over the connection `slot`."""
         self.forwarding = forwarding
         self.brief = brief
+        self.slot = slot
         self.request = request
         self.channel = channel
         self.enode = enode
         self.groups = groups
         self.on_answer = on_answer
-        self.cost = _COST + len(request.body)
+        self.cost = _COST + len(request.body) + _cost_of_texts(sent.fields)
         self.began = perf_counter()
 
     def done(self) -> bool:
@@ -107,6 +126,8 @@ class Forwarding:
         self.failures: Counter[int] = Counter()
         self.in_flight = 0
         self.brief = 0  # of them, those that no enode holds
+        #: About the bytes that enodes hold of pulls, by enode and connection.
+        self.held: Counter[tuple[str, int]] = Counter()
         self._settled = asyncio.Event()
         # What waits until it is known where an enode is, in its order: who sends it, who is told.
         self._late: dict[str, list[tuple[Callable[[str], None], asyncio.Future[None]]]] = {}
@@ -202,13 +223,16 @@ class Forwarding:
         groups: tuple[InterceptorGroup, ...],
         on_answer: OnAnswer | None,
     ) -> None:
-        forwarded = Forwarded(self, command, channel, enode, groups, on_answer, seconds is None)
         request = Command(
             command.code if code is None else code,
             fields,
             command.body,
             language=command.language,
             version=command.version,
+        )
+        brief = seconds is None
+        forwarded = Forwarded(
+            self, command, channel, enode, groups, on_answer, brief, slot, request
         )
         if seconds is None:
             seconds = self._config().enode_request_timeout / 1000
@@ -221,7 +245,9 @@ class Forwarding:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         channel.owe(forwarded.cost)
         self.in_flight += 1
-        self.brief += forwarded.brief
+        self.brief += brief
+        if not brief:
+            self.held[enode, slot] += forwarded.cost
 
     def answered(self, forwarded: Forwarded, response: Command) -> None:
         """Relay what an enode has answered."""
@@ -290,6 +316,11 @@ class Forwarding:
             self.brief -= 1
             if not self.brief:
                 self._settled.set()
+            return
+        place = forwarded.enode, forwarded.slot
+        self.held[place] -= forwarded.cost
+        if not self.held[place]:
+            del self.held[place]
 
     def _reply(self, request: Command, channel: Channel, response: Command) -> None:
         if request.is_one_way or channel.closed:

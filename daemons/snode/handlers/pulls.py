@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mq.daemons.broker.handlers.reading import consuming_group
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Refused
+from mq.daemons.dispatch import Overloaded, Refused
 from mq.daemons.serving import serves
 from mq.daemons.snode.enodes import Enodes
 from mq.daemons.snode.forwarding import Forwarding
@@ -30,6 +30,11 @@ _LONGEST_SECONDS = 3600.0 + _BEYOND_HOLD
 # An enode does not hear of a client that closes its connection: it holds the pull all the same, and
 # of those a connection has so many. Java's clients ask for 15 s or 20 s.
 LONGEST_HOLD_MILLIS = 30_000
+# Of the pulls of all clients on one connection to an enode. A broker closes a connection that makes
+# it hold 64 MiB (connectionMemoryMaxBytes): because of a few clients all on it would fail.
+MOST_HELD_BYTES = 48 * 1024 * 1024
+MOST_SETTING = "bytes of pulls at one connection of an enode"
+_SUSPEND = PullSysFlag.SUSPEND
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
 _COMMIT = PullSysFlag.COMMIT_OFFSET
 
@@ -65,6 +70,8 @@ class PullHandlers:
             key = Key(enode, asked.topic, asked.consumer_group)
             self.offsets.remember(key, asked.queue_id, asked.commit_offset, channel.remote)
         slot = self.enodes.slot_of(channel.remote_address[1])
+        if asked.sys_flag & _SUSPEND and self.forwarding.held[enode, slot] > MOST_HELD_BYTES:
+            fields = self._at_once(fields)
         return self.forwarding.forward(
             *(command, channel, enode, fields),
             code=self._code(command.code, enode, slot),
@@ -72,6 +79,12 @@ class PullHandlers:
             slot=slot,
             groups=(self.interceptors,) if self.interceptors else (),
         )
+
+    def _at_once(self, fields: Mapping[str, str]) -> Mapping[str, str]:
+        """The same pull, to be answered at once. Raises Overloaded for one that is signed."""
+        if not self.forwarding.may_change(fields):
+            raise Overloaded(MOST_SETTING, f"[OVERLOAD]pulls hold {MOST_HELD_BYTES} bytes already")
+        return {**fields, "sysFlag": str(int(fields["sysFlag"]) & ~_SUSPEND)}
 
     def _code(self, code: int, enode: str, slot: int) -> int:
         """351 means something else to a broker of which it is not known that it serves snodes, and

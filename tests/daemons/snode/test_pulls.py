@@ -1,6 +1,7 @@
 """Pulls through a snode: its checks, the text of the subscription, long polls."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,36 @@ def test_an_enode_holds_no_pull_for_long_of_which_the_client_may_have_gone(tmp_p
             await until(lambda: any(map(held_pulls, channels)))
             (held,) = (held for channel in channels for held in held_pulls(channel))
             assert held._timer.when() <= asyncio.get_running_loop().time() + 30
+
+    asyncio.run(main())
+
+
+def test_pulls_of_some_clients_do_not_break_those_of_others(tmp_path: Path) -> None:
+    """They share a connection, and a broker closes the connection that makes it hold too much."""
+
+    async def main() -> None:
+        async with (
+            world(tmp_path, pullConnections="1") as one,
+            Peer(one.port) as peer,
+            Peer(one.port) as producer,
+            AsyncExitStack() as stack,
+        ):
+            await one.make_topic("T")
+            waits = pull(sysFlag="6", subscription="*", suspendTimeoutMillis="20000")
+            peer.writer.write(encode(Command(RequestCode.PULL_MESSAGE, waits, opaque=1)))
+            await until(lambda: any(map(held_pulls, one.broker.listener.channels)))
+            for number in range(15):
+                other = await stack.enter_async_context(Peer(one.port))
+                for again in range(5):  # each with an expression of its own, of 60,000 characters
+                    tags = "||".join(f"{number}x{again}x{tag:06}" for tag in range(5000))
+                    fields = {**waits, "subscription": tags}
+                    other.writer.write(encode(Command(RequestCode.PULL_MESSAGE, fields, opaque=1)))
+                await other.writer.drain()
+            # The last ones are not held any more.
+            assert (await other.receive()).code == ResponseCode.PULL_NOT_FOUND
+            await send(producer, b"late")
+            reply = await peer.receive()
+            assert [m.body for m in decode_records(reply.body)] == [b"late"]
 
     asyncio.run(main())
 
