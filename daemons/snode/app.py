@@ -206,8 +206,8 @@ class Snode:
             may_consume=self.groups.may_consume,
         )
         self.sends = SendHandlers(
-            *(self.forwarding, self.push, around.send, lambda: self.address),
-            knows_accounts=self.access is not None,
+            *(self.forwarding, self.push, around.send, lambda: self.address, enodes),
+            access=self.access,
         )
         self.registration = Registration(
             settings, enodes, self.groups, self.name, lambda: self.address

@@ -24,6 +24,7 @@ from mq.protocol.bodies.schema import MessageQueue
 from mq.protocol.codes import Dialect, RequestCode, ResponseCode, SnodeCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_records
+from mq.protocol.message_id import decode_offset_id
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.acl.guarded import ACCOUNTS, ADMIN, MINE, THEIRS, SigningPeer, send_fields
 from tests.daemons.peer import Peer
@@ -90,6 +91,37 @@ def test_accounts_say_who_may_send_to_what(tmp_path: Path) -> None:
                     made = await peer.ask(SnodeCode.CREATE_RETRY_TOPIC, group)
                     allowed = asked["consumerGroup"] == "mine_group"
                     assert (made.code == ResponseCode.SUCCESS) is allowed
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("brokers_ask", [True, False])
+@pytest.mark.parametrize("signs", [True, False])
+def test_nobody_gets_as_his_own_what_he_may_not_read(
+    tmp_path: Path, brokers_ask: bool, signs: bool
+) -> None:
+    """A message that is sent back comes to the group of who does so, whatever its topic is."""
+
+    async def main() -> None:
+        key = tmp_path / "key.yml"
+        key.write_text("accessKey: administrator\nsecretKey: admin_secret\n")
+        guarded = {"aclEnable": "true", "rocketmqHome": str(home(tmp_path, ACCOUNTS))}
+        snode = {**guarded, "enodeAclFile": str(key) if signs else ""}
+        async with (
+            world(tmp_path, brokers=guarded if brokers_ask else {}, snode_is=snode) as one,
+            SigningPeer(one.port, MINE) as mine,
+            SigningPeer(one.port, THEIRS) as theirs,
+        ):
+            for topic, sender, code in (
+                ("secret", theirs, ResponseCode.NO_PERMISSION),
+                ("mine", mine, ResponseCode.SUCCESS),
+            ):
+                await one.make_topic(topic)
+                sent = await sender.ask(310, {**send_fields(topic), "n": ENODE}, b"x")
+                offset = decode_offset_id(sent.fields["msgId"]).offset
+                back = {"offset": str(offset), "group": "mine_group", "delayLevel": "1"}
+                back |= {"originTopic": "mine", "maxReconsumeTimes": "16", "enodeName": ENODE}
+                assert (await mine.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == code
 
     asyncio.run(main())
 
