@@ -18,11 +18,13 @@ from tests.daemons.controller.etcd_server import EtcdServer
 from tests.daemons.peer import Peer
 
 
-async def several(stack: AsyncExitStack, etcd: EtcdServer, group: str) -> list[Controller]:
+async def several(
+    stack: AsyncExitStack, etcd: EtcdServer, group: str, **settings: str
+) -> list[Controller]:
     """Three, the first of which leads."""
     found = []
     for _ in range(3):
-        one = controller(etcd.url, controllerDLegerGroup=group)
+        one = controller(etcd.url, controllerDLegerGroup=group, **settings)
         found.append(await stack.enter_async_context(one))
         await until(lambda: found[0].leadership.leads)
     return found
@@ -57,13 +59,13 @@ def test_when_the_leader_stops_another_leads_at_once_and_knows_what_it_knew(
 ) -> None:
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            leader, second, third = await several(stack, etcd, "stops")
+            leader, second, third = await several(stack, etcd, "stops", leaderLeaseSeconds="60")
             async with ScriptedBroker(leader.port, 1) as broker:
                 await broker.join()
                 await broker.elect()
             await leader.leadership.give_up()
             others = (second, third)
-            await until(lambda: any(one.leadership.leads for one in others), 1.9)
+            await until(lambda: any(one.leadership.leads for one in others))  # long before its end
             (next_one,) = (one for one in others if one.leadership.leads)
             async with ScriptedBroker(next_one.port, 1) as broker:
                 assert (await broker.info()).fields["masterEpoch"] == "1"

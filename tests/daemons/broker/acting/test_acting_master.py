@@ -84,7 +84,7 @@ def test_a_slave_whose_master_never_said_how_far_it_was_delivers_nothing(tmp_pat
                 assert not delivers()
                 async with brokers.master(**SHORT) as master:
                     assert await have(master, 1) == [b"delayed"]
-            assert bodies(other) == [b"topic"]
+                    assert bodies(other) == [b"topic"]
 
     asyncio.run(script())
 

@@ -27,8 +27,8 @@ def test_a_timed_message_comes_once_through_another_broker(tmp_path: Path) -> No
             await send(other, b"topic")
             async with brokers.slave() as slave:
                 async with brokers.master() as master:
-                    await send(master, b"timed", TIMER_DELIVER_MS=in_ms(1500))
-                    await send(master, b"later", TIMER_DELIVER_MS=in_ms(6000))
+                    await send(master, b"timed", TIMER_DELIVER_MS=in_ms(4000))
+                    await send(master, b"later", TIMER_DELIVER_MS=in_ms(10_000))
                     await is_copied(slave, master)
                 await acts(slave)
                 assert await have(other, 2) == [b"timed", b"topic"]
