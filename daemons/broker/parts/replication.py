@@ -178,6 +178,8 @@ def _controlled(
         master.written()
 
     appender.on_written = written
+    if appender.await_flush is not None:
+        store.flusher.on_flushed = state.advance
     settings.on_change.append(lambda _: state.check_size())
     return Replication(settings, master, state.acks, None, epochs, state, bound)
 

@@ -127,9 +127,14 @@ class SyncState:
         acked = [slave.acked for slave in self.slaves.values() if not slave.is_learner]
         return sorted(acked)[-others] if len(acked) >= others else -1
 
+    def _had_here(self) -> int:
+        """Up to where this broker has the log, with SYNC_FLUSH on its disk: what slaves had sooner,
+        and showed, would be gone behind a power cut here."""
+        return self._log.written if self._appender.await_flush is None else self._log.flushed
+
     def _had_by_all(self) -> int:
         """Who waits and has no connection leaves it where it is."""
-        least = self._log.written
+        least = self._had_here()
         for member in self.waited_for:
             if member != self.id:
                 slave = self.slaves.get(member)
@@ -141,7 +146,7 @@ class SyncState:
     def written(self) -> None:
         """The log has grown. Before the batch is published."""
         if len(self.waited_for) == 1 if self._all else self._controllers.may_answer():
-            self._bound.raise_to(self._log.written)
+            self._bound.raise_to(self._had_here())
 
     def advance(self) -> None:
         """Show and answer what is covered now."""

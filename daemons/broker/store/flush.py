@@ -20,6 +20,7 @@ from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.waiters import log_failure
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ class Flusher:
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self._timer: asyncio.TimerHandle | None = None
+        #: Called when more of the log is on the disk, before batches are published for it.
+        self.on_flushed: Callable[[], None] = lambda: None
         self.flushes = 0
         self.last_seconds = 0.0
         self.total_seconds = 0.0
@@ -137,6 +140,10 @@ class Flusher:
             self._fail(error)
             return
         self._log.flushed = upto
+        try:
+            self.on_flushed()
+        except Exception:
+            log_failure("what follows a flush failed")
         covered = [batch for batch in self._waiting if batch.end <= upto]
         self._waiting = self._waiting[len(covered) :]
         if self._waiting:
