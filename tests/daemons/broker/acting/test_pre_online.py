@@ -1,6 +1,7 @@
 """Before a broker is seen: it asks the others of its set, and waits for none of them for long."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,15 +20,22 @@ from tests.daemons.peer import Peer
 async def silent_member() -> AsyncIterator[str]:
     """The address of a broker that takes connections, and answers nothing."""
 
+    writers: list[asyncio.StreamWriter] = []
+
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.read(1024):
-            pass
-        writer.close()
+        writers.append(writer)
+        with contextlib.suppress(OSError):
+            while await reader.read(1024):
+                pass
 
     server = await asyncio.start_server(hold, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         yield f"127.0.0.1:{port}"
+        for writer in writers:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 def test_a_slave_that_does_not_answer_holds_up_its_master_but_not_for_long(
