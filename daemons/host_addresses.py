@@ -2,6 +2,7 @@
 
 import socket
 
+from mq.daemons.acl.networks import is_loopback
 from mq.daemons.config import ConfigError
 
 LOOPBACK = "127.0.0.1"
@@ -29,6 +30,21 @@ def parse_addresses(setting_name: str, text: str) -> list[str]:
             )
         addresses.append(part)
     return addresses
+
+
+def resolve(bind: str, told: str, *, is_guarded: bool) -> tuple[str, str]:
+    """Where to listen, and the address that others are told, where one or both are configured.
+
+    Without access control everyone who can connect may do everything. So a daemon that is not
+    guarded, and whose file names no address for others, stays on loopback.
+    """
+    if bind:
+        host = bind
+    elif told:
+        host = LOOPBACK if is_loopback(told) else EVERYWHERE
+    else:
+        host = EVERYWHERE if is_guarded else LOOPBACK
+    return host, told or (local_address() if host in (EVERYWHERE, "::") else host)
 
 
 def local_address() -> str:

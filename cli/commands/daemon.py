@@ -311,12 +311,10 @@ def _cluster(folder: Path) -> int:
 
     commands, first = {}, []
     for path in sorted(folder.glob("*.conf")):
-        words = [one for one in (NAME_SERVER, CONTROLLER) if path.name.startswith(one)]
-        if path.stem.startswith(_SNODE):
-            commands[path.stem] = [*this_mq(), _SNODE, "-c", str(path)]
-            continue
-        first += [path.stem for _ in words]
-        word = words[0] if words else "broker"
+        kinds = (NAME_SERVER, CONTROLLER, _SNODE)
+        word = next((kind for kind in kinds if path.name.startswith(kind)), "broker")
+        if word in (NAME_SERVER, CONTROLLER):
+            first.append(path.stem)
         commands[path.stem] = [*this_mq(), word, "-c", str(path)]
     if not commands:
         raise CommandError(

@@ -15,11 +15,10 @@ from mq.daemons.broker.broker_config import BrokerConfig
 from mq.daemons.broker.store_config import BrokerRole, MessageStoreConfig
 from mq.daemons.config import ConfigError, Section, Settings, read_file
 from mq.daemons.host_addresses import (
-    EVERYWHERE,
     LOOPBACK,
-    local_address,
     parse_addresses,
     parse_name_servers,
+    resolve,
 )
 from mq.daemons.operation_config import BrokerOperationConfig
 from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
@@ -180,22 +179,13 @@ class BrokerSettings(Settings):
             )
 
     def _resolve_addresses(self) -> None:
-        """Where to listen and what address to tell others.
-
-        Without access control everyone who can connect may do everything. So a broker whose file
-        names no address for others stays on loopback, and one whose file does says so in the log.
-        """
+        """Where to listen and what address to tell others; a broker that others reach, and that has
+        no access control, says so in the log."""
         named = self.server.bind_address or self.broker.broker_ip1
-        if self.server.bind_address:
-            host = self.server.bind_address
-        elif self.broker.broker_ip1:
-            host = LOOPBACK if is_loopback(self.broker.broker_ip1) else EVERYWHERE
-        else:
-            host = EVERYWHERE if self.broker.acl_enable else LOOPBACK
-        self.listen_host = host
-        advertised = self.broker.broker_ip1 or (
-            local_address() if host in (EVERYWHERE, "::") else host
+        host, advertised = resolve(
+            self.server.bind_address, self.broker.broker_ip1, is_guarded=self.broker.acl_enable
         )
+        self.listen_host = host
         self.broker = self.broker.replace(
             broker_ip1=advertised, broker_ip2=self.broker.broker_ip2 or advertised
         )

@@ -19,6 +19,7 @@ from mq.daemons.acl.accounts import DENY, SUB, Account
 from mq.daemons.acl.networks import is_in, parse_networks
 from mq.daemons.acl.signers import is_signed
 from mq.daemons.broker.acl.access import AccessControl
+from mq.daemons.broker.broker_config import MOST_FILTER_SERVERS
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -35,8 +36,6 @@ from mq.protocol.signature import ACCESS_KEY
 log = logging.getLogger(__name__)
 
 EXPIRY_SECONDS = 30.0
-# In the table at most: each is in every route.
-MOST_SERVERS = 64
 _MOST_ADDRESS = 255
 
 
@@ -112,8 +111,8 @@ class FilterServers:
         before = self.addresses
         entry = self._entries.get(channel)
         if entry is None:
-            if len(self._entries) >= MOST_SERVERS:
-                raise Refused(ResponseCode.SYSTEM_BUSY, f"{MOST_SERVERS} are registered")
+            if len(self._entries) >= MOST_FILTER_SERVERS:
+                raise Refused(ResponseCode.SYSTEM_BUSY, f"{MOST_FILTER_SERVERS} are registered")
             channel.on_close.append(self._closed)
             self._entries[channel] = _Entry(address, clock.monotonic(), access_key)
             log.info("filter server %s has registered, from %s", address, channel.remote)

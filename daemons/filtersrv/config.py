@@ -11,7 +11,7 @@ from mq.client.errors import ClientError
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.config import ConfigError, Section, Settings, log, read_file, setting
 from mq.daemons.filtersrv.sandbox.process import Limits
-from mq.daemons.host_addresses import EVERYWHERE, LOOPBACK, local_address, parse_name_servers
+from mq.daemons.host_addresses import LOOPBACK, parse_name_servers, resolve
 from mq.daemons.operation_config import OperationConfig
 from mq.daemons.remoting_config import NettyServerConfig
 from mq.daemons.tls_config import TlsConfig
@@ -202,16 +202,12 @@ class FiltersrvSettings(Settings):
 
     def _resolve_addresses(self) -> None:
         """Where to listen and what address to tell consumers, as a broker does it."""
-        told = self.filtersrv.filter_server_ip
-        host = self.server.bind_address
-        if not host and told:
-            host = LOOPBACK if is_loopback(told) else EVERYWHERE
-        elif not host:
-            host = EVERYWHERE if self.filtersrv.acl_enable else LOOPBACK
+        own = self.filtersrv
+        host, told = resolve(
+            self.server.bind_address, own.filter_server_ip, is_guarded=own.acl_enable
+        )
         self.listen_host = host
-        if not told:
-            told = local_address() if host in (EVERYWHERE, "::") else host
-            self.filtersrv = self.filtersrv.replace(filter_server_ip=told)
+        self.filtersrv = own.replace(filter_server_ip=told)
         if not self.filtersrv.acl_enable and not is_loopback(host):
             log.warning(
                 "ACCESS CONTROL IS OFF and the filter server listens on %s: whoever reaches it may "

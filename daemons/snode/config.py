@@ -15,7 +15,7 @@ from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
-from mq.daemons.host_addresses import local_address
+from mq.daemons.host_addresses import LOOPBACK, resolve
 from mq.daemons.operation_config import OFF, SnodeOperationConfig
 from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
 from mq.daemons.snode.push.service import SlowConsumerPolicy
@@ -24,8 +24,6 @@ from mq.daemons.tls_config import TlsConfig
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 11911
-LOOPBACK = "127.0.0.1"
-EVERYWHERE = "0.0.0.0"
 # Names of snodes, clusters and enodes.
 _NAME = re.compile(r"[A-Za-z0-9_.%|-]{1,255}")
 # registerNameServerPeriod is held within these, in ms (the snode branch's SnodeController).
@@ -324,14 +322,10 @@ class SnodeSettings(Settings):
         """Where to listen and what address to tell others, as a broker does it: loopback, unless an
         address for others is named or somebody checks who asks."""
         snode = self.snode
-        if self.server.bind_address:
-            host = self.server.bind_address
-        elif snode.snode_ip1:
-            host = LOOPBACK if is_loopback(snode.snode_ip1) else EVERYWHERE
-        else:
-            host = EVERYWHERE if snode.acl_enable else LOOPBACK
+        host, advertised = resolve(
+            self.server.bind_address, snode.snode_ip1, is_guarded=snode.acl_enable
+        )
         self.listen_host = host
-        advertised = snode.snode_ip1 or (local_address() if host in (EVERYWHERE, "::") else host)
         self.snode = snode.replace(snode_ip1=advertised, snode_ip2=snode.snode_ip2 or advertised)
         if snode.acl_enable or is_loopback(host):
             if not (self.server.bind_address or snode.snode_ip1) and is_loopback(host):
