@@ -28,6 +28,7 @@ class State(StrEnum):
     STARTING = "starts"
     SERVING = "serves"
     ENDED = "has ended, and will be started again"
+    AGAIN = "has ended, and is started again"
     GIVEN_UP = "has ended, and is not started again before a reload"
 
 
@@ -96,7 +97,8 @@ class Child:
         pause = FIRST_PAUSE
         while not self._stop.is_set():
             began = clock.monotonic()
-            self.state = State.STARTING
+            # Who asks how many serve is to hear that this one has failed before.
+            self.state = State.AGAIN if self.last_end else State.STARTING
             status = await self._live()
             if self._stop.is_set():
                 break
@@ -158,7 +160,7 @@ class Child:
 
     def _told(self, name: str, value: str) -> None:
         match name, value:
-            case "READY", "1" if self.state is State.STARTING:
+            case "READY", "1" if self.state in (State.STARTING, State.AGAIN):
                 self.state = State.SERVING
                 self.has_begun.set()
                 self._expect(self._watchdog)

@@ -87,6 +87,46 @@ def test_a_second_sigterm_ends_one_that_does_not_heed_the_first(tmp_path: Path) 
     assert is_dead(child)
 
 
+_FAILS_ONCE = """
+import pathlib, signal, sys
+first, second = map(pathlib.Path, sys.argv[1:])
+if not first.exists():
+    first.touch()
+    sys.exit(71)
+second.touch()
+signal.pause()
+"""
+_SERVES_LATE = """
+import os, pathlib, signal, socket, sys, time
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.01)
+told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+told.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+signal.pause()
+"""
+
+
+def test_one_that_is_started_again_while_others_begin_is_told_as_having_ended(
+    tmp_path: Path,
+) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    commands = {
+        "late": [sys.executable, "-c", _SERVES_LATE, second],
+        "fails": [sys.executable, "-c", _FAILS_ONCE, first, second],
+    }
+    supervisor = _SUPERVISOR.replace('["serves", "hangs"]', "[]")
+    with subprocess.Popen(
+        [sys.executable, "-c", supervisor, json.dumps(commands)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        told = next(line for line in process.stdout if "of 2 brokers serve" in line)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert "1 of 2 brokers serve: late; fails has ended, and is started again" in told
+
+
 def test_what_a_dead_child_has_said_is_not_heard_of_the_next(tmp_path: Path) -> None:
     """It fills the socket and is killed amid it: of what lies there nothing is read any more."""
 
