@@ -238,8 +238,12 @@ class ControlledSet:
             self._model.wrong(f"{before.name} and {member.name} are both master in epoch {epoch}")
 
     def _check_shown(self) -> None:
+        # Who cuts its log just now lowers what is confirmed in the same turn.
         shown = {
-            member.name: member.app.broker.replication.confirmed
+            member.name: min(
+                member.app.broker.replication.confirmed,
+                member.app.broker.stores.messages.log.written,
+            )
             for member in self.members
             if member.app is not None and member.app.broker is not None
         }

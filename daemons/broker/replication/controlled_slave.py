@@ -155,11 +155,29 @@ class ControlledSlave(HaSlave):
                 f"{log.minimum}: to begin anew with what the master has, move "
                 f"{self._store.root} away"
             )
-        if point is not None and point < log.written and not connection.ended.done():
-            await self._cut(point, "it was written in an epoch that the master does not have")
         try:
+            if point is not None and point < log.written and not connection.ended.done():
+                await self._cut_unless_same(point, connection, ha_address)
             await super()._compare(connection, ha_address)
         except MQError as error:
             raise Lost(f"it cannot be compared: {error}") from error
         if not connection.ended.done():
             self._epochs.adopt(hello.epochs, log.written)
+
+    async def _cut_unless_same(
+        self, point: int, connection: MasterConnection, ha_address: str
+    ) -> None:
+        """Cut back to where the epochs of both logs part, but for records that are the same behind
+        it. Raises what `_common_end` does.
+
+        A master that lost its power, and keeps its epoch, begins it anew at the end of its log. All
+        of that may be here, and have been acknowledged because it is: cut off, it would be at the
+        master alone until it is copied again.
+        """
+        try:
+            end = await self._common_end(connection, ha_address)
+        except NotReplicated:  # no record is the same
+            end = point
+        why = "it was written in an epoch that the master does not have"
+        if end is not None and end < self._store.log.written:
+            await self._cut(max(end, point), why)

@@ -276,19 +276,25 @@ class HaSlave:
 
     async def _compare(self, connection: MasterConnection, ha_address: str) -> None:
         """See to it that what is here is what the master has, as far as it goes."""
+        end = await self._common_end(connection, ha_address)
+        if end is not None and end < self._store.log.written:
+            await self._cut(end, "the master does not have it")
+
+    async def _common_end(self, connection: MasterConnection, ha_address: str) -> int | None:
+        """Up to where this log has what the master has, by their records; None where that says
+        nothing: the log is empty, or the connection has ended, perhaps with its master."""
         store = self._store
         if store.log.written <= store.log.minimum:
-            return
+            return None
         asked = self._master_address(ha_address)
         async with MasterQuestions(asked, self._settings) as master:
             end = await common_end(store, master)
         if connection.ended.done():
-            return  # it was another master, perhaps
+            return None
         if asked != self._master_address(ha_address):
             raise Lost(_ANOTHER)
         self._check_is_named(ha_address)
-        if end < store.log.written:
-            await self._cut(end, "the master does not have it")
+        return end
 
     async def _cut(self, end: int, why: str) -> None:
         """Take away what lies behind a physical offset. Raises OSError, StoreLoadError."""

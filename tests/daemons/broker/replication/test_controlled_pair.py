@@ -9,6 +9,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication import slave_connection
+from mq.daemons.broker.replication.epochs import Epochs
 from mq.daemons.config import ConfigError
 from mq.protocol.bodies import EpochEntryCache, HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -261,6 +262,39 @@ def test_two_elections_without_a_write_are_no_reason_to_cut(tmp_path: Path) -> N
                 await caught_up(slave, first)
                 assert epochs_of(slave) == epochs_of(first) == [(1, 0), (4, start)]
                 assert log_of(slave) == log_of(first)
+        assert not (tmp_path / "2" / "damaged").exists()
+
+    asyncio.run(main())
+
+
+def test_nothing_is_cut_that_a_master_whose_machine_died_has_still(tmp_path: Path) -> None:
+    """It begins its epoch anew where its log ends: what all have of it is in the one before, there.
+    Were it cut, only the master would have it until it is copied again."""
+
+    async def main() -> None:
+        async with set_master(tmp_path, ScriptedControllers()) as first:
+            await fill(first, 20)
+            async with set_slave(tmp_path, first) as slave:
+                await caught_up(slave, first)
+            start = end_of(first)
+        async with set_master(tmp_path, ScriptedControllers(), 2) as first:
+            async with set_slave(tmp_path, first) as slave:
+                await fill(first, 20, 100)
+                await caught_up(slave, first)
+                assert epochs_of(slave) == [(1, 0), (2, start)]
+            end = end_of(first)
+        epochs = Epochs(tmp_path / "1" / "epochFileCheckpoint")
+        epochs.load(end)
+        epochs.begin(2, 0, end, is_whole=False)  # as a start behind a power cut does
+        async with (
+            set_master(tmp_path, ScriptedControllers((1, 2)), 2) as first,
+            set_slave(tmp_path, first) as slave,
+        ):
+            assert epochs_of(first) == [(1, 0), (2, end)]
+            await fill(first, 20, 200)
+            await caught_up(slave, first)
+            assert log_of(slave) == log_of(first)
+            assert epochs_of(slave) == epochs_of(first)
         assert not (tmp_path / "2" / "damaged").exists()
 
     asyncio.run(main())
