@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 install: $(VENV)/.installed native ## a virtual environment with mq: nothing that only its tests need
 
 # `make native` builds the native path; `make run` does not wait for a compiler.
-$(VENV)/.installed: pyproject.toml setup.py
+$(VENV)/.installed: pyproject.toml setup.py $(wildcard protocol/tube/*.proto)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	MQ_NATIVE=0 $(PIP) --editable .
 	touch $@

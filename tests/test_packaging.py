@@ -115,6 +115,31 @@ def test_the_wheel_has_every_module_and_what_lies_beside_it(wheel: Path) -> None
     assert in_wheel == files_on_disk()
 
 
+def test_the_messages_of_tubemq_are_compiled_when_a_wheel_is_built(
+    tree: Path, tmp_path: Path
+) -> None:
+    run(["-c", BUILD_SOURCES, tmp_path], tree)
+    (sources,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sources) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / sources.name.removesuffix(".tar.gz")
+    made = [*unpacked.glob("mq/protocol/tube/*_pb2.py*")]
+    assert len(made) == 6
+    for path in made:
+        path.unlink()
+    run(["-c", BUILD, tmp_path], unpacked)
+    (built,) = tmp_path.glob("*.whl")
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); "
+        "from mq.protocol.tube.messages import CloseRequestC2M as c; "
+        "written = c(clientId='c', groupName='g').SerializeToString().hex(); "
+        "print(sys.modules[c.__module__].__file__, written)"
+    )
+    module, written = run(["-c", script, built], tmp_path).split()
+    assert module == f"{built}/mq/protocol/tube/master_pb2.py"
+    assert written == "0a0163120167"
+
+
 def test_the_wheel_says_that_it_is_typed(wheel: Path) -> None:
     assert "mq/py.typed" in names_in(wheel)
 
@@ -215,6 +240,7 @@ def test_modules_are_imported_from_the_wheel_as_a_zip(wheel: Path, tmp_path: Pat
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); "
         "import mq.protocol.frame, mq.client, mq.daemons.broker.store.layout, mq.cli.main as main; "
+        "import mq.protocol.tube.messages; "
         "print(mq.protocol.frame.__file__, main.__file__, sep='\\n'); "
         "sys.argv[1:] = ['--version']; main.app()"
     )
