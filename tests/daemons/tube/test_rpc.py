@@ -1,0 +1,481 @@
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+
+import pytest
+import trustme
+
+from mq.client.tube.connection import Connection
+from mq.daemons.memory import MemoryBudget
+from mq.daemons.tube import rpc
+from mq.daemons.tube.rpc import Call, Route, RpcListener, ServiceFailure
+from mq.protocol.tube.codes import Method, Service
+from mq.protocol.tube.errors import IllegalName, RemoteFailure
+from mq.protocol.tube.frame import FrameDecoder, encode_frame
+from mq.protocol.tube.messages import CloseRequestC2M, CloseResponseM2C, RequestBody, RequestHeader
+from mq.protocol.tube.rpc import (
+    ERROR,
+    FATAL,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+
+CLOSE = Method.CONSUMER_CLOSE_C2M
+REQUEST = CloseRequestC2M(clientId="c", groupName="g").SerializeToString()
+ANSWER = CloseResponseM2C(success=True, errCode=200, errMsg="OK!")
+SECONDS = 20
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other callbacks of this loop bring about."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
+def run(test: Coroutine[None, None, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await test
+
+    asyncio.run(limited())
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    handle: rpc.Handler, kind: type[CloseRequestC2M] | None = CloseRequestC2M, **options: object
+) -> AsyncIterator[RpcListener]:
+    routes = {CLOSE: Route(handle, kind)}
+    async with RpcListener(routes, "127.0.0.1", 0, **options) as listener:  # type: ignore[arg-type]
+        yield listener
+
+
+class Client:
+    """A peer that sends whatever bytes, and reads frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._decoder = FrameDecoder()
+        self._frames: list[tuple[int, bytes]] = []
+
+    def send(self, *frames: bytes) -> None:
+        self.writer.write(b"".join(frames))
+
+    async def frame(self) -> tuple[int, bytes] | None:
+        """The next frame; None if the connection has been closed."""
+        while not self._frames:
+            data = await self.reader.read(65536)
+            if not data:
+                return None
+            self._frames = self._decoder.feed(data)
+        return self._frames.pop(0)
+
+    async def answer(self) -> bytes:
+        frame = await self.frame()
+        assert frame is not None
+        return decode_response(frame[1])
+
+    async def failure(self) -> RemoteFailure:
+        with pytest.raises(RemoteFailure) as failure:
+            await self.answer()
+        return failure.value
+
+
+@contextlib.asynccontextmanager
+async def client(listener: RpcListener) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+def request(serial: int = 1, method: int = CLOSE, timeout_ms: int = 5000, **more: int) -> bytes:
+    service = Service(more.get("service", Service.MASTER))
+    return encode_request(
+        serial,
+        method,  # type: ignore[arg-type]
+        REQUEST,
+        timeout_ms,
+        service=service,
+        version=more.get("version", 3),
+    )
+
+
+def test_a_handler_answers_with_what_it_returns() -> None:
+    seen: list[tuple[str, str, str]] = []
+
+    def handle(call: Call) -> CloseResponseM2C:
+        seen.append((call.message.clientId, call.message.groupName, call.host))
+        assert not call.tls and call.peer.startswith("127.0.0.1:")
+        return ANSWER
+
+    async def test() -> None:
+        async with serving(handle) as listener, client(listener) as peer:
+            peer.send(request(7))
+            assert await peer.frame() == (
+                7,
+                b"\x02\x08\x01\x04\x08\x00\x18\x03\x0e\x08\x06\x12\x0a"
+                + ANSWER.SerializeToString(),
+            )
+            assert listener.counters["requests"] == listener.requests[CLOSE] == 1
+        assert seen == [("c", "g", "127.0.0.1")]
+
+    run(test())
+
+
+@pytest.mark.parametrize("way", ["bytes", "frame", "coroutine", "later"])
+def test_a_handler_may_answer_in_other_ways_and_later(way: str) -> None:
+    data = ANSWER.SerializeToString()
+
+    def handle(call: Call) -> rpc.Answer | Coroutine[None, None, rpc.Answer] | None:
+        if way == "bytes":
+            return data
+        if way == "frame":
+            call.answer_frame(encode_response(call.request.serial, call.request.method, data))
+            return None
+        if way == "later":
+            asyncio.get_running_loop().call_soon(call.answer, ANSWER)
+            return None
+
+        async def answer() -> rpc.Answer:
+            await asyncio.sleep(0)
+            return ANSWER
+
+        return answer()
+
+    async def test() -> None:
+        async with serving(handle) as listener, client(listener) as peer:
+            peer.send(request(1), request(2))
+            assert [await peer.answer(), await peer.answer()] == [data, data]
+
+    run(test())
+
+
+def test_requests_are_answered_in_any_order() -> None:
+    calls: list[Call] = []
+
+    async def test() -> None:
+        async with serving(calls.append) as listener, client(listener) as peer:
+            peer.send(request(1), request(2), request(3))
+            await until(lambda: len(calls) >= 3)
+            for call in (calls[1], calls[2], calls[0]):
+                call.answer(ANSWER)
+            calls[0].answer(ANSWER)  # again: dropped
+            frames = [await peer.frame() for _ in range(3)]
+            assert [frame[0] for frame in frames if frame is not None] == [2, 3, 1]
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("error", "exception", "text"),
+    [
+        (
+            ServiceFailure("StandbyException", "10.0.0.1:8715 c"),
+            "org.apache.inlong.tubemq.corerpc.exception.StandbyException",
+            "10.0.0.1:8715 c",
+        ),
+        (IllegalName("clientId is blank"), "java.lang.Exception", "clientId is blank"),
+        (
+            KeyError("secret"),
+            "java.lang.Exception",
+            "KeyError: the server failed, and has logged why",
+        ),
+    ],
+)
+@pytest.mark.parametrize("later", [False, True])
+def test_a_handler_that_raises_is_an_exception_to_the_client(
+    error: Exception, exception: str, text: str, later: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(call: Call) -> Coroutine[None, None, rpc.Answer]:
+        async def fail() -> rpc.Answer:
+            raise error
+
+        if later:
+            return fail()
+        raise error
+
+    async def test() -> None:
+        async with serving(handle) as listener, client(listener) as peer:
+            peer.send(request())
+            failure = await peer.failure()
+            assert (failure.exception, failure.text) == (exception, text)
+            assert failure.status == ERROR
+            bug = isinstance(error, KeyError)
+            assert listener.counters["handler_failures"] == int(bug)
+            assert bool(caplog.records) == bug
+
+    run(test())
+
+
+def test_an_answer_that_lacks_a_field_is_a_failure_of_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test() -> None:
+        async with serving(lambda call: CloseResponseM2C(success=True)) as listener:
+            async with client(listener) as peer:
+                peer.send(request())
+                assert (await peer.failure()).text.startswith("EncodeError")
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("frame", "status", "exception", "text"),
+    [
+        (
+            request(method=11),
+            FATAL,
+            "java.lang.Exception",
+            "IPC server handle request error :Unsupported method ID :11",
+        ),
+        (request(method=99999), FATAL, "java.lang.Exception", "Unsupported method ID :99999"),
+        (
+            request(service=2),
+            ERROR,
+            "java.lang.Exception",
+            "Unsupported method 6in service type 2!",
+        ),
+        (request(service=4), ERROR, "java.lang.Exception", "Service Type is invalid!"),
+        (request(method=5), ERROR, "java.lang.Exception", "No service 1 found on the server"),
+        (
+            encode_request(1, CLOSE, b"\x0a\x01c", 5000),
+            FATAL,
+            "com.google.protobuf.InvalidProtocolBufferException",
+            "IPC server handle request error :a CloseRequestC2M without all",
+        ),
+        (
+            encode_frame(1, b"junk"),
+            FATAL,
+            "com.google.protobuf.InvalidProtocolBufferException",
+            "IPC server unable to read call parameters:",
+        ),
+        (
+            encode_request(1, CLOSE, REQUEST + b"\x52\x80\x80\x80\x02" + bytes(4 << 20), 5000),
+            FATAL,
+            "com.google.protobuf.InvalidProtocolBufferException",
+            "4194315 bytes: 4194304 are allowed",
+        ),
+    ],
+)
+def test_what_cannot_be_handled_is_answered_with_an_exception_and_the_connection_goes_on(
+    frame: bytes, status: int, exception: str, text: str
+) -> None:
+    async def test() -> None:
+        async with serving(lambda call: ANSWER) as listener, client(listener) as peer:
+            peer.send(frame)
+            failure = await peer.failure()
+            assert (failure.status, failure.exception) == (status, exception)
+            assert text in failure.text
+            counted = listener.counters["unknown_methods"] + listener.counters["malformed_requests"]
+            assert counted == 1
+            peer.send(request())
+            assert await peer.answer() == ANSWER.SerializeToString()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        (1, "com.tencent.tubemq.corerpc.exception.StandbyException"),
+        (2, "com.apache.tubemq.corerpc.exception.StandbyException"),
+        (3, "org.apache.inlong.tubemq.corerpc.exception.StandbyException"),
+    ],
+)
+def test_exceptions_are_named_as_the_version_of_the_request_wants(version: int, name: str) -> None:
+    def handle(call: Call) -> None:
+        raise ServiceFailure("StandbyException", "")
+
+    async def test() -> None:
+        async with serving(handle) as listener, client(listener) as peer:
+            peer.send(request(version=version))
+            assert (await peer.failure()).exception == name
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.1\r\n\r\n", request()[:8] + b"\xff" * 4, request()[:12] + b"\xff" * 4]
+)
+def test_what_is_no_frame_closes_the_connection(
+    data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with serving(lambda call: ANSWER) as listener, client(listener) as peer:
+            peer.send(data)
+            assert await peer.frame() is None
+            assert listener.counters["broken_frames"] == 1
+            assert not listener.channels
+
+    run(test())
+
+
+def test_a_request_that_waited_longer_than_its_client_does_is_not_answered() -> None:
+    calls: list[Call] = []
+
+    def handle(call: Call) -> CloseResponseM2C | None:
+        if call.request.serial == 1:
+            calls.append(call)
+            return None
+        return ANSWER
+
+    async def test() -> None:
+        async with serving(handle) as listener, client(listener) as peer:
+            peer.send(request(1, timeout_ms=1))
+            await until(lambda: bool(calls))
+            await until(lambda: listener.now() >= calls[0].deadline)
+            calls[0].answer(ANSWER)
+            peer.send(request(2))
+            frame = await peer.frame()
+            assert frame is not None and frame[0] == 2
+            assert listener.counters["expired_requests"] == 1
+
+    run(test())
+
+
+def test_a_request_without_a_timeout_is_answered() -> None:
+    async def test() -> None:
+        async with serving(lambda call: ANSWER) as listener, client(listener) as peer:
+            body = RequestBody(method=CLOSE, request=REQUEST).SerializeToString()
+            header = RequestHeader(serviceType=1, protocolVer=2).SerializeToString()
+            parts = (b"\x08\x00", header, body)
+            peer.send(encode_frame(1, b"".join(bytes([len(part)]) + part for part in parts)))
+            assert await peer.answer() == ANSWER.SerializeToString()
+
+    run(test())
+
+
+def test_a_peer_that_does_not_read_is_not_served() -> None:
+    served = 0
+    big = bytes(1024 * 1024)
+
+    def handle(call: Call) -> bytes:
+        nonlocal served
+        served += 1
+        return big
+
+    async def test() -> None:
+        async with serving(handle) as listener, client(listener) as peer:
+            peer.send(*[request(serial) for serial in range(500)])
+            await peer.writer.drain()
+            (channel,) = listener.channels
+            await until(lambda: channel.stalled)
+            assert served < 100
+            assert channel.memory < 100 * len(big)
+            for serial in range(500):
+                frame = await peer.frame()
+                assert frame is not None and frame[0] == serial
+            assert served == 500
+
+    run(test())
+
+
+def test_a_peer_with_many_requests_under_way_is_not_read_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rpc, "MAX_CALLS", 10)
+    calls: list[Call] = []
+
+    async def test() -> None:
+        async with serving(calls.append) as listener, client(listener) as peer:
+            peer.send(*[request(serial) for serial in range(25)])
+            for most in (10, 20, 25):
+                await until(lambda most=most: len(calls) >= most)  # type: ignore[misc]
+                await asyncio.sleep(0)
+                assert len(calls) == most
+                for call in calls[-10:]:
+                    call.answer(ANSWER)
+            for _ in range(25):
+                assert await peer.answer() == ANSWER.SerializeToString()
+
+    run(test())
+
+
+def test_a_peer_that_makes_the_server_hold_too_much_is_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test() -> None:
+        memory = MemoryBudget(lambda: 100_000)
+        async with serving(lambda call: ANSWER, memory=memory) as listener:
+            async with client(listener) as peer:
+                peer.send(encode_frame(1, bytes(200_000))[:-1])
+                with contextlib.suppress(ConnectionError):
+                    assert await peer.frame() is None
+                assert sum(memory.evicted.values()) == 1
+
+    run(test())
+
+
+def test_a_connection_over_the_limit_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with serving(lambda call: ANSWER, max_connections=lambda: 1) as listener:
+            async with client(listener) as first, client(listener) as second:
+                with contextlib.suppress(ConnectionError):
+                    assert await second.frame() is None
+                assert listener.counters["refused_connections"] == 1
+                first.send(request())
+                assert await first.answer() == ANSWER.SerializeToString()
+
+    run(test())
+
+
+def test_a_server_that_stops_says_so_and_ends_what_runs() -> None:
+    started = asyncio.Event()
+
+    def handle(call: Call) -> Coroutine[None, None, rpc.Answer]:
+        async def never() -> rpc.Answer:
+            started.set()
+            await asyncio.Event().wait()
+            return ANSWER
+
+        return never()
+
+    async def test() -> None:
+        async with serving(handle) as listener, client(listener) as peer:
+            peer.send(request(1))
+            await started.wait()
+            listener.stopping = True
+            peer.send(request(2))
+            assert (await peer.failure()).name == "ServiceStoppingException"
+            await listener.close()
+            assert (await peer.failure()).name == "ServiceStoppingException"
+            assert await peer.frame() is None
+
+    run(test())
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    async def test() -> None:
+        async with serving(lambda call: ANSWER) as listener:
+            with pytest.raises(OSError, match=f"127.0.0.1:{listener.port}: another process"):
+                await RpcListener({}, "127.0.0.1", listener.port).start()
+
+    run(test())
+
+
+def test_connections_are_encrypted_where_there_is_a_certificate() -> None:
+    authority = trustme.CA()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(server)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    seen: list[bool] = []
+
+    def handle(call: Call) -> rpc.Answer:
+        seen.append(call.tls)
+        return bytes(100_000)
+
+    async def test() -> None:
+        async with serving(handle, tls=server) as listener:
+            connection = Connection(f"localhost:{listener.port}", tls=trusting)
+            assert await connection.call(CLOSE, REQUEST, SECONDS) == bytes(100_000)
+            assert seen == [True]
+            connection.close()
+
+    run(test())
