@@ -59,18 +59,18 @@ def encode_request(
 ) -> bytes:
     """The frame of a request. The service is the one that has the method, unless it is named."""
     head = _request_head(service or SERVICES[method], version, method, timeout_ms)
-    length = _varint(len(body))
-    third = _varint(len(head.body) + 1 + len(length) + len(body))
+    length = varint(len(body))
+    third = varint(len(head.body) + 1 + len(length) + len(body))
     return encode_frame(serial, b"%b%b%b\x1a%b%b" % (head.headers, third, head.body, length, body))
 
 
 def encode_response(serial: int, method: int, body: bytes) -> bytes:
     """The frame of an answer: what the handler of this method has to say."""
-    length = _varint(len(body))
-    name = _varint(method)
-    third = _varint(2 + len(name) + len(length) + len(body))
+    length = varint(len(body))
+    name = varint(method)
+    third = varint(2 + len(name) + len(length) + len(body))
     return encode_frame(
-        serial, b"%b%b\x08%b\x12%b%b" % (_RESPONSE_HEADERS, third, name, length, body)
+        serial, b"%b%b\x08%b\x12%b%b" % (RESPONSE_HEADERS, third, name, length, body)
     )
 
 
@@ -164,7 +164,7 @@ def decode_response(payload: bytes, method: int | None = None) -> bytes:
     first, second = _bounds(payload, 0)
     header, third = _bounds(payload, second)
     start, end = _bounds(payload, third)
-    if payload[:third] != _RESPONSE_HEADERS:
+    if payload[:third] != RESPONSE_HEADERS:
         _check_response(payload[first:second], payload[header:third], payload[start:end])
     answered, data = _response_body(payload, start, end)
     if method is not None and answered != method:
@@ -194,7 +194,8 @@ def _check_response(connection: bytes, header: bytes, body: bytes) -> None:
         raise RemoteFailure(status, failure.exceptionName, failure.stackTrace)
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """A number from 0 on as protobuf writes it."""
     if number < 0x80:
         return _SMALL[number]
     if number < 0x4000:
@@ -211,10 +212,11 @@ _SMALL = [bytes((number,)) for number in range(256)]
 
 
 def _delimited(message: bytes) -> bytes:
-    return _varint(len(message)) + message
+    return varint(len(message)) + message
 
 
-_RESPONSE_HEADERS = _delimited(RpcConnHeader(flag=1).SerializeToString()) + _delimited(
+#: What answers begin with that are results.
+RESPONSE_HEADERS = _delimited(RpcConnHeader(flag=1).SerializeToString()) + _delimited(
     ResponseHeader(status=ResponseHeader.SUCCESS, protocolVer=VERSION).SerializeToString()
 )
 
