@@ -83,7 +83,7 @@ class Session(RoutingCaller):
     def client_id(self) -> str:
         """ "ip@instance" or "ip@instance@unit", as Java's (ClientConfig.buildMQClientId)."""
         if self._client_id is None:
-            host = _own_host(_endpoint(self.name_server))
+            host = own_host(_endpoint(self.name_server))
             parts = (host, self._instance, self.unit_name)
             self._client_id = "@".join(part for part in parts if part is not None)
         return self._client_id
@@ -316,7 +316,7 @@ def _endpoint(place: str) -> Endpoint:
     return Endpoint(url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
 
 
-def _own_host(endpoint: Endpoint) -> str:
+def own_host(endpoint: Endpoint) -> str:
     """The address that this host uses towards a peer; nothing is sent to find out."""
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

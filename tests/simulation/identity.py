@@ -40,7 +40,7 @@ def install() -> None:
     """Once, after seams.install."""
     os.getpid = _getpid
     os.cpu_count = lambda: _CORES
-    session._own_host = _own_host
+    session.own_host = own_host
     asyncio.TaskGroup.__init__ = _ordered(asyncio.TaskGroup.__init__)  # type: ignore[method-assign]
 
 
@@ -50,7 +50,7 @@ def _getpid() -> int:
     return _real_getpid() if process is None else 1000 + process.number
 
 
-def _own_host(endpoint: object) -> str:
+def own_host(endpoint: object) -> str:
     world = seams.world
     assert world is not None and world.current is not None
     return world.current.machine.address
