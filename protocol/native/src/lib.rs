@@ -21,12 +21,13 @@ mod room;
 mod select;
 mod send;
 mod stored;
+mod tube_messages;
 
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 22] = [
+const SOURCES: [(&str, &[u8]); 23] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
     ("condition.rs", include_bytes!("condition.rs")),
@@ -49,6 +50,7 @@ const SOURCES: [(&str, &[u8]); 22] = [
     ("select.rs", include_bytes!("select.rs")),
     ("send.rs", include_bytes!("send.rs")),
     ("stored.rs", include_bytes!("stored.rs")),
+    ("tube_messages.rs", include_bytes!("tube_messages.rs")),
 ];
 
 #[pymodule]
@@ -66,5 +68,6 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(prepare::prepare, module)?)?;
     module.add_function(wrap_pyfunction!(select::select, module)?)?;
     module.add_function(wrap_pyfunction!(replica::read_records, module)?)?;
-    module.add_function(wrap_pyfunction!(index::put_items, module)?)
+    module.add_function(wrap_pyfunction!(index::put_items, module)?)?;
+    module.add_function(wrap_pyfunction!(tube_messages::read_tube_messages, module)?)
 }
