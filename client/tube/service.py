@@ -1,0 +1,163 @@
+"""What clients of TubeMQ share: connections, the names of masters, a number for each client.
+
+A client makes a service of its own unless it is given one. One that is shared is opened and closed
+by whoever made it; when it is closed its clients are, too, and it cannot be opened again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from mq.client import session
+from mq.client.caller import Endpoint
+from mq.client.closing import Closing
+from mq.client.errors import ClientError
+from mq.client.tube.connection import Connection
+from mq.client.tube.names import Names, Resolve, resolve_ipv4
+from mq.client.tube.service_config import LOGGER, ServiceConfig
+from mq.protocol.tube.codes import Method
+from mq.protocol.tube.strings import Address
+
+if TYPE_CHECKING:
+    import ssl
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 180.0  # a connection on which nothing was asked for so long is closed
+IDLE_CHECK_SECONDS = 20.0
+
+
+class ServiceClient(Protocol):
+    """What a service asks of its clients."""
+
+    async def close(self) -> None: ...
+
+
+class TubeService:
+    """Opened and closed by its user, or used in an `async with` block.
+
+    `config` is a `ServiceConfig`; `ServiceConfig.read` has the C++ client's file. `resolve` gives
+    the address of a name in place of the system's look-up.
+    """
+
+    def __init__(
+        self, config: ServiceConfig | None = None, *, resolve: Resolve = resolve_ipv4
+    ) -> None:
+        self.config = config or ServiceConfig()
+        self.names = Names(resolve)
+        self._clients: dict[int, ServiceClient] = {}
+        self._indices = count(1)
+        self._connections: dict[tuple[Address, ssl.SSLContext | None], Connection] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._log: logging.Handler | None = None
+        self._close_once = Closing()
+        self._state = "new"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was opened, and not closed since."""
+        return self._state == "running"
+
+    async def open(self) -> None:
+        """Begin. Safe to call again. Raises ClientError once it was closed."""
+        if self._state == "closed":
+            raise ClientError("the service of TubeMQ was closed: make another one")
+        if self._state == "new":
+            self._log = self.config.open_log()
+            self._state = "running"
+            self.keep_task(self._look_up_names())
+            self.keep_task(self._close_idle())
+
+    async def close(self) -> None:
+        """Close its clients and connections. Safe to call again."""
+        await self._close_once.run(self._close)
+
+    async def _close(self) -> None:
+        if self._state == "running":
+            await asyncio.gather(*(client.close() for client in list(self._clients.values())))
+        self._state = "closed"
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._connections.clear()
+        if self._log is not None:
+            logging.getLogger(LOGGER).removeHandler(self._log)
+            self._log.close()
+            self._log = None
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def add(self, client: ServiceClient) -> int:
+        """Take a client; returns its number. Raises ClientError unless the service runs."""
+        if not self.is_running:
+            raise ClientError("the service of TubeMQ does not run: open it first")
+        index = next(self._indices)
+        self._clients[index] = client
+        return index
+
+    def remove(self, index: int) -> None:
+        self._clients.pop(index, None)
+
+    def keep_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run something in the background until it ends, or the service is closed."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    async def call(
+        self,
+        address: Address,
+        method: Method,
+        body: bytes,
+        timeout: float,
+        *,
+        connect_timeout: float,
+        tls: "ssl.SSLContext | None" = None,
+    ) -> bytes:
+        """Ask a server, and return the message that it answers with.
+
+        Raises ConnectError, RequestTimeout, BadAnswer, RemoteFailure, and ClientError when the
+        service does not run.
+        """
+        if not self.is_running:
+            raise ClientError("the service of TubeMQ does not run")
+        target = Address(self.names.address(address.host), address.port)
+        key = target, tls
+        connection = self._connections.get(key)
+        if connection is None or connection.has_ended:
+            connection = Connection(str(target), tls=tls, connect_timeout=connect_timeout)
+            self._connections[key] = connection
+        return await connection.call(method, body, timeout)
+
+    def own_host(self, towards: Address) -> str:
+        """The address that this machine uses towards a peer."""
+        return session.own_host(Endpoint(self.names.address(towards.host), towards.port))
+
+    async def _look_up_names(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.dns_period)
+            try:
+                await self.names.look_up()
+            except Exception:
+                log.exception("the names of masters could not be looked up")
+
+    async def _close_idle(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(IDLE_CHECK_SECONDS)
+            for key, connection in list(self._connections.items()):
+                if connection.has_ended or connection.idle_since < clock() - IDLE_SECONDS:
+                    connection.close()
+                    del self._connections[key]
