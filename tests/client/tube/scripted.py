@@ -110,7 +110,7 @@ class Peer:
         self.times: list[float] = []  # when, seconds of the loop
         self._scripts: dict[Method, deque[Step]] = defaultdict(deque)
         self._news = asyncio.Event()
-        self._connections: set[_Server] = set()
+        self.connections: set[_Server] = set()
         self._server: asyncio.Server
         self.port = 0
         self.connected = 0  # connections so far
@@ -171,7 +171,7 @@ class Peer:
 
     def hang_up(self) -> None:
         """End all connections."""
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.transport.abort()
 
 
@@ -184,11 +184,11 @@ class _Server(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._peer._connections.add(self)
+        self._peer.connections.add(self)
         self._peer.connected += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._peer._connections.discard(self)
+        self._peer.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         for serial, payload in self._decoder.feed(data):

@@ -1,0 +1,310 @@
+"""Consuming from TubeMQ: as a member of a group, whose master shares out the partitions."""
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Any, Self, Unpack, cast
+
+from mq.client.closing import Closing
+from mq.client.errors import BadAnswer, ClientError, ConnectError, MQError, RequestTimeout
+from mq.client.options import refuse, take
+from mq.client.tube.broker_calls import BrokerCalls
+from mq.client.tube.broker_heartbeats import BrokerHeartbeats
+from mq.client.tube.errors import TubeError
+from mq.client.tube.master_link import GroupLink, MasterLink
+from mq.client.tube.masters import Masters
+from mq.client.tube.membership import Membership, Topics
+from mq.client.tube.message import ConsumedOffset, TubeBatch, TubeMessage
+from mq.client.tube.options import TubeConsumerKeywords, TubeConsumerOptions
+from mq.client.tube.partitions import PartitionTable
+from mq.client.tube.reading import Reading
+from mq.client.tube.rebalancing import Handing, Rebalancing
+from mq.client.tube.service import TubeService
+from mq.protocol.tube.codes import Code
+
+log = logging.getLogger(__name__)
+
+
+class TubeReader:
+    """What consumers of both kinds can do: get messages, confirm them, say how far they are."""
+
+    kind = ""  # a part of client ids
+
+    def __init__(
+        self,
+        masters: str | Sequence[str],
+        group: str,
+        topics: Topics,
+        options: TubeConsumerOptions | None = None,
+        *,
+        service: TubeService | None = None,
+        **keywords: Unpack[TubeConsumerKeywords],
+    ) -> None:
+        """See the class. Raises ClientError for what cannot be meant."""
+        given = cast("dict[str, Any]", keywords)
+        self._options = take(options or TubeConsumerOptions(), given)
+        refuse(self, given)
+        self._masters = Masters(masters)
+        self._service = service or TubeService()
+        self._owns_service = service is None
+        self._member = Membership(self._service, group, topics, self._options)
+        self._table = PartitionTable(lambda: self._reading.fill())
+        self._calls = BrokerCalls(self._member)
+        self._reading = Reading(self._member, self._calls, self._table, self._lost)
+        self._heartbeats = BrokerHeartbeats(
+            self._calls, self._table, self._options.heartbeat_interval, self._lost
+        )
+        self._handing = Handing(self._member, self._calls, self._table, self._heartbeats.keep)
+        self._link = self._make_link()
+        self._index: int | None = None
+        self._background: list[asyncio.Task[None]] = []
+        self._starting: asyncio.Task[None] | None = None
+        self._close_once = Closing()
+        self._state = "new"
+        self._finished: TubeBatch | None = None  # iterated over to its end
+
+    @abstractmethod
+    def _make_link(self) -> MasterLink: ...
+
+    @property
+    def client_id(self) -> str:
+        """What masters and brokers know this consumer by; "" before it starts."""
+        return self._member.client_id
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Messages so far: given, damaged (left out), unwanted (by the filter of the client)."""
+        counts = self._reading.counts
+        return {name: counts[name] for name in ("given", "damaged", "unwanted")}
+
+    async def start(self) -> None:
+        """Register at a master. Safe to call again while it runs.
+
+        Raises why the last master did not take us: ConnectError, RequestTimeout, BadAnswer,
+        GroupForbidden, GroupDiffers, another TubeError; ClientError once it was closed. It may be
+        called again then.
+        """
+        if self._state == "closed":
+            raise ClientError("the consumer was closed: make another one")
+        if self._state == "running":
+            return
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+        starting = self._starting
+        try:
+            await asyncio.wait([starting])
+        except asyncio.CancelledError:
+            starting.cancel()
+            await asyncio.wait([starting])
+            raise
+        finally:
+            if starting.done() and self._starting is starting:
+                self._starting = None
+        starting.result()
+
+    async def _start(self) -> None:
+        if self._owns_service:
+            await self._service.open()
+        self._index = self._service.add(self)
+        try:
+            await self._service.names.watch(self._masters.hosts)
+            self._member.name(self._index, self._masters.current, self.kind)
+            await self._link.register()
+        except BaseException:
+            self._service.remove(self._index)
+            raise
+        self._state = "running"
+        create = asyncio.get_running_loop().create_task
+        self._background += [create(work) for work in self._works()]
+
+    def _works(self) -> list[Any]:
+        return [self._link.run()]
+
+    async def close(self) -> None:
+        """Stop reading, give the partitions back, leave the group. Safe to call again.
+
+        Messages that were not confirmed come again, unless `rollback_unconfirmed` is off. It takes
+        `close_wait` seconds at most.
+        """
+        await self._close_once.run(self._close)
+
+    async def _close(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        was_running = self._state == "running"
+        self._state = "closed"
+        code = Code.CLIENT_STOPPED if self._service.is_running else Code.SERVICE_STOPPED
+        self._reading.close(code, "the consumer is closed")
+        try:
+            if was_running:
+                await self._leave()
+        finally:
+            if self._index is not None:
+                self._service.remove(self._index)
+            if self._owns_service:
+                await self._service.close()
+
+    async def _leave(self) -> None:
+        """Finish what is under way; then the brokers, then the master.
+
+        In this order, as Java does: who is given a partition by the master finds it free.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._options.close_wait):
+                await self._settle()
+                await self._reading.finish()
+        for task in self._background:
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
+        await self._heartbeats.close()
+        try:
+            async with asyncio.timeout(self._options.close_wait):
+                await self._handing.give_all_back()
+                await self._link.close()
+        except TimeoutError:
+            log.warning("%s: not all peers have heard that we leave", self.client_id)
+        except MQError as error:
+            log.warning("%s: the master was not told that we leave: %s", self.client_id, error)
+
+    async def _settle(self) -> None:
+        """Let what is done in the background come to an end."""
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, kind: object, *exc: object) -> None:
+        try:
+            if kind is None and self._finished is not None:
+                await self._confirm_finished()
+        finally:
+            await self.close()
+
+    async def get_message(self) -> TubeBatch:
+        """Get the messages of one reply, of the partition whose turn it is.
+
+        They have to be confirmed, or the partition is not read further. Waits `ready_wait` seconds
+        for a partition that has its turn. What is got in vain is raised, as the seed's GetMessage
+        returns it; all but a few codes (`retriable`) mean that one may just ask again:
+        NothingToRead above all. `async for` does.
+
+        Raises TubeError, ConnectError, RequestTimeout, BadAnswer.
+        """
+        self._check_running()
+        return await self._reading.get(self._options.ready_wait)
+
+    async def confirm(self, batch: TubeBatch | str, *, consumed: bool = True) -> int:
+        """Confirm messages, or a context of some; without `consumed` they come again.
+
+        Returns the offset that the broker says, behind them; UNDEFINED if it says none, or was not
+        asked (`confirm_locally`). Whoever gives up waiting for it does not end it.
+
+        Raises ConfirmTimeout if they are not ours to confirm any more, and what a request raises:
+        then it is not known whether they come again.
+        """
+        self._check_running()
+        context = batch if isinstance(batch, str) else batch.confirm_context
+        return await self._reading.confirm(context, consumed)
+
+    def current_offsets(self) -> dict[str, ConsumedOffset]:
+        """How far this consumer is in each partition that it holds (GetCurConsumedInfo)."""
+        return self._table.offsets()
+
+    def __aiter__(self) -> AsyncIterator[TubeMessage]:
+        """Message after message, until the consumer is closed.
+
+        Those of one reply are confirmed when the one behind the last is asked for, and when the
+        consumer's `async with` block is left without an error behind the last. Nothing that is
+        worth another try is raised.
+        """
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[TubeMessage]:
+        await self._confirm_finished()
+        while self._state == "running":
+            try:
+                batch = await self._reading.get(inf)
+            except (ConnectError, RequestTimeout, BadAnswer) as error:
+                log.warning("%s", error)
+                continue
+            except TubeError as error:
+                if error.code in (Code.CLIENT_STOPPED, Code.SERVICE_STOPPED):
+                    return
+                if not error.retriable and error.code != Code.CERTIFICATE_FAILURE:
+                    raise
+                continue
+            messages = batch.messages
+            for message in messages[:-1]:
+                yield message
+            self._finished = batch
+            yield messages[-1]
+            await self._confirm_finished()
+
+    async def _confirm_finished(self) -> None:
+        batch, self._finished = self._finished, None
+        if batch is None or self._state != "running":
+            return
+        try:
+            await self._reading.confirm(batch.confirm_context, True)
+        except MQError as error:
+            log.warning("%s: messages may come again: %s", batch.partition_key, error)
+
+    def _lost(self) -> None:
+        """A partition is not ours any more, though nobody has asked for it back."""
+        self._link.report_soon()
+
+    def _check_running(self) -> None:
+        if self._state == "new":
+            raise ClientError("the consumer is not started: use `async with`")
+
+    def _expire(self) -> None:
+        """Have messages come again that were given too long ago."""
+        oldest = asyncio.get_running_loop().time() - self._options.confirm_wait
+        for held in self._table.expire(oldest):
+            wait = self._options.confirm_wait
+            log.warning("%s: not confirmed for %g s, its messages come again", held.key, wait)
+
+
+class TubeConsumer(TubeReader):
+    """A member of a group, which the master gives partitions. An async context manager.
+
+        async with TubeConsumer("10.0.0.1:8715", "reports", {"orders": ["paid"]}) as consumer:
+            async for message in consumer:
+                ...
+
+    `masters` are "host:port", several with commas between or in a list. `topics` has for each topic
+    the types of messages that are wanted, or None for all; a list of topics will do. `options`, and
+    keywords that are fields of them, say how; `service` is shared with other clients.
+
+    With `async for` messages are confirmed when the next ones are asked for. Else:
+
+            batch = await consumer.get_message()
+            ...
+            await consumer.confirm(batch)
+
+    Raises ClientError for what cannot be meant: names, addresses, options.
+    """
+
+    _rebalancing: Rebalancing
+
+    def _make_link(self) -> MasterLink:
+        self._rebalancing = Rebalancing(
+            self._member, self._table, self._handing, lambda: link.connected()
+        )
+        link = GroupLink(self._member, self._masters, self._table, self._rebalancing, self._expire)
+        return link
+
+    def _works(self) -> list[Any]:
+        return [*super()._works(), self._rebalancing.run()]
+
+    async def _settle(self) -> None:
+        await self._rebalancing.idle()

@@ -1,0 +1,521 @@
+"""Getting and confirming messages, and what each code does to a partition."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout
+from mq.client.tube.errors import ConfirmTimeout, NothingToRead, TubeError
+from mq.protocol.tube.codes import UNDEFINED, Code, Method
+from tests.client.tube.consumers import consuming, holding
+from tests.client.tube.scripted import (
+    BROKEN,
+    GARBAGE,
+    HANG,
+    HANG_UP,
+    Broker,
+    Master,
+    Step,
+    accept,
+    message,
+    refuse,
+)
+from tests.client.tube.virtual_time import run_fast
+
+GET = Method.GET_MESSAGES_C2B
+COMMIT = Method.CONSUMER_COMMIT_C2B
+
+
+def refusal(code: int, **fields: Any) -> Any:
+    answer: Any = refuse(GET, code)
+    for name, value in fields.items():
+        setattr(answer, name, value)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("step", "delay"),
+    [
+        (refusal(Code.NOT_FOUND), 0.4),
+        (refusal(Code.FORBIDDEN), 2.0),
+        (refusal(Code.SERVICE_UNAVAILABLE), 0.3),
+        (refusal(Code.MOVED), 0.2),
+        (refusal(Code.INTERNAL_SERVER_ERROR), 0.3),
+        (refusal(Code.UNAUTHORIZED), 0.3),
+        (refusal(777), 0.3),
+        (refusal(Code.SERVER_CONSUME_SPEED_LIMIT, minLimitTime=1500), 1.5),
+        (refusal(Code.SERVER_CONSUME_SPEED_LIMIT), 0.4),
+        (HANG_UP, 0.3),
+        (GARBAGE, 0.3),
+        (BROKEN, 0.3),
+        (HANG, 0.3),
+    ],
+    ids=str,
+)
+def test_a_partition_is_left_alone_as_long_as_its_code_asks_for(step: Step, delay: float) -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        async with holding(master, broker) as consumer:
+            broker.plays(GET, step, refusal(Code.NOT_FOUND))
+            with pytest.raises(MQError):
+                await consumer.get_message()
+            failed = asyncio.get_running_loop().time()
+            with pytest.raises(NothingToRead):
+                await consumer.get_message()
+            waited = broker.asked_at(GET)[1] - failed
+            assert waited == pytest.approx(delay)
+            assert not broker.asked(GET)[1].lastPackConsumed
+            assert "1:orders:0" in consumer.current_offsets()
+
+    run_fast(scenario())
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "code"),
+    [
+        (refusal(Code.NOT_FOUND), NothingToRead, Code.NOT_FOUND),
+        (refusal(Code.FORBIDDEN), TubeError, Code.FORBIDDEN),
+        (refusal(777), TubeError, 777),
+        (HANG_UP, ConnectError, None),
+        (GARBAGE, BadAnswer, None),
+        (BROKEN, BadAnswer, None),
+        (HANG, RequestTimeout, None),
+    ],
+    ids=str,
+)
+def test_a_get_in_vain_says_why(step: Step, kind: type[MQError], code: int | None) -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        async with holding(master, broker) as consumer:
+            broker.plays(GET, step)
+            with pytest.raises(kind) as caught:
+                await consumer.get_message()
+            if isinstance(caught.value, TubeError):
+                assert (caught.value.code, caught.value.text) == (code, "no")
+                assert caught.value.address == broker.address
+
+    run_fast(scenario())
+
+
+@pytest.mark.parametrize(
+    "code", [Code.HB_NO_NODE, Code.DUPLICATE_PARTITION, Code.CERTIFICATE_FAILURE]
+)
+def test_a_partition_that_the_broker_has_given_away_leaves_and_the_master_hears_it(
+    code: Code,
+) -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        async with holding(master, broker) as consumer:
+            heard = len(master.asked(Method.CONSUMER_HEARTBEAT_C2M))
+            broker.plays(GET, refusal(code))
+            with pytest.raises(TubeError) as caught:
+                await consumer.get_message()
+            assert caught.value.code == code
+            assert consumer.current_offsets() == {}
+            # the one with the event's result, whatever was held then
+            await master.heard(Method.CONSUMER_HEARTBEAT_C2M, heard + 1)
+            report = await master.heard(Method.CONSUMER_HEARTBEAT_C2M, heard + 1)
+            assert report.reportSubscribeInfo and not report.subscribeInfo
+
+    run_fast(scenario())
+
+
+def test_without_a_partition_one_waits_for_it_as_long_as_the_options_say() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with consuming(Master(), ready_wait=25.0) as consumer:
+            began = loop.time()
+            with pytest.raises(NothingToRead) as caught:
+                await consumer.get_message()
+            assert caught.value.code == Code.NO_PARTITION_ASSIGNED
+            assert loop.time() - began == 25.0
+        async with consuming(Master(), ready_wait=0) as consumer:
+            with pytest.raises(NothingToRead):
+                await consumer.get_message()
+
+    run_fast(scenario())
+
+
+def test_the_code_says_why_no_partition_has_its_turn() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        async with holding(master, broker, ready_wait=0) as consumer:
+            broker.plays(GET, refusal(Code.FORBIDDEN))
+            with pytest.raises(TubeError):
+                await consumer.get_message()
+            with pytest.raises(NothingToRead) as caught:
+                await consumer.get_message()
+            assert caught.value.code == Code.ALL_PARTITION_WAITING
+            broker.plays(GET, accept(GET, messages=[message(1)]))
+            await asyncio.sleep(2.1)
+            batch = await consumer.get_message()
+            with pytest.raises(NothingToRead) as caught:
+                await consumer.get_message()
+            assert caught.value.code == Code.ALL_PARTITION_INUSE
+            await consumer.confirm(batch)
+
+    run_fast(scenario())
+
+
+def test_who_waits_is_given_the_messages_of_a_partition_that_comes() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        async with consuming(master, broker) as consumer:
+            broker.stores(broker.partition(), [message(1), message(2)])
+            waiting = asyncio.ensure_future(consumer.get_message())
+            await master.heard(Method.CONSUMER_HEARTBEAT_C2M)
+            master.assigns(broker.partition())
+            batch = await waiting
+            assert [one.message_id for one in batch.messages] == [1, 2]
+            assert (batch.topic, batch.partition_key, batch.offset) == ("orders", "1:orders:0", 0)
+
+    run_fast(scenario())
+
+
+def test_a_confirmed_pack_is_committed_and_the_next_get_goes_on_behind_it() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)], [message(2)])
+        async with holding(master, broker) as consumer:
+            first = await consumer.get_message()
+            assert not broker.asked(GET)[0].lastPackConsumed  # the first get confirms nothing
+            assert await consumer.confirm(first) == 28
+            assert broker.asked(COMMIT)[0].lastPackConsumed
+            assert consumer.current_offsets()["1:orders:0"] == (28, 56)
+            second = await consumer.get_message()
+            assert broker.asked(GET)[1].lastPackConsumed
+            assert second.messages[0].message_id == 2
+            await consumer.confirm(second.confirm_context)
+            assert broker.committed_of(broker.partition()) == 2
+
+    run_fast(scenario())
+
+
+def test_a_pack_that_was_not_consumed_comes_again() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)], [message(2)])
+        async with holding(master, broker) as consumer:
+            first = await consumer.get_message()
+            await consumer.confirm(first, consumed=False)
+            assert not broker.asked(COMMIT)[0].lastPackConsumed
+            again = await consumer.get_message()
+            assert again.messages == first.messages
+            assert not broker.asked(GET)[1].lastPackConsumed
+
+    run_fast(scenario())
+
+
+def test_confirming_locally_leaves_it_to_the_next_get() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)], [message(2)], [message(3)])
+        async with holding(master, broker, confirm_locally=True) as consumer:
+            assert await consumer.confirm(await consumer.get_message()) == UNDEFINED
+            assert broker.committed_of(broker.partition()) == 0
+            second = await consumer.get_message()
+            assert broker.committed_of(broker.partition()) == 1
+            assert second.messages[0].message_id == 2
+            await consumer.confirm(second)
+            assert not broker.asked(COMMIT)
+        assert broker.committed_of(broker.partition()) == 2  # with the farewell
+
+    run_fast(scenario())
+
+
+@pytest.mark.parametrize(
+    "context",
+    ["", "1:orders:0", "1:orders:0@", "1:orders:0@x", "1:orders@5", "x:orders:0@5", "a@b@5", "@5"],
+)
+def test_a_context_that_is_none_is_refused(context: str) -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)])
+        async with holding(master, broker) as consumer:
+            await consumer.get_message()
+            with pytest.raises(TubeError) as caught:
+                await consumer.confirm(context)
+            assert caught.value.code == Code.BAD_REQUEST
+            assert not broker.asked(COMMIT)
+
+    run_fast(scenario())
+
+
+def test_messages_can_be_confirmed_once_and_only_by_their_own_context() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)], [message(2)])
+        async with holding(master, broker) as consumer:
+            first = await consumer.get_message()
+            at_once = await asyncio.gather(
+                consumer.confirm(first), consumer.confirm(first), return_exceptions=True
+            )
+            assert at_once[0] == 28
+            assert isinstance(at_once[1], TubeError) and at_once[1].code == Code.BAD_REQUEST
+            second = await consumer.get_message()
+            assert second.confirm_context != first.confirm_context
+            for context in (first.confirm_context, "1:orders:7@5"):
+                with pytest.raises(ConfirmTimeout):
+                    await consumer.confirm(context)
+            await consumer.confirm(second)
+
+    run_fast(scenario())
+
+
+@pytest.mark.parametrize(
+    "step", [HANG_UP, HANG, BROKEN, refuse(COMMIT, Code.UNAUTHORIZED)], ids=str
+)
+def test_a_commit_in_vain_is_raised_and_the_partition_goes_on(step: Step) -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)], [message(2)])
+        async with holding(master, broker) as consumer:
+            broker.plays(COMMIT, step)
+            batch = await consumer.get_message()
+            with pytest.raises(MQError):
+                await consumer.confirm(batch)
+            second = await consumer.get_message()
+            assert broker.asked(GET)[1].lastPackConsumed  # this says it again
+            assert second.messages[0].message_id == 2
+
+    run_fast(scenario())
+
+
+def test_who_gives_up_confirming_does_not_end_it() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)], [message(2)])
+        async with holding(master, broker) as consumer:
+            batch = await consumer.get_message()
+            task = asyncio.ensure_future(consumer.confirm(batch))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await broker.heard(COMMIT)
+            second = await consumer.get_message()
+            assert second.messages[0].message_id == 2
+            assert broker.committed_of(broker.partition()) == 1
+
+    run_fast(scenario())
+
+
+def test_what_nobody_waits_for_any_more_is_given_to_the_next_one() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)])
+        async with holding(master, broker) as consumer:
+            task = asyncio.ensure_future(consumer.get_message())
+            await broker.heard(GET)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            batch = await consumer.get_message()
+            assert batch.messages[0].message_id == 1
+            assert len(broker.asked(GET)) == 1
+
+    run_fast(scenario())
+
+
+def test_each_of_several_that_wait_is_given_another_pack() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        for number in range(3):
+            broker.stores(broker.partition(number), [message(number)])
+        async with holding(master, broker, 0, 1, 2) as consumer:
+            batches = await asyncio.gather(*(consumer.get_message() for _ in range(3)))
+            assert sorted(batch.messages[0].message_id for batch in batches) == [0, 1, 2]
+            await asyncio.gather(*map(consumer.confirm, batches))
+
+    run_fast(scenario())
+
+
+def test_partitions_have_their_turn_one_after_the_other() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        for number in range(3):
+            packs = [[message(number)] for _ in range(3)]
+            broker.stores(broker.partition(number), *packs)
+        async with holding(master, broker, 0, 1, 2, prefetch=0) as consumer:
+            turns = []
+            for _ in range(9):
+                batch = await consumer.get_message()
+                turns.append(batch.messages[0].message_id)
+                await consumer.confirm(batch)
+            assert turns == turns[:3] * 3 and sorted(turns[:3]) == [0, 1, 2]
+
+    run_fast(scenario())
+
+
+def test_replies_are_got_ahead_while_messages_are_worked_on_and_not_before() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        for number in range(4):
+            broker.stores(broker.partition(number), [message(number)], [message(number)])
+        async with holding(master, broker, 0, 1, 2, 3, prefetch=2) as consumer:
+            await asyncio.sleep(20)
+            assert not broker.asked(GET)
+            first = await consumer.get_message()
+            await broker.heard(GET, 3)
+            await asyncio.sleep(20)
+            assert len(broker.asked(GET)) == 3
+            assert sum(broker.committed.values()) == 0
+            await consumer.confirm(first)
+            await asyncio.sleep(20)
+            assert len(broker.asked(GET)) == 3  # the application has nothing to work on
+        # what nobody was given is not committed
+        assert sum(broker.committed.values()) == 1
+
+    run_fast(scenario())
+
+
+def test_a_silent_broker_holds_up_its_own_partitions_only() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        master, silent, broker = Master(), Broker(1), Broker(2)
+        async with consuming(master, silent, broker, prefetch=0) as consumer:
+            broker.stores(broker.partition(), *([message(n)] for n in range(3)))
+            master.assigns(silent.partition(), broker.partition())
+            while len(consumer.current_offsets()) < 2:
+                await consumer._table.changed()
+            silent.plays(GET, HANG)
+            began = loop.time()
+            for number in range(3):
+                batch = await consumer.get_message()
+                assert batch.messages[0].message_id == number
+                await consumer.confirm(batch)
+            assert loop.time() - began < 5  # the time-out is 15
+
+    run_fast(scenario())
+
+
+def test_messages_that_are_not_confirmed_in_time_come_again() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)])
+        async with holding(master, broker, ready_wait=200.0) as consumer:
+            first = await consumer.get_message()
+            given = asyncio.get_running_loop().time()
+            again = await consumer.get_message()
+            assert again.messages == first.messages
+            waited = broker.asked_at(GET)[1] - given
+            assert 60 <= waited < 75  # 60 s, and what was left to the next heartbeat
+            assert not broker.asked(GET)[1].lastPackConsumed
+            with pytest.raises(ConfirmTimeout):
+                await consumer.confirm(first)
+            await consumer.confirm(again)
+            assert broker.committed_of(broker.partition()) == 1
+
+    run_fast(scenario())
+
+
+def test_messages_that_are_being_confirmed_do_not_come_again() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)], [message(2)])
+        options = {"confirm_wait": 1.0, "ready_wait": 100.0, "timeout": 100.0}
+        async with holding(master, broker, **options) as consumer:
+            broker.plays(COMMIT, HANG)
+            first = await consumer.get_message()
+            confirming = asyncio.ensure_future(consumer.confirm(first))
+            await asyncio.sleep(50)
+            assert len(broker.asked(GET)) == 1
+            with pytest.raises(RequestTimeout):
+                await confirming
+
+    run_fast(scenario())
+
+
+def test_messages_are_held_for_ever_if_the_options_say_so() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)])
+        async with holding(master, broker, confirm_wait=float("inf")) as consumer:
+            batch = await consumer.get_message()
+            await asyncio.sleep(3600)
+            await consumer.confirm(batch)
+            assert broker.committed_of(broker.partition()) == 1
+
+    run_fast(scenario())
+
+
+def test_a_reply_of_nothing_that_is_wanted_is_passed_over() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(
+            broker.partition(),
+            [message(1, kind="open"), message(2, kind="paid", damaged=True)],
+            [message(3, kind="paid"), message(4)],
+        )
+        async with holding(master, broker, topics={"orders": ["paid"]}) as consumer:
+            assert list(broker.asked(Method.CONSUMER_REGISTER_C2B)[0].filterCondStr) == ["paid"]
+            with pytest.raises(NothingToRead):
+                await consumer.get_message()
+            batch = await consumer.get_message()
+            assert [one.message_id for one in batch.messages] == [3]
+            assert consumer.counts == {"given": 1, "damaged": 1, "unwanted": 2}
+            assert broker.committed_of(broker.partition()) == 1
+
+    run_fast(scenario())
+
+
+def test_a_reply_to_a_partition_that_has_left_meanwhile_is_dropped() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)])
+        async with holding(master, broker, ready_wait=1.0) as consumer:
+            broker.plays(GET, HANG)
+            waiting = asyncio.ensure_future(consumer.get_message())
+            await broker.heard(GET)
+            broker.plays(
+                Method.CONSUMER_HEARTBEAT_C2B,
+                accept(
+                    Method.CONSUMER_HEARTBEAT_C2B,
+                    hasPartFailure=True,
+                    failureInfo=[f"411:{broker.partition()}"],
+                ),
+            )
+            with pytest.raises(RequestTimeout):
+                await waiting
+            assert consumer.current_offsets() == {}
+            with pytest.raises(NothingToRead) as caught:
+                await consumer.get_message()
+            assert caught.value.code == Code.NO_PARTITION_ASSIGNED
+
+    run_fast(scenario())
+
+
+def test_gets_say_whether_the_group_is_limited_by_its_rules() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        rule = '{"start":"00:00","end":"24:00","dltInM":21,"limitInM":1,"freqInMs":200}'
+        rules = f'[{{"type":0,"rule":[{rule}]}}]'
+        register = Method.CONSUMER_REGISTER_C2M
+        master.plays(register, accept(register, groupFlowCheckId=3, groupFlowControlInfo=rules))
+        async with holding(master, broker) as consumer:
+            with pytest.raises(NothingToRead):
+                await consumer.get_message()
+            assert broker.asked(GET)[0].escFlowCtrl
+            assert master.asked(Method.CONSUMER_HEARTBEAT_C2M)[0].groupFlowCheckId == 3
+
+    run_fast(scenario())
+
+
+def test_whoever_waits_when_the_consumer_is_closed_is_told() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        async with holding(master, broker) as consumer:
+            broker.plays(GET, HANG)
+            waiting = asyncio.ensure_future(consumer.get_message())
+            await broker.heard(GET)
+            await consumer.close()
+            with pytest.raises(TubeError) as caught:
+                await waiting
+            assert caught.value.code == Code.CLIENT_STOPPED and not caught.value.retriable
+            for call in (consumer.get_message(), consumer.confirm("1:orders:0@1")):
+                with pytest.raises(TubeError):
+                    await call
+
+    run_fast(scenario())
