@@ -46,6 +46,11 @@ class _Pending(NamedTuple):
     seconds: float
     method: int
     convert: Callable[[bytes], Any] | None
+    raised: Callable[[RemoteFailure], Exception] | None
+
+
+class NotConnected(ConnectError):
+    """There was no connection: nothing has been sent."""
 
 
 class Connection(asyncio.Protocol):
@@ -97,13 +102,13 @@ class Connection(asyncio.Protocol):
                     ssl=self._tls,
                 )
         except TimeoutError:
-            self._end(ConnectError(self.address, "no connection in time"))
+            self._end(NotConnected(self.address, "no connection in time"))
         except OSError as error:
-            self._end(ConnectError(self.address, reason_of(error)))
+            self._end(NotConnected(self.address, reason_of(error)))
         except RemoteProtocolError as error:
             self._end(ClientError(str(error)))
         except asyncio.CancelledError:
-            self._end(ConnectError(self.address, "the client was closed"))
+            self._end(NotConnected(self.address, "the client was closed"))
             raise
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -151,17 +156,19 @@ class Connection(asyncio.Protocol):
         body: bytes,
         seconds: float,
         convert: Callable[[bytes], Any] | None = None,
+        raised: Callable[[RemoteFailure], Exception] | None = None,
     ) -> "asyncio.Future[Any]":
         """Send a request without waiting; its future gets the answer, or what `convert` makes.
 
-        It fails with ConnectError, RequestTimeout, BadAnswer, RemoteFailure where the answer is an
-        exception, or what `convert` raises. Raises why the connection has ended, if it has, and
-        ConnectError if the server takes no more.
+        It fails with ConnectError (NotConnected where nothing has been sent), RequestTimeout,
+        BadAnswer, or what `convert` raises; where the answer is an exception, with RemoteFailure,
+        or what `raised` makes of it. Raises why the connection has ended, if it has, and
+        NotConnected if the server takes no more.
         """
         if self.error is not None:
             raise self.error
         if self.unsent > MAX_UNSENT:
-            raise ConnectError(self.address, f"it takes no more: {self.unsent} bytes are unsent")
+            raise NotConnected(self.address, f"it takes no more: {self.unsent} bytes are unsent")
         now = self._loop.time()
         future: asyncio.Future[Any] = self._loop.create_future()
         serial = next(self._serials) & 0xFFFFFFFF
@@ -169,7 +176,7 @@ class Connection(asyncio.Protocol):
         travel = min(TRAVEL_MS, milliseconds // 2)
         frame = encode_request(serial, method, body, milliseconds - travel, version=self._version)
         deadline = now + seconds
-        self._pending[serial] = _Pending(future, deadline, seconds, method, convert)
+        self._pending[serial] = _Pending(future, deadline, seconds, method, convert, raised)
         self._used = now
         self._batch.append(frame)
         self._batch_bytes += len(frame)
@@ -222,7 +229,8 @@ class Connection(asyncio.Protocol):
             answer = decode_response(payload, pending.method)
             result = answer if pending.convert is None else pending.convert(answer)
         except RemoteFailure as failure:
-            pending.future.set_exception(failure)
+            raised = pending.raised
+            pending.future.set_exception(failure if raised is None else raised(failure))
         except RemoteProtocolError as error:
             pending.future.set_exception(BadAnswer(self.address, str(error)))
         except Exception as error:  # whatever it is, somebody waits

@@ -1,0 +1,382 @@
+"""Sending messages to a TubeMQ cluster.
+
+`TubeProducer.submit` is the hot path: no task, no await, one future per message. `send` adds what
+cannot be had without waiting: another partition, where the first one has refused.
+"""
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Self
+
+from mq.client.closing import Closing
+from mq.client.errors import BadAnswer, ClientError, MQError
+from mq.client.tube import send_request
+from mq.client.tube.connection import Connection, NotConnected
+from mq.client.tube.credentials import Identity
+from mq.client.tube.errors import TubeError, for_code
+from mq.client.tube.masters import Masters
+from mq.client.tube.producer_link import ProducerLink
+from mq.client.tube.producer_options import TubeProducerOptions
+from mq.client.tube.routing import Lane, Routing
+from mq.client.tube.service import TubeService
+from mq.protocol.tube import payload
+from mq.protocol.tube.codes import Code, Method
+from mq.protocol.tube.errors import IllegalName, MalformedRpc, RemoteFailure
+from mq.protocol.tube.messages import SendMessageResponseB2P, parse
+from mq.protocol.tube.names import check_topic
+from mq.protocol.tube.strings import Address, Partition
+
+log = logging.getLogger(__name__)
+
+# A signed token is shown to brokers for so many seconds: they look whether it is fresh.
+_TOKEN_SECONDS = 5.0
+
+# What a broker refuses that another partition, at another broker perhaps, may take.
+_ELSEWHERE = frozenset(
+    {Code.FORBIDDEN, Code.SERVER_RECEIVE_OVERFLOW, Code.SERVICE_UNAVAILABLE, Code.MOVED}
+)
+
+
+class TubeSendResult(NamedTuple):
+    """Where a message is."""
+
+    message_id: int
+    partition: Partition
+    append_time: int | None = None  # ms since 1970; older brokers do not say these two
+    append_offset: int | None = None
+
+
+class TubeProducer:
+    """Sends messages to topics that it has published. An async context manager.
+
+        async with TubeProducer("127.0.0.1:8715", ["orders"]) as producer:
+            result = await producer.send("orders", b"...", message_type="new")
+
+    `send` raises TubeError with the code of a broker, or of this client: 440 to 445 for what is no
+    message, 405 and 421 where no more may be sent for now; ConnectError and RequestTimeout (the
+    message may have been stored), BadAnswer, ClientError, ValueError for attributes that are none.
+    """
+
+    def __init__(
+        self,
+        masters: str | Sequence[str],
+        topics: Iterable[str] = (),
+        options: TubeProducerOptions | None = None,
+        *,
+        service: TubeService | None = None,
+    ) -> None:
+        """`masters` are "host:port", or several with commas between; `service` is one to share.
+
+        Raises ClientError for addresses and topics that are none.
+        """
+        self.options = options = options or TubeProducerOptions()
+        self._service = service or TubeService()
+        self._owns_service = service is None
+        self._masters = Masters(masters)
+        self._identity = Identity(options.credentials)
+        self._routing: Routing | None = None
+        self._link: ProducerLink | None = None
+        self._topics = _checked(topics)
+        self._index = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tail = b""
+        self._tail_until = 0.0
+        self._connections: dict[Address, Connection] = {}
+        self._sends: set[asyncio.Future[TubeSendResult]] = set()
+        self._beating: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+        self._close_once = Closing()
+        self._closed = False
+
+    @property
+    def client_id(self) -> str:
+        return "" if self._link is None else self._link.client_id
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are published."""
+        return sorted(self._topics)
+
+    async def open(self) -> None:
+        """Register at the active master, and learn where the topics are. Safe to call again.
+
+        Raises MQError why no master has taken us; nothing is left running then.
+        """
+        async with self._opening:
+            if self._link is None:
+                await self._open()
+
+    async def _open(self) -> None:
+        if self._closed:
+            raise ClientError("the producer was closed")
+        self._loop = loop = asyncio.get_running_loop()
+        if self._owns_service:
+            await self._service.open()
+        self._index = self._service.add(self)
+        try:
+            await self._service.names.watch(self._masters.hosts)
+            self._routing = routing = Routing(self.options, loop.time)
+            link = ProducerLink(
+                self._service,
+                self._masters,
+                self.options,
+                self._identity,
+                routing,
+                self._forget_tail,
+            )
+            link.name(self._index)
+            link.topics = self._topics
+            await link.register()
+            if self._topics:
+                await link.beat()
+            if link.error is not None:
+                raise link.error
+        except BaseException:
+            self._service.remove(self._index)
+            if self._owns_service:
+                await self._service.close()
+            raise
+        self._link = link
+        self._beating = self._service.keep_task(link.run())
+
+    async def close(self) -> None:
+        """Wait for sends on their way, and leave. Safe to call again."""
+        await self._close_once.run(self._close)
+
+    async def _close(self) -> None:
+        self._closed = True
+        link, self._link = self._link, None
+        if link is None:
+            return
+        if self._sends:
+            await asyncio.wait(self._sends, timeout=self.options.close_wait)
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait([self._beating])
+        try:
+            async with asyncio.timeout(self.options.close_wait):
+                await link.close()
+        except (MQError, TimeoutError) as error:
+            log.warning("%s: the master was not told that it leaves: %s", self.client_id, error)
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self._service.remove(self._index)
+        if self._owns_service:
+            await self._service.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def publish(self, *topics: str) -> None:
+        """Say that messages are to be sent to these topics, too, and learn where they are.
+
+        Whether they exist says `partitions`. Raises ClientError for what is no topic, and MQError
+        where no master tells; they are published all the same, with the next heartbeat.
+        """
+        self._topics.update(_checked(topics))
+        link = self._opened()
+        await link.beat()
+        if link.error is not None:
+            raise link.error
+
+    def partitions(self, topic: str) -> list[Partition]:
+        """The partitions of a published topic that may be sent to; empty if none is known."""
+        self._opened()
+        assert self._routing is not None
+        return self._routing.partitions(topic)
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        message_type: str | None = None,
+        message_time: str | None = None,
+    ) -> TubeSendResult:
+        """Send a message, and wait until a broker has it. Raises as the class says.
+
+        Args:
+            attributes: texts without "," and "=" that go with it.
+            message_type: what consumers filter by: letters, digits, underscores.
+            message_time: a minute, "yyyyMMddHHmm".
+        """
+        left = self.options.retries
+        while True:
+            try:
+                return await self.submit(
+                    topic,
+                    body,
+                    attributes=attributes,
+                    message_type=message_type,
+                    message_time=message_time,
+                )
+            except TubeError as error:
+                if left == 0 or error.code not in _ELSEWHERE:
+                    raise
+            except NotConnected:
+                if left == 0:
+                    raise
+            left -= 1
+
+    def submit(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        message_type: str | None = None,
+        message_time: str | None = None,
+    ) -> "asyncio.Future[TubeSendResult]":
+        """Send a message without waiting; the future gets what `send` returns, or fails with it.
+
+        Nothing is tried again. Raises what can be said at once.
+        """
+        link = self._opened()
+        routing = self._routing
+        assert routing is not None and self._loop is not None
+        self._check(topic, body)
+        data, flag = payload.encode(body, attributes, message_type, message_time)
+        lane = routing.choose(topic)
+        limit = routing.limit(topic)
+        if len(data) > limit:
+            _check_size(data, flag, len(body), limit)
+        if not lane.head:
+            partition = lane.partition
+            lane.head = send_request.head(link.client_id, topic, partition.partition_id)
+        if self._loop.time() >= self._tail_until:
+            self._renew_tail()
+        request = send_request.request(
+            lane.head,
+            data,
+            flag,
+            payload.checksum(data) if self.options.checksum else send_request.NO_CHECKSUM,
+            message_type and message_type.strip(),
+            message_time and message_time.strip(),
+            self._tail,
+        )
+        return self._submit(lane, request)
+
+    def _submit(self, lane: Lane, request: bytes) -> "asyncio.Future[TubeSendResult]":
+        options, routing = self.options, self._routing
+        assert routing is not None
+        connection = self._connection(lane.broker.address)
+
+        def read(data: bytes) -> TubeSendResult:
+            return _result(data, lane, connection.address)
+
+        def raised(failure: RemoteFailure) -> TubeError:
+            return TubeError(Code.RECEIVED_EXCEPTION, str(failure), connection.address)
+
+        sent = connection.request(Method.SEND_MESSAGE_P2B, request, options.timeout, read, raised)
+        routing.sent(lane)
+        self._sends.add(sent)
+        sent.add_done_callback(lambda future: self._ended(future, lane))
+        return sent
+
+    def _connection(self, address: Address) -> Connection:
+        """The one to a broker: of its own, as each `TubeService.call` is a coroutine."""
+        connection = self._connections.get(address)
+        if connection is None or connection.has_ended:
+            options = self.options
+            connection = self._connections[address] = Connection(
+                str(Address(self._service.names.address(address.host), address.port)),
+                tls=options.tls,
+                connect_timeout=options.connect_timeout,
+            )
+        return connection
+
+    def _ended(self, future: "asyncio.Future[TubeSendResult]", lane: Lane) -> None:
+        self._sends.discard(future)
+        routing = self._routing
+        assert routing is not None
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled():
+            routing.abandoned(lane)
+        elif error is None:
+            routing.answered(lane, Code.SUCCESS)
+        elif isinstance(error, TubeError) and error.code != Code.RECEIVED_EXCEPTION:
+            routing.answered(lane, error.code)
+        else:
+            routing.failed(lane, link=isinstance(error, NotConnected))
+
+    def _check(self, topic: str, body: bytes) -> None:
+        """Raises TubeError for what may not be sent, with the original's codes."""
+        if body is None:
+            raise TubeError(Code.PARAMETER_MSG_NULL, "there is no message")
+        if not topic.strip():
+            raise TubeError(Code.PARAMETER_MSG_TOPIC_BLANK, "the topic is blank")
+        if not body:
+            raise TubeError(Code.PARAMETER_MSG_BODY_EMPTY, "the body is empty")
+        if topic not in self._topics:
+            text = f"topic {topic} is not published: publish it first"
+            raise TubeError(Code.PARAMETER_MSG_TOPIC_UNPUBLISHED, text)
+
+    def _opened(self) -> ProducerLink:
+        if self._link is None:
+            if self._closed:
+                raise TubeError(Code.CLIENT_SHUTDOWN, "the producer was closed")
+            raise ClientError("the producer is not open: open it first")
+        return self._link
+
+    def _forget_tail(self) -> None:
+        self._tail_until = 0.0
+
+    def _renew_tail(self) -> None:
+        """Sign anew: what requests end with."""
+        assert self._loop is not None and self._link is not None
+        address = int.from_bytes(_ipv4(self._link.host), "big", signed=True)
+        self._tail = send_request.tail(address, self._identity.for_broker())
+        self._tail_until = self._loop.time() + _TOKEN_SECONDS
+
+
+def _checked(topics: Iterable[str]) -> dict[str, None]:
+    try:
+        return dict.fromkeys(check_topic(topic) for topic in topics)
+    except IllegalName as error:
+        raise ClientError(str(error)) from None
+
+
+def _check_size(data: bytes, flag: int, body: int, limit: int) -> None:
+    """Raises TubeError where body and attributes, in characters, are over the limit."""
+    _, attributes = payload.decode(data, flag)
+    size = body + len(attributes)
+    if size > limit:
+        text = f"body and attributes have {size} bytes: {limit} are allowed"
+        raise TubeError(Code.PARAMETER_MSG_OVER_MAX_LENGTH, text)
+
+
+def _ipv4(host: str) -> bytes:
+    """An IPv4 address as four bytes; that of no host, where it is none."""
+    try:
+        return ipaddress.IPv4Address(host).packed
+    except ValueError:
+        return bytes(4)
+
+
+def _result(data: bytes, lane: Lane, address: str) -> TubeSendResult:
+    """What an answer says. Raises TubeError for a refusal, BadAnswer where it has no id."""
+    try:
+        answer = parse(SendMessageResponseB2P, data)
+    except MalformedRpc as error:
+        raise BadAnswer(address, str(error)) from None
+    if not answer.success:
+        raise for_code(answer.errCode, answer.errMsg, address)
+    if answer.HasField("messageId"):
+        return TubeSendResult(
+            answer.messageId,
+            lane.partition,
+            answer.appendTime if answer.HasField("appendTime") else None,
+            answer.appendOffset if answer.HasField("appendOffset") else None,
+        )
+    text = answer.errMsg
+    if not (text.lstrip("-").isdecimal() and text.isascii() and len(text) <= 20):
+        raise BadAnswer(address, f"{text[:80]!r} is no id of a message")
+    return TubeSendResult(int(text), lane.partition)

@@ -1,0 +1,55 @@
+"""Options of TubeMQ's producers, in seconds and bytes."""
+
+from dataclasses import dataclass
+
+from mq.client.errors import ClientError
+from mq.client.tube.options import TubeClientOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TubeProducerOptions(TubeClientOptions):
+    """Options of a `TubeProducer`. Where nothing else is said the defaults are Java's.
+
+    Attributes:
+        retries: how often `send` tries another partition after one that has refused a message, or
+            a broker that could not be connected to. A message that may have been stored is never
+            sent again. (Java's producer leaves it to the caller.)
+        checksum: each message has its checksum, which the broker compares. (Java sends none.)
+        failures_to_freeze: a partition is left alone for `frozen_seconds` after more failures than
+            this in a row.
+        frozen_seconds: how long that is.
+        unavailable_seconds: how long a broker is left alone that says it is unavailable (503).
+        link_failures: after so many failed connections within `link_window` a broker is left alone
+            for `link_forbidden_seconds`, if no more than `link_forbidden_rate` of all are.
+        link_window: seconds.
+        link_forbidden_seconds: how long that is; at most: a connection that stands ends it.
+        link_forbidden_rate: of the brokers of a cluster, at least one.
+        link_pending: a broker that has not answered so many sends gets no more.
+        pending: when so many sends wait for their answers, more are refused.
+        close_wait: seconds that `close` waits for sends on their way.
+    """
+
+    retries: int = 2
+    checksum: bool = True
+    failures_to_freeze: int = 3
+    frozen_seconds: float = 3.0
+    unavailable_seconds: float = 50.0
+    link_failures: int = 5
+    link_window: float = 60.0
+    link_forbidden_seconds: float = 1800.0
+    link_forbidden_rate: float = 0.3
+    link_pending: int = 50_000
+    pending: int = 500_000
+    close_wait: float = 10.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in (
+            *("retries", "failures_to_freeze", "frozen_seconds", "unavailable_seconds"),
+            *("link_window", "link_forbidden_seconds", "link_forbidden_rate", "close_wait"),
+        ):
+            if not getattr(self, name) >= 0:
+                raise ClientError(f"{name} must be at least 0, not {getattr(self, name)!r}")
+        for name in ("link_failures", "link_pending", "pending"):
+            if not getattr(self, name) >= 1:
+                raise ClientError(f"{name} must be at least 1, not {getattr(self, name)!r}")

@@ -1,0 +1,466 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from mq.client.errors import BadAnswer, ClientError, ConnectError, RequestTimeout
+from mq.client.tube.credentials import TubeCredentials
+from mq.client.tube.errors import NotAuthenticated, StandbyMaster, TubeError
+from mq.client.tube.producer import TubeProducer
+from mq.client.tube.producer_options import TubeProducerOptions
+from mq.daemons.tube.rpc import MAX_SEND, Call, Route, RpcListener, ServiceFailure
+from mq.protocol.tube import payload
+from mq.protocol.tube.codes import Code, Method
+from mq.protocol.tube.messages import (
+    ApprovedClientConfig,
+    CloseRequestP2M,
+    CloseResponseM2P,
+    HeartRequestP2M,
+    HeartResponseM2P,
+    MasterAuthorizedInfo,
+    RegisterRequestP2M,
+    RegisterResponseM2P,
+    SendMessageRequestP2B,
+    SendMessageResponseB2P,
+)
+from mq.protocol.tube.signature import BrokerToken, verify
+from tests.daemons.tube.test_rpc import run, until
+
+QUICK = TubeProducerOptions(heartbeat_interval=0.05, heartbeat_interval_after_failures=0.05)
+
+
+class Cluster:
+    """A master and two brokers that do as they are told; what they have seen."""
+
+    def __init__(self) -> None:
+        self.registered: list[RegisterRequestP2M] = []
+        self.beats: list[HeartRequestP2M] = []
+        self.closed: list[CloseRequestP2M] = []
+        self.sent: list[SendMessageRequestP2B] = []
+        self.beat_code = Code.SUCCESS
+        self.register_code = Code.SUCCESS
+        self.standby = False
+        self.topics = {"test": "1:1:1,2:1:1"}
+        self.checksum = 5
+        self.answer: Callable[[SendMessageRequestP2B], SendMessageResponseB2P | None] = stored
+        master = {
+            Method.PRODUCER_REGISTER_P2M: Route(self._register, RegisterRequestP2M),
+            Method.PRODUCER_HEARTBEAT_P2M: Route(self._beat, HeartRequestP2M),
+            Method.PRODUCER_CLOSE_P2M: Route(self._close, CloseRequestP2M),
+        }
+        self.master = RpcListener(master, "127.0.0.1", 0)
+        send = {Method.SEND_MESSAGE_P2B: Route(self._send, SendMessageRequestP2B, MAX_SEND)}
+        self.brokers = [RpcListener(send, "127.0.0.1", 0) for _ in range(2)]
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.master.port}"
+
+    @property
+    def infos(self) -> list[str]:
+        return [f"{n}:127.0.0.1:{one.port}" for n, one in enumerate(self.brokers, 1)]
+
+    def _check(self) -> None:
+        if self.standby:
+            raise ServiceFailure("StandbyException", "not the active one")
+
+    def _register(self, call: Call) -> RegisterResponseM2P:
+        self._check()
+        self.registered.append(call.message)
+        return RegisterResponseM2P(
+            success=self.register_code == Code.SUCCESS,
+            errCode=self.register_code,
+            errMsg="registered",
+            brokerCheckSum=self.checksum,
+            brokerInfos=self.infos,
+            authorizedInfo=MasterAuthorizedInfo(visitAuthorizedToken=4711),
+            appdConfig=ApprovedClientConfig(configId=9, maxMsgSize=100),
+        )
+
+    def _beat(self, call: Call) -> HeartResponseM2P:
+        self._check()
+        request = call.message
+        self.beats.append(request)
+        wanted = [f"{t}#{self.topics[t]}#" for t in request.topicList if t in self.topics]
+        code, self.beat_code = self.beat_code, Code.SUCCESS
+        known = request.brokerCheckSum == self.checksum
+        return HeartResponseM2P(
+            success=code in (Code.SUCCESS, Code.NOT_READY),
+            errCode=code,
+            errMsg="beaten",
+            brokerCheckSum=self.checksum,
+            brokerInfos=[] if known else self.infos,
+            topicInfos=[] if code == Code.NOT_READY else wanted,
+        )
+
+    def _close(self, call: Call) -> CloseResponseM2P:
+        self.closed.append(call.message)
+        return CloseResponseM2P(success=True, errCode=200, errMsg="OK!")
+
+    def _send(self, call: Call) -> SendMessageResponseB2P | None:
+        self.sent.append(call.message)
+        return self.answer(call.message)
+
+
+def stored(request: SendMessageRequestP2B) -> SendMessageResponseB2P:
+    return SendMessageResponseB2P(success=True, errCode=200, errMsg="123456789")
+
+
+def refused(code: int) -> SendMessageResponseB2P:
+    return SendMessageResponseB2P(success=False, errCode=code, errMsg="no")
+
+
+@contextlib.asynccontextmanager
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    async with contextlib.AsyncExitStack() as stack:
+        for listener in (made.master, *made.brokers):
+            await stack.enter_async_context(listener)
+        yield made
+
+
+def with_producer(
+    test: Callable[[TubeProducer, Cluster], Awaitable[None]],
+    options: TubeProducerOptions = QUICK,
+    prepare: Callable[[Cluster], None] = lambda _: None,
+) -> None:
+    async def opened() -> None:
+        async with cluster() as made:
+            prepare(made)
+            async with TubeProducer(made.address, ["test"], options) as producer:
+                await test(producer, made)
+
+    run(opened())
+
+
+def test_a_message_is_sent_to_a_partition_of_its_topic() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        result = await producer.send(
+            "test",
+            b"hello",
+            attributes={"a": "1"},
+            message_type="abc",
+            message_time="202611231015",
+        )
+        assert result.message_id == 123456789
+        assert (result.append_time, result.append_offset) == (None, None)
+        (request,) = made.sent
+        assert (request.clientId, request.topicName) == (producer.client_id, "test")
+        assert request.partitionId == result.partition.partition_id == 0
+        body, attributes = payload.decode(request.data, request.flag)
+        assert (body, attributes) == (b"hello", "$msgType$=abc,$msgTime$=202611231015,a=1")
+        assert (request.msgType, request.msgTime) == ("abc", "202611231015")
+        assert request.checkSum == payload.checksum(request.data)
+        assert request.authInfo.visitAuthorizedToken == 4711
+        assert request.sentAddr == 0x7F000001
+
+    with_producer(test)
+
+
+def test_a_producer_says_who_it_is_when_it_registers_and_leaves() -> None:
+    async def test() -> None:
+        async with cluster() as made:
+            async with TubeProducer(made.address, ["test"]) as producer:
+                name = producer.client_id
+                assert name.startswith("PRODUCER_127.0.0.1-")
+            (registered,) = made.registered
+            assert (registered.clientId, registered.hostName) == (name, "127.0.0.1")
+            assert (registered.brokerCheckSum, registered.appdConfig.configId) == (-1, -2)
+            assert list(registered.topicList) == ["test"]
+            assert not registered.HasField("authInfo")
+            assert [closed.clientId for closed in made.closed] == [name]
+            assert (made.beats[0].brokerCheckSum, made.beats[0].appdConfig.configId) == (5, 9)
+            await producer.close()
+            with pytest.raises(TubeError) as error:
+                await producer.send("test", b"x")
+            assert error.value.code == Code.CLIENT_SHUTDOWN
+
+    run(test())
+
+
+def test_sends_go_to_all_partitions_side_by_side() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        results = await asyncio.gather(*(producer.send("test", b"x") for _ in range(100)))
+        counts = [sum(r.partition.broker.broker_id == n for r in results) for n in (1, 2)]
+        assert counts == [50, 50]
+
+    with_producer(test)
+
+
+def test_a_newer_broker_says_where_a_message_is() -> None:
+    def answer(request: SendMessageRequestP2B) -> SendMessageResponseB2P:
+        return SendMessageResponseB2P(
+            success=True, errCode=200, errMsg="", messageId=1, appendTime=2, appendOffset=3
+        )
+
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.answer = answer
+        assert (await producer.send("test", b"x"))[:1] == (1,)
+        assert (await producer.send("test", b"x"))[2:] == (2, 3)
+
+    with_producer(test)
+
+
+@pytest.mark.parametrize(
+    ("topic", "body", "code"),
+    [
+        ("test", None, Code.PARAMETER_MSG_NULL),
+        (" ", b"x", Code.PARAMETER_MSG_TOPIC_BLANK),
+        ("test", b"", Code.PARAMETER_MSG_BODY_EMPTY),
+        ("other", b"x", Code.PARAMETER_MSG_TOPIC_UNPUBLISHED),
+        ("nowhere", b"x", Code.PARAMETER_MSG_TOPIC_NO_PARTITION),
+        ("test", bytes(98), Code.PARAMETER_MSG_OVER_MAX_LENGTH),
+    ],
+)
+def test_what_is_no_message_is_refused_here(topic: str, body: bytes, code: Code) -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        await producer.publish("nowhere")
+        with pytest.raises(TubeError) as error:
+            await producer.send(topic, body, attributes={"a": "1"})
+        assert error.value.code == code
+        await producer.send("test", bytes(97), attributes={"a": "1"})
+        assert len(made.sent) == 1
+
+    with_producer(test)
+
+
+def test_a_topic_is_published_later_too() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.topics["more"] = "1:3:2"
+        await producer.publish("more")
+        assert [p.partition_id for p in producer.partitions("more")] == [
+            0,
+            1,
+            2,
+            10000,
+            10001,
+            10002,
+        ]
+        assert producer.topics == ["more", "test"]
+        with pytest.raises(ClientError):
+            await producer.publish("no topic")
+
+    with_producer(test)
+
+
+def test_what_one_broker_refuses_another_gets() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        codes = [Code.SERVER_RECEIVE_OVERFLOW, Code.FORBIDDEN]
+        made.answer = lambda request: refused(codes.pop()) if codes else stored(request)
+        await producer.send("test", b"x")
+        assert len(made.sent) == 3
+
+    with_producer(test)
+
+
+@pytest.mark.parametrize("code", [Code.BAD_REQUEST, Code.CERTIFICATE_FAILURE])
+def test_what_no_broker_would_take_is_not_tried_again(code: Code) -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.answer = lambda request: refused(code)
+        with pytest.raises(TubeError) as error:
+            await producer.send("test", b"x")
+        assert error.value.code == code
+        assert len(made.sent) == 1
+
+    with_producer(test)
+
+
+def test_a_broker_that_is_unavailable_is_left_alone() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        first = (await producer.send("test", b"x")).partition.broker
+        made.answer = lambda request: refused(Code.SERVICE_UNAVAILABLE)
+        with pytest.raises(TubeError) as error:
+            await producer.send("test", b"x")
+        assert error.value.code == Code.ALL_PARTITION_FROZEN
+        assert len(made.sent) == 3 and first
+
+    with_producer(test)
+
+
+def test_a_broker_that_is_gone_is_passed_over() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        await made.brokers[0].close()
+        results = await asyncio.gather(*(producer.send("test", b"x") for _ in range(20)))
+        assert {result.partition.broker.broker_id for result in results} == {2}
+
+    with_producer(test, TubeProducerOptions(retries=20))
+
+
+def test_a_message_that_may_have_been_stored_is_not_sent_again() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.answer = lambda request: None
+        task = asyncio.ensure_future(producer.send("test", b"x"))
+        await until(lambda: len(made.sent) == 1)
+        for broker in made.brokers:
+            for channel in list(broker.channels):
+                channel.abort()
+        with pytest.raises(ConnectError):
+            await task
+        assert len(made.sent) == 1
+
+    with_producer(test)
+
+
+def test_an_exception_of_a_broker_is_an_error_of_the_client() -> None:
+    def fail(request: SendMessageRequestP2B) -> SendMessageResponseB2P:
+        raise ServiceFailure("OverflowException", "full")
+
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.answer = fail
+        with pytest.raises(TubeError, match="OverflowException#full") as error:
+            await producer.send("test", b"x")
+        assert error.value.code == Code.RECEIVED_EXCEPTION
+
+    with_producer(test)
+
+
+def test_an_answer_without_an_id_is_none() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.answer = lambda request: SendMessageResponseB2P(
+            success=True, errCode=200, errMsg="fine"
+        )
+        with pytest.raises(BadAnswer, match="no id"):
+            await producer.send("test", b"x")
+
+    with_producer(test)
+
+
+def test_a_producer_that_was_forgotten_registers_again() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.beat_code = Code.HB_NO_NODE
+        await until(lambda: len(made.registered) == 2)
+        before = len(made.beats)
+        await until(lambda: len(made.beats) > before)
+        await producer.send("test", b"x")
+
+    with_producer(test)
+
+
+def test_what_a_master_says_that_is_not_ready_is_ignored() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.beat_code = Code.NOT_READY
+        before = len(made.beats)
+        await until(lambda: len(made.beats) >= before + 1)
+        assert len(producer.partitions("test")) == 2
+
+    with_producer(test)
+
+
+def test_a_new_list_of_brokers_is_taken() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.brokers.pop()
+        made.checksum = 6
+        await until(lambda: len(producer.partitions("test")) == 1)
+
+    with_producer(test)
+
+
+def test_a_standby_is_passed_over_and_so_is_one_that_becomes_it() -> None:
+    async def test() -> None:
+        async with cluster() as first, cluster() as second:
+            first.standby = True
+            masters = f"{first.address},{second.address}"
+            async with TubeProducer(masters, ["test"], QUICK) as producer:
+                assert len(second.registered) == 1 and not first.registered
+                first.standby, second.standby = False, True
+                await until(lambda: len(first.beats) > 0)
+                assert first.registered[0].clientId == producer.client_id
+
+    run(test())
+
+
+def test_a_master_that_is_gone_is_left_for_the_next() -> None:
+    async def test() -> None:
+        async with cluster() as first, cluster() as second:
+            masters = f"{first.address},{second.address}"
+            second.beat_code = Code.HB_NO_NODE
+            async with TubeProducer(masters, ["test"], QUICK) as producer:
+                await first.master.close()
+                await until(lambda: len(second.beats) > 1)
+                assert len(second.registered) == 1
+                await producer.send("test", b"x")
+
+    run(test())
+
+
+def test_no_master_that_takes_it_is_why_it_does_not_open() -> None:
+    async def test() -> None:
+        async with cluster() as made:
+            made.standby = True
+            with pytest.raises(StandbyMaster):
+                await TubeProducer(made.address, ["test"]).open()
+            made.standby = False
+            made.register_code = Code.CERTIFICATE_FAILURE
+            producer = TubeProducer(made.address, ["test"])
+            with pytest.raises(NotAuthenticated):
+                await producer.open()
+            with pytest.raises(ClientError, match="not open"):
+                await producer.send("test", b"x")
+            await producer.close()
+
+    run(test())
+
+
+def test_a_user_signs_what_masters_and_brokers_are_asked() -> None:
+    credentials = TubeCredentials("user", "pwd")
+
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        await producer.send("test", b"x")
+        info = made.registered[0].authInfo.authInfo
+        assert info.userName == "user"
+        assert verify("user", "pwd", info.timestamp, info.nonce, info.signature)
+        token = BrokerToken.parse(made.sent[0].authInfo.authAuthorizedToken)
+        assert verify("user", "pwd", token.timestamp_ms, token.nonce, token.signature)
+
+    with_producer(test, TubeProducerOptions(credentials=credentials))
+
+
+def test_sends_on_their_way_are_waited_for_when_a_producer_closes() -> None:
+    held: list[Call] = []
+
+    async def test() -> None:
+        async with cluster() as made:
+            send = Route(held.append, SendMessageRequestP2B)
+            for broker in made.brokers:
+                broker.routes[Method.SEND_MESSAGE_P2B] = send
+            producer = TubeProducer(made.address, ["test"])
+            await producer.open()
+            sent = asyncio.ensure_future(producer.send("test", b"x"))
+            await until(lambda: bool(held))
+            closing = asyncio.ensure_future(producer.close())
+            await asyncio.sleep(0)
+            held[0].answer(stored(held[0].message))
+            assert (await sent).message_id == 123456789
+            await closing
+
+    run(test())
+
+
+def test_a_caller_that_gives_up_is_not_counted_any_more() -> None:
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.answer = lambda request: None
+        task = asyncio.ensure_future(producer.send("test", b"x"))
+        await until(lambda: len(made.sent) == 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        made.answer = stored
+        both = (producer.send("test", b"x") for _ in range(2))
+        first, second = await asyncio.gather(*both, return_exceptions=True)
+        assert isinstance(second, TubeError) and not isinstance(first, BaseException)
+        assert second.code == Code.CLIENT_HIGH_FREQUENCY_REQUEST
+
+    with_producer(test, TubeProducerOptions(pending=1))
+
+
+def test_a_send_without_an_answer_fails_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = TubeProducerOptions()
+    object.__setattr__(options, "timeout", 0.05)
+
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.answer = lambda request: None
+        with pytest.raises(RequestTimeout):
+            await producer.send("test", b"x")
+
+    with_producer(test, options)
