@@ -24,6 +24,7 @@ TITLES = {
     "acl": "Accounts of 4.9",
     "bench": "Measurements",
     "spark": "Jobs on Spark",
+    "tube": "TubeMQ",
     "store": "Stores on the disk",
     "ha": "Replication",
     "controller": "Controllers and containers",

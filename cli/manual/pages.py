@@ -13,6 +13,7 @@ DATE = "November 21, 2026"
 
 _SHARED = (
     ("Every command", (shared_options.cluster, shared_options.layout)),
+    ("Commands of TubeMQ, instead of the first six", (shared_options.tube,)),
     ("Commands that show messages", (shared_options.messages,)),
     ("Commands that change nothing", (shared_options.reads,)),
     ("Commands that change something", (shared_options.writes,)),

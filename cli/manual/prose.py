@@ -68,6 +68,8 @@ VARIABLES = (
         "MQ_STATE_DIR",
         "Where commands write bodies of messages; else /tmp/rocketmq, as mqadmin does.",
     ),
+    ("MQ_TUBE_MASTERS", "Masters of TubeMQ, unless --masters names some."),
+    ("MQ_TUBE_TOKEN", "What changes of a TubeMQ cluster need: its confModAuthToken."),
     ("MQ_TIMEOUT", "Seconds to wait for each answer, unless --timeout says otherwise."),
     ("MQ_COMPLETION_TIMEOUT", "Seconds that the completion of a name may take; 0.3."),
     ("MQ_TLS_CONFIG", "File with the properties of TLS, unless --tls-config names one."),

@@ -57,6 +57,8 @@ class Call:
     watch: float | None = None
     dry_run: bool = False
     yes: bool = False
+    given_masters: str | None = None  # of TubeMQ, in commands that are `of_tube`
+    web_port: int = 8080
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator["Caller"]:
@@ -179,6 +181,8 @@ def resolve(environment: Environment, name: str, values: dict[str, Any]) -> Call
         watch=_period(values.get("watch")),
         dry_run=bool(values.get("dry_run")),
         yes=bool(values.get("yes")),
+        given_masters=values.get("masters"),
+        web_port=values.get("web_port", 8080),
     )
 
 

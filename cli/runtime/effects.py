@@ -21,6 +21,7 @@ class Effect(NamedTuple):
     destroys: str = ""
     endless: bool = False
     messages: bool = False
+    tube: bool = False
 
 
 class Given(NamedTuple):
@@ -51,6 +52,11 @@ def destroys(what: str) -> Callable[[F], F]:
 def endless(function: F) -> F:
     """Mark a command that goes on by itself until it is stopped: it has no `--watch`."""
     return _mark(function, endless=True)
+
+
+def of_tube(function: F) -> F:
+    """Mark a command for clusters of TubeMQ: its options say which one (`shared_options.tube`)."""
+    return _mark(function, tube=True)
 
 
 def shows_messages(function: F) -> F:

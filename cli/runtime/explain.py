@@ -44,6 +44,8 @@ _OPERATIONS: dict[type[operations.OperationError], Status] = {
     operations.CannotWrite: Status.CANNOT_CREATE,
 }
 
+_NAME_SERVER_HINT = "check that it runs there, or give the name server: -n HOST:9876"
+
 # The options by which parameters of operations are given, where they have another name.
 _OPTIONS = {"tags": "--tag"}
 
@@ -93,7 +95,7 @@ def explain(error: Exception, environment: Environment) -> CommandError:
     if isinstance(error, client.ConnectError):
         return CommandError(
             f"cannot reach {error}",
-            hint="check that it runs there, or give the name server: -n HOST:9876",
+            hint=getattr(error, "hint", _NAME_SERVER_HINT),
             status=Status.UNAVAILABLE,
         )
     if isinstance(error, client.RequestTimeout):
@@ -113,6 +115,9 @@ def explain(error: Exception, environment: Environment) -> CommandError:
         return CommandError(str(error), hint="is that a RocketMQ port?", status=Status.PROTOCOL)
     if isinstance(error, client.ClientError | IllegalName):
         return CommandError(str(error), status=Status.USAGE)
+    if isinstance(error, client.MQError):  # a server of TubeMQ refuses, with words of its own
+        status = Status.TRY_AGAIN if error.retriable else Status.UNAVAILABLE
+        return CommandError(str(error), hint=getattr(error, "hint", ""), status=status)
     if isinstance(error, OSError):
         named = f"{error.filename}: " if error.filename else ""
         return CommandError(f"{named}{error.strerror or error}", status=Status.IO_ERROR)

@@ -255,7 +255,8 @@ class Declared:
 def _sources(function: Function) -> list[Function]:
     """The shared options of a command: which ones goes by what it does to the cluster."""
     effect = effect_of(function)
-    sources: list[Function] = [shared_options.cluster, shared_options.layout]
+    cluster = shared_options.tube if effect.tube else shared_options.cluster
+    sources: list[Function] = [cluster, shared_options.layout]
     if effect.messages:
         sources.append(shared_options.messages)
     if not effect.writes:

@@ -1,6 +1,7 @@
 """The options that commands share, declared once.
 
-`cluster` is for every command that gets a `Call`, and `layout` with it. `reads` is for those that
+`cluster` is for every command that gets a `Call`, `tube` for those of TubeMQ, and `layout` with
+either. `reads` is for those that
 change nothing, `writes` for those that do, `destroys` for those that do it for good
 (`mq.cli.runtime.effects`). A command's own flag wins over the same flag here.
 """
@@ -62,6 +63,61 @@ def cluster(
     ] = None,
 ) -> None:
     """Which cluster, and in which format."""
+
+
+def tube(
+    masters: Annotated[
+        str | None,
+        typer.Option(
+            "-n",
+            "--masters",
+            metavar="HOST:PORT[,…]",
+            help="Masters of TubeMQ. Default: MQ_TUBE_MASTERS, 127.0.0.1:8715.",
+        ),
+    ] = None,
+    web_port: Annotated[
+        int,
+        typer.Option(
+            "--web-port",
+            metavar="PORT",
+            help="Where masters are administered: HTTP. Default: 8080.",
+        ),
+    ] = 8080,
+    output: Annotated[
+        Format | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.",
+        ),
+    ] = None,
+    acl_file: Annotated[
+        str | None,
+        typer.Option(
+            "--acl-file",
+            metavar="FILE",
+            help="YAML with the user as accessKey, the password as secretKey. "
+            "Default: MQ_ACL_FILE.",
+        ),
+    ] = None,
+    tls_config: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-config",
+            metavar="FILE",
+            help="Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            help="How long to wait for each answer. Default: MQ_TIMEOUT, 5.",
+        ),
+    ] = None,
+) -> None:
+    """Which cluster of TubeMQ, and in which format."""
 
 
 def layout(

@@ -52,6 +52,8 @@ class _Pending(NamedTuple):
 class NotConnected(ConnectError):
     """There was no connection: nothing has been sent."""
 
+    hint = "check that it runs there, or give the masters: -n HOST:8715"
+
 
 class Connection(asyncio.Protocol):
     """The connection to one address, made at once. It ends once; who wants more makes another.

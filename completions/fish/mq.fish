@@ -2,7 +2,7 @@
 #
 # Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
 
-set -g __mq_halves topic cluster message dlq offset bench spark store context systemd
+set -g __mq_halves topic cluster message dlq offset bench spark tube store context systemd
 
 function __mq_first
     printf '%s\t%s\n' 'updateTopic' 'Create a topic, or change one.'
@@ -87,6 +87,7 @@ function __mq_first
     printf '%s\t%s\n' 'getAclConfig' 'Show the accounts of brokers (4.9.7, and ours), without their secret keys.'
     printf '%s\t%s\n' 'bench' 'Measurements: …'
     printf '%s\t%s\n' 'spark' 'Jobs on Spark: …'
+    printf '%s\t%s\n' 'tube' 'TubeMQ: …'
     printf '%s\t%s\n' 'store' 'Stores on the disk: …'
     printf '%s\t%s\n' 'haStatus' 'Show how replication does, at a master or a replica (5.x brokers).'
     printf '%s\t%s\n' 'getSyncStateSet' 'Show which replicas of a set are in sync, as a controller knows it (release 5).'
@@ -158,6 +159,19 @@ function __mq_second -a word
             printf '%s\t%s\n' 'list' 'List the jobs that mq brings for Spark.'
             printf '%s\t%s\n' 'explain' 'Tell what a job does, takes and gives.'
             printf '%s\t%s\n' 'submit' 'Run a job on Spark, here or on a cluster.'
+        case tube
+            printf '%s\t%s\n' 'brokers' 'List the brokers of a TubeMQ cluster, and what they do.'
+            printf '%s\t%s\n' 'topics' 'List the topics of a TubeMQ cluster, with the brokers that have them.'
+            printf '%s\t%s\n' 'create-topic' 'Create a topic on brokers of a TubeMQ cluster: on all that are set up, or on some.'
+            printf '%s\t%s\n' 'delete-topic' 'Delete a topic of a TubeMQ cluster, with its messages: everywhere, or on some brokers.'
+            printf '%s\t%s\n' 'groups' 'List the consumer groups of a TubeMQ cluster that have members now.'
+            printf '%s\t%s\n' 'offsets' 'Show where consumer groups of a TubeMQ cluster are in their partitions.'
+            printf '%s\t%s\n' 'set-offsets' 'Set where a consumer group of a TubeMQ cluster is: at the end of a topic, or at offsets.'
+            printf '%s\t%s\n' 'clone-offsets' 'Have consumer groups of a TubeMQ cluster go on where another one is.'
+            printf '%s\t%s\n' 'send' 'Send a message to a topic of TubeMQ, or each line of a file.'
+            printf '%s\t%s\n' 'consume' 'Consume a topic of TubeMQ as a member of a group: what is shown is confirmed.'
+            printf '%s\t%s\n' 'tail' 'Show the messages of a topic of TubeMQ as they come.'
+            printf '%s\t%s\n' 'bench' 'Measure how fast a topic of TubeMQ can be sent to, and read.'
         case store
             printf '%s\t%s\n' 'inspect' 'Show what a store on the disk has, without a broker.'
             printf '%s\t%s\n' 'dump' 'Print the messages of a store in the order of its log, without a broker.'
@@ -328,6 +342,58 @@ function __mq_shared_10
 end
 
 function __mq_shared_11
+    echo '-n,--masters|1||Masters of TubeMQ. Default: MQ_TUBE_MASTERS, 127.0.0.1:8715.'
+    echo '--web-port|1||Where masters are administered: HTTP. Default: 8080.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '--acl-file|1|files|YAML with the user as accessKey, the password as secretKey. Default: MQ_ACL_FILE.'
+    echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG.'
+    echo '--timeout|1||How long to wait for each answer. Default: MQ_TIMEOUT, 5.'
+    echo '--no-header|0||Rows only, without the names of columns.'
+    echo '--utc|0||Times in UTC, ISO 8601, also in tables.'
+    echo '--watch|1||Ask again and again, until Ctrl-C.'
+    echo '-h,--help|0||Show the options.'
+end
+
+function __mq_shared_12
+    echo '-n,--masters|1||Masters of TubeMQ. Default: MQ_TUBE_MASTERS, 127.0.0.1:8715.'
+    echo '--web-port|1||Where masters are administered: HTTP. Default: 8080.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '--acl-file|1|files|YAML with the user as accessKey, the password as secretKey. Default: MQ_ACL_FILE.'
+    echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG.'
+    echo '--timeout|1||How long to wait for each answer. Default: MQ_TIMEOUT, 5.'
+    echo '--no-header|0||Rows only, without the names of columns.'
+    echo '--utc|0||Times in UTC, ISO 8601, also in tables.'
+    echo '--dry-run|0||Show what would be changed, and change nothing.'
+    echo '-h,--help|0||Show the options.'
+end
+
+function __mq_shared_13
+    echo '-n,--masters|1||Masters of TubeMQ. Default: MQ_TUBE_MASTERS, 127.0.0.1:8715.'
+    echo '--web-port|1||Where masters are administered: HTTP. Default: 8080.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '--acl-file|1|files|YAML with the user as accessKey, the password as secretKey. Default: MQ_ACL_FILE.'
+    echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG.'
+    echo '--timeout|1||How long to wait for each answer. Default: MQ_TIMEOUT, 5.'
+    echo '--no-header|0||Rows only, without the names of columns.'
+    echo '--utc|0||Times in UTC, ISO 8601, also in tables.'
+    echo '--dry-run|0||Show what would be changed, and change nothing.'
+    echo '--yes|0||Do not ask. Without a terminal nobody is asked.'
+    echo '-h,--help|0||Show the options.'
+end
+
+function __mq_shared_14
+    echo '-n,--masters|1||Masters of TubeMQ. Default: MQ_TUBE_MASTERS, 127.0.0.1:8715.'
+    echo '--web-port|1||Where masters are administered: HTTP. Default: 8080.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '--acl-file|1|files|YAML with the user as accessKey, the password as secretKey. Default: MQ_ACL_FILE.'
+    echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG.'
+    echo '--timeout|1||How long to wait for each answer. Default: MQ_TIMEOUT, 5.'
+    echo '--no-header|0||Rows only, without the names of columns.'
+    echo '--utc|0||Times in UTC, ISO 8601, also in tables.'
+    echo '-h,--help|0||Show the options.'
+end
+
+function __mq_shared_15
     echo '-h,--help|0||Show the options.'
 end
 
@@ -1334,6 +1400,102 @@ function __mq_options -a command
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
             echo 'argument|1|jobs|'
+        case 'tube brokers'
+            echo '--columns|1|one:acceptPublish;acceptSubscribe;address;brokerId;manageStatus;runStatus;subStatus;webPort|Only these columns, in this order.'
+            echo '--sort|1|one:acceptPublish;acceptSubscribe;address;brokerId;manageStatus;runStatus;subStatus;webPort|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_11
+        case 'tube topics'
+            echo '-t,--topic|1|topics|Only of this topic.'
+            echo '--columns|1|one:acceptPublish;acceptSubscribe;brokers;configuredPartitions;maxMessageMegabytes;runningPartitions;topic|Only these columns, in this order.'
+            echo '--sort|1|one:acceptPublish;acceptSubscribe;brokers;configuredPartitions;maxMessageMegabytes;runningPartitions;topic|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_11
+        case 'tube createtopic'
+            echo '-b,--brokers|1||Only these brokers, by their ids.'
+            echo '-p,--partitions|1||In each store of each broker.'
+            echo '--stores|1||Stores, each with files of its own.'
+            echo '--token-file|1|files|The cluster\'s confModAuthToken. Default: MQ_TUBE_TOKEN.'
+            echo '--user|1||Who is said to have changed it.'
+            echo '--columns|1|one:brokerId;topic;what|Only these columns, in this order.'
+            echo '--sort|1|one:brokerId;topic;what|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_12
+            echo 'argument|1|topics|'
+        case 'tube deletetopic'
+            echo '-b,--brokers|1||Only these brokers, by their ids.'
+            echo '--token-file|1|files|The cluster\'s confModAuthToken. Default: MQ_TUBE_TOKEN.'
+            echo '--user|1||Who is said to have changed it.'
+            echo '--columns|1|one:brokerId;topic;what|Only these columns, in this order.'
+            echo '--sort|1|one:brokerId;topic;what|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_13
+            echo 'argument|1|topics|'
+        case 'tube groups'
+            echo '-g,--group|1|groups|Its members, and what each has.'
+            echo '-t,--topic|1|topics|Only of this topic.'
+            echo '--columns|1|one:consumerId;group;members;partition;topics|Only these columns, in this order.'
+            echo '--sort|1|one:consumerId;group;members;partition;topics|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_11
+        case 'tube offsets'
+            echo '-g,--group|1|groups|Only this group\'s.'
+            echo '-t,--topic|1|topics|Only of this topic.'
+            echo '-b,--brokers|1||Only these brokers, by their ids.'
+            echo '--columns|1|one:behind;brokerId;end;group;offset;partitionId;pending;topic|Only these columns, in this order.'
+            echo '--sort|1|one:behind;brokerId;end;group;offset;partitionId;pending;topic|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_11
+        case 'tube setoffsets'
+            echo '-g,--group|1|groups|Consumer group.'
+            echo '-t,--topic|1|topics|Only of this topic.'
+            echo '-b,--brokers|1||Only these brokers, by their ids.'
+            echo '--token-file|1|files|The cluster\'s confModAuthToken. Default: MQ_TUBE_TOKEN.'
+            echo '--user|1||Who is said to have changed it.'
+            echo '--columns|1|one:brokerId;group;what|Only these columns, in this order.'
+            echo '--sort|1|one:brokerId;group;what|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_12
+        case 'tube cloneoffsets'
+            echo '-g,--group|1|groups|Consumer group.'
+            echo '-t,--topic|1|topics|Only of this topic.'
+            echo '-b,--brokers|1||Only these brokers, by their ids.'
+            echo '--token-file|1|files|The cluster\'s confModAuthToken. Default: MQ_TUBE_TOKEN.'
+            echo '--user|1||Who is said to have changed it.'
+            echo '--columns|1|one:brokerId;group;what|Only these columns, in this order.'
+            echo '--sort|1|one:brokerId;group;what|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_12
+            echo 'argument|1|groups|'
+        case 'tube send'
+            echo '-p,--body|1||Body, as UTF-8.'
+            echo '--lines|1|files|A message per line; -: standard input.'
+            echo '--type|1||What consumers filter by.'
+            echo '--time|1||Its message time.'
+            echo '--attribute|1||May be repeated.'
+            echo '--columns|1|one:appendOffset;messageId;partition;topic|Only these columns, in this order.'
+            echo '--sort|1|one:appendOffset;messageId;partition;topic|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_12
+            echo 'argument|1|topics|'
+        case 'tube consume'
+            echo '-g,--group|1|groups|As a member of this group.'
+            echo '--type|1||Only messages of these types (filter items).'
+            echo '--first|0||Where the group has not read yet: from the start.'
+            echo '--wait|1||End when nothing comes for so long.'
+            echo '--limit|1||End after N messages.'
+            echo '--columns|1|one:attributes;body;bodyEncoding;messageId;partition;time;type|Only these columns, in this order.'
+            echo '--sort|1|one:attributes;body;bodyEncoding;messageId;partition;time;type|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_14
+            echo 'argument|1|topics|'
+        case 'tube tail'
+            echo '--type|1||Only messages of these types (filter items).'
+            echo '--limit|1||End after N messages.'
+            echo '--columns|1|one:attributes;body;bodyEncoding;messageId;partition;time;type|Only these columns, in this order.'
+            echo '--sort|1|one:attributes;body;bodyEncoding;messageId;partition;time;type|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_14
+            echo 'argument|1|topics|'
+        case 'tube bench'
+            echo '--messages|1||How many are sent.'
+            echo '--size|1||Of each.'
+            echo '--producers|1||With a connection to each broker.'
+            echo '--in-flight|1||Sends of a producer side by side.'
+            echo '--read|0||Read the topic while it is sent to, until all are there.'
+            echo '--columns|1|one:maxMillis;medianMillis;megabytesPerSecond;messages;p99Millis;perSecond;role|Only these columns, in this order.'
+            echo '--sort|1|one:maxMillis;medianMillis;megabytesPerSecond;messages;p99Millis;perSecond;role|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_12
+            echo 'argument|1|topics|'
         case 'store inspect'
             echo '-t,--topic|1|topics|Of this topic only.'
             echo '--at|1||The message at this offset of the log.'
@@ -1630,7 +1792,7 @@ function __mq_options -a command
             echo 'argument|1|one:broker|namesrv|'
         case 'shell'
             echo '--stop|0||End at the first command that fails, with its status.'
-            __mq_shared_11
+            __mq_shared_15
         case 'manual'
             echo '--directory|1|directories|Folder of the project.'
             echo '--columns|1|one:changed;path|Only these columns, in this order.'
@@ -1642,7 +1804,7 @@ function __mq_options -a command
             echo '-p,--printConfigItem|0||Print every setting and end.'
             echo '-m,--printImportantConfig|0||Print the important ones and end.'
             echo '--set|1||Set a property; may be repeated.'
-            __mq_shared_11
+            __mq_shared_15
         case 'broker'
             echo '-c,--configFile|1|files|Java properties file.'
             echo '-n,--namesrvAddr|1|nameServers|Name servers.'
@@ -1651,26 +1813,26 @@ function __mq_options -a command
             echo '--set|1||Set a property; may be repeated.'
             echo '--instances|1||Run so many brokers, a process each.'
             echo '--instance|1||Of several brokers run this one alone.'
-            __mq_shared_11
+            __mq_shared_15
         case 'controller'
             echo '-c,--configFile|1|files|Java properties file.'
             echo '-p,--printConfigItem|0||Print every setting and end.'
             echo '-m,--printImportantConfig|0||Print the important ones and end.'
             echo '--set|1||Set a property; may be repeated.'
-            __mq_shared_11
+            __mq_shared_15
         case 'filtersrv'
             echo '-c,--configFile|1|files|Java properties file.'
             echo '-n,--namesrvAddr|1|nameServers|Name servers.'
             echo '-p,--printConfigItem|0||Print every setting and end.'
             echo '--set|1||Set a property; may be repeated.'
-            __mq_shared_11
+            __mq_shared_15
         case 'snode'
             echo '-c,--configFile|1|files|Java properties file.'
             echo '-n,--namesrvAddr|1|nameServers|Name servers.'
             echo '-p,--printConfigItem|0||Print every setting and end.'
             echo '-m,--printImportantConfig|0||Print the important ones and end.'
             echo '--set|1||Set a property; may be repeated.'
-            __mq_shared_11
+            __mq_shared_15
         case 'standalone'
             echo '-c,--configFile|1|files|Java properties file.'
             echo '--store|1|directories|Where to keep messages; else temporary.'
@@ -1678,7 +1840,7 @@ function __mq_options -a command
             echo '--broker-port|1||Of the broker; 0: any.'
             echo '--set|1||Set a property; may be repeated.'
             echo '--cluster|1|directories|Run what `mq cluster init` wrote there.'
-            __mq_shared_11
+            __mq_shared_15
     end
 end
 

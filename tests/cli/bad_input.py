@@ -122,6 +122,18 @@ LINES = {
     "topic plan": "-f FOLDER/cluster.yaml",
     "apply": "-f FOLDER/cluster.yaml",
     "rocksDBConfigToJson": "-t topics -b BROKER",
+    "tube brokers": "",
+    "tube topics": "",
+    "tube create-topic": "BadTopic",
+    "tube delete-topic": "BadTopic --yes",
+    "tube groups": "",
+    "tube offsets": "",
+    "tube set-offsets": "end -t BadTopic -g BadGroup",
+    "tube clone-offsets": "Other -g BadGroup",
+    "tube send": "BadTopic -p body",
+    "tube consume": "BadTopic -g BadGroup",
+    "tube tail": "BadTopic",
+    "tube bench": "BadTopic",
 }
 # Of these nothing goes over the network.
 OFFLINE = {

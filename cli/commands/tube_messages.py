@@ -1,0 +1,391 @@
+"""TubeMQ's messages: sending, consuming, following, and how fast that is."""
+
+import asyncio
+import base64
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli.commands.tube import Topic, masters_of
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import endless, gives, of_tube, writes
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.runner import concurrently, in_bulk
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, number, text
+
+if TYPE_CHECKING:
+    from mq.client.tube.consumer import TubeReader
+    from mq.client.tube.message import TubeBatch
+    from mq.client.tube.producer import TubeProducer
+
+COMMANDS = {"tube": ("tube send", "tube consume", "tube tail", "tube bench")}
+
+Types = Annotated[
+    str | None,
+    typer.Option("--type", metavar="TYPE[,…]", help="Only messages of these types (filter items)."),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", metavar="N", help="End after N messages."),
+]
+
+
+def _options(call: Call) -> dict[str, Any]:
+    """What all clients of a command are told."""
+    from mq.client.tube.credentials import TubeCredentials
+
+    key = call.credentials()
+    return {
+        "credentials": None if key is None else TubeCredentials(key.access_key, key.secret_key),
+        "tls": call.tls(),
+        "timeout": max(call.timeout, 8.0),  # the original takes no less
+        "connect_timeout": call.timeout,
+    }
+
+
+def _masters(call: Call) -> list[str]:
+    return [str(address) for address in masters_of(call)]
+
+
+_SENT = (
+    text("topic", "Topic"),
+    text("partition", "Partition"),
+    number("messageId", "Message id"),
+    number("appendOffset", "Offset"),
+)
+
+
+@of_tube
+@gives(_SENT)
+@writes
+@concurrently
+async def tube_send(
+    call: Call,
+    topic: Topic,
+    body: Annotated[
+        str | None, typer.Option("-p", "--body", metavar="TEXT", help="Body, as UTF-8.")
+    ] = None,
+    lines: Annotated[
+        str | None,
+        typer.Option("--lines", metavar="FILE", help="A message per line; -: standard input."),
+    ] = None,
+    type_: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="What consumers filter by.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", metavar="yyyyMMddHHmm", help="Its message time.")
+    ] = None,
+    attributes: Annotated[
+        list[str] | None,
+        typer.Option("--attribute", metavar="KEY=VALUE", help="May be repeated."),
+    ] = None,
+) -> Result:
+    """Send a message to a topic of TubeMQ, or each line of a file."""
+    if (body is None) == (lines is None):
+        raise UsageError("one of -p/--body and --lines is required")
+    named = _attributes(attributes or [])
+    bodies = [body.encode()] if body is not None else list(_lines(lines or "-"))
+    if call.dry_run:
+        call.would("send", topic, f"{len(bodies)} messages")
+        return Result(_SENT)
+    rows: list[Row] = []
+    failures: list[str] = []
+    async with _producer(call, topic) as producer:
+        slots = asyncio.Semaphore(500)
+
+        async def send(number_: int, one: bytes) -> None:
+            from mq.client.errors import MQError
+
+            async with slots:
+                try:
+                    sent = await producer.send(
+                        topic, one, attributes=named, message_type=type_, message_time=time
+                    )
+                except (MQError, ValueError) as error:
+                    failures.append(f"message {number_}: {error}")
+                else:
+                    key = str(sent.partition.key)
+                    rows.append((topic, key, sent.message_id, sent.append_offset))
+
+        await asyncio.gather(*(send(n, one) for n, one in enumerate(bodies, 1)))
+    result = Result(_SENT, rows, failures=failures)
+    if failures and not rows:
+        result.status = Status.UNAVAILABLE
+    return result
+
+
+def _producer(call: Call, topic: str) -> "TubeProducer":
+    from mq.client.tube.producer import TubeProducer
+    from mq.client.tube.producer_options import TubeProducerOptions
+
+    return TubeProducer(_masters(call), [topic], TubeProducerOptions(**_options(call)))
+
+
+def _attributes(given: list[str]) -> dict[str, str]:
+    found = {}
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise UsageError(f"--attribute {item}: it is KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    """The lines of a file that are not empty."""
+    if path == "-":
+        yield from (line.rstrip(b"\r\n") for line in sys.stdin.buffer if line.strip())
+        return
+    with open(path, "rb") as file:
+        yield from (line.rstrip(b"\r\n") for line in file if line.strip())
+
+
+_MESSAGES = (
+    text("partition", "Partition"),
+    number("messageId", "Message id"),
+    text("type", "Type"),
+    text("time", "Time"),
+    text("attributes", ""),
+    text("body", "Body"),
+    text("bodyEncoding", ""),
+)
+
+
+@of_tube
+@gives(_MESSAGES)
+@endless
+@concurrently
+async def tube_consume(
+    call: Call,
+    topic: Topic,
+    group: Annotated[
+        str, typer.Option("-g", "--group", metavar="GROUP", help="As a member of this group.")
+    ],
+    types: Types = None,
+    first: Annotated[
+        bool, typer.Option("--first", help="Where the group has not read yet: from the start.")
+    ] = False,
+    wait: Annotated[
+        float | None,
+        typer.Option("--wait", metavar="SECONDS", help="End when nothing comes for so long."),
+    ] = None,
+    limit: Limit = None,
+) -> AsyncIterator[Result]:
+    """Consume a topic of TubeMQ as a member of a group: what is shown is confirmed.
+
+    Until Ctrl-C, unless --wait or --limit end it. A master gives a new member its partitions with
+    its next balance, which may take it half a minute or a whole one. Messages are confirmed by the
+    replies in which they come: of a reply that --limit cuts short all come again.
+    """
+    _check_limit(limit)
+    from mq.client.tube.consumer import TubeConsumer
+    from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
+
+    options = TubeConsumerOptions(
+        consume_from=ConsumeFrom.FIRST if first else ConsumeFrom.LATEST,
+        heartbeat_interval=1.0,  # with which partitions are given: somebody waits for them
+        **_options(call),
+    )
+    async with TubeConsumer(_masters(call), group, _wanted(topic, types), options) as consumer:
+        async for batch, shown in _batches(consumer, wait, limit):
+            yield _shown(batch, shown)
+            if shown == len(batch.messages):
+                await consumer.confirm(batch)
+
+
+@of_tube
+@gives(_MESSAGES)
+@endless
+@concurrently
+async def tube_tail(
+    call: Call, topic: Topic, types: Types = None, limit: Limit = None
+) -> AsyncIterator[Result]:
+    """Show the messages of a topic of TubeMQ as they come.
+
+    From now on, until Ctrl-C, of all partitions, whoever else consumes them: it is a member of a
+    group of its own that chooses its partitions, which masters know from release 1.0 on. Brokers
+    remember that group for some days.
+    """
+    _check_limit(limit)
+    from mq.client.tube.balance_consumer import TubeBalanceConsumer
+    from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
+
+    options = TubeConsumerOptions(
+        consume_from=ConsumeFrom.LATEST_ALWAYS, confirm_locally=True, **_options(call)
+    )
+    group = f"mq_tail_{int(call.environment.clock() * 1000)}"
+    wanted = _wanted(topic, types)
+    async with TubeBalanceConsumer(_masters(call), group, wanted, options) as consumer:
+        if not await _connect(consumer):
+            raise CommandError(
+                f"topic {topic} has no partition that can be read",
+                hint="list what there is: mq tube topics",
+                status=Status.NOT_FOUND,
+            )
+        async for batch, shown in _batches(consumer, None, limit):
+            yield _shown(batch, shown)
+            await consumer.confirm(batch)
+            await _connect(consumer)
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit}: it must be positive")
+
+
+async def _connect(consumer: Any) -> int:
+    """Read all partitions that may be read; how many there are."""
+    keys = [key for key, readable in (await consumer.partitions()).items() if readable]
+    for key in keys:
+        await consumer.connect(key)
+    return len(keys)
+
+
+def _wanted(topic: str, types: str | None) -> dict[str, list[str] | None]:
+    return {topic: None if types is None else types.split(",")}
+
+
+async def _batches(
+    consumer: "TubeReader", wait: float | None, limit: int | None
+) -> "AsyncIterator[tuple[TubeBatch, int]]":
+    """Reply after reply, and how many of its messages are wanted.
+
+    Until nothing has come for so long, or so many messages have.
+    """
+    from mq.client.tube.errors import NothingToRead
+
+    seen = 0
+    while limit is None or seen < limit:
+        try:
+            async with asyncio.timeout(wait):
+                while True:
+                    try:
+                        batch = await consumer.get_message()
+                        break
+                    except NothingToRead:
+                        continue
+        except TimeoutError:
+            return
+        except asyncio.CancelledError:  # Ctrl-C, which is how one ends it
+            return
+        wanted = len(batch.messages) if limit is None else limit - seen
+        shown = min(wanted, len(batch.messages))
+        seen += shown
+        yield batch, shown
+
+
+def _shown(batch: "TubeBatch", count: int) -> Result:
+    rows: list[Row] = []
+    plain = []
+    for message in batch.messages[:count]:
+        body, encoding = _body(message.body)
+        rows.append(
+            (
+                batch.partition_key,
+                message.message_id,
+                message.message_type or "",
+                message.message_time or "",
+                message.attribute_text,
+                body,
+                encoding,
+            )
+        )
+        words = message.message_type or "-"
+        plain.append(f"{batch.partition_key} {message.message_id} {words} {_printable(body)}\n")
+    return Result(_MESSAGES, rows, "".join(plain))
+
+
+def _body(body: bytes) -> tuple[str, str]:
+    try:
+        return body.decode(), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), "base64"
+
+
+def _printable(words: str) -> str:
+    """What a terminal shows and does not obey."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in words
+    )
+
+
+_BENCH = (
+    text("role", "Who"),
+    number("messages", "Messages"),
+    number("perSecond", "Per second"),
+    number("megabytesPerSecond", "MB/s"),
+    number("medianMillis", "Median (ms)"),
+    number("p99Millis", "99 % (ms)"),
+    number("maxMillis", "Max (ms)"),
+)
+
+
+@of_tube
+@gives(_BENCH)
+@writes
+@in_bulk
+async def tube_bench(
+    call: Call,
+    topic: Topic,
+    messages: Annotated[
+        int, typer.Option("--messages", metavar="N", help="How many are sent.")
+    ] = 100_000,
+    size: Annotated[int, typer.Option("--size", metavar="BYTES", help="Of each.")] = 1024,
+    producers: Annotated[
+        int, typer.Option("--producers", metavar="N", help="With a connection to each broker.")
+    ] = 8,
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", metavar="N", help="Sends of a producer side by side.")
+    ] = 64,
+    read: Annotated[
+        bool,
+        typer.Option("--read", help="Read the topic while it is sent to, until all are there."),
+    ] = False,
+) -> Result:
+    """Measure how fast a topic of TubeMQ can be sent to, and read.
+
+    One process does it all, so a fast cluster shows what this client can do. The reader is a
+    member of a group of its own that chooses all partitions.
+    """
+    for name, value in (
+        ("--messages", messages),
+        ("--size", size),
+        ("--producers", producers),
+        ("--in-flight", in_flight),
+    ):
+        if value < 1:
+            raise UsageError(f"{name} {value}: it must be positive")
+    if call.dry_run:
+        call.would("send", topic, f"{messages} messages of {size} bytes")
+        return Result(_BENCH)
+    from mq.cli.tube_load import measure_reading, measure_sending
+    from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
+
+    rows: list[Row] = []
+    clients = [_producer(call, topic) for _ in range(producers)]
+    reading: asyncio.Task[Row] | None = None
+    if read:
+        from mq.client.tube.balance_consumer import TubeBalanceConsumer
+
+        options = TubeConsumerOptions(
+            consume_from=ConsumeFrom.LATEST_ALWAYS, confirm_locally=True, **_options(call)
+        )
+        group = f"mq_bench_{int(call.environment.clock() * 1000)}"
+        consumer = TubeBalanceConsumer(_masters(call), group, [topic], options)
+        ready = asyncio.Event()
+        work = measure_reading(consumer, _connect, messages, size, ready)
+        reading = asyncio.create_task(work)
+        await ready.wait()
+    try:
+        rows.append(await measure_sending(clients, topic, messages, size, in_flight))
+        if reading is not None:
+            rows.append(await reading)
+    finally:
+        if reading is not None:
+            reading.cancel()
+            await asyncio.wait([reading])
+    return Result(_BENCH, rows)

@@ -1,0 +1,80 @@
+"""What `mq tube bench` measures: many producers, and a reader, in this process."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from mq.cli.show.result import Row
+from mq.client.machine import clock
+
+if TYPE_CHECKING:
+    from mq.client.tube.balance_consumer import TubeBalanceConsumer
+    from mq.client.tube.producer import TubeProducer
+
+_LONGEST = 3_600_000_000  # microseconds
+_DIGITS = 3  # that are kept of a latency
+
+
+async def measure_sending(
+    producers: "Sequence[TubeProducer]", topic: str, messages: int, size: int, in_flight: int
+) -> Row:
+    """Send so many messages of a size, shared out among producers. Raises what a send raises."""
+    from hdrh.histogram import HdrHistogram
+
+    latencies = HdrHistogram(1, _LONGEST, _DIGITS)
+    body = bytes(size)
+    left = messages
+
+    async def run(producer: "TubeProducer") -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            begun = clock.monotonic()
+            await producer.submit(topic, body)
+            latencies.record_value(max(1, int((clock.monotonic() - begun) * 1_000_000)))
+
+    async with AsyncExitStack() as stack:
+        for producer in producers:
+            await stack.enter_async_context(producer)
+        begun = clock.monotonic()
+        await asyncio.gather(*(run(one) for one in producers for _ in range(in_flight)))
+        seconds = clock.monotonic() - begun
+    quantiles = [latencies.get_value_at_percentile(each) / 1000 for each in (50, 99, 100)]
+    return _row("producers", messages, size, seconds, quantiles)
+
+
+async def measure_reading(
+    consumer: "TubeBalanceConsumer",
+    connect: "Callable[[TubeBalanceConsumer], Awaitable[int]]",
+    messages: int,
+    size: int,
+    ready: asyncio.Event,
+) -> Row:
+    """Read so many messages from now on; `ready` says that it has begun."""
+    from mq.client.tube.errors import NothingToRead
+
+    try:
+        async with consumer:
+            await connect(consumer)
+            ready.set()
+            seen, begun = 0, 0.0
+            while seen < messages:
+                try:
+                    batch = await consumer.get_message()
+                except NothingToRead:
+                    continue
+                begun = begun or clock.monotonic()
+                seen += len(batch.messages)
+                await consumer.confirm(batch)
+            seconds = clock.monotonic() - begun
+    finally:
+        ready.set()
+    return _row("reader", seen, size, seconds, [None, None, None])
+
+
+def _row(
+    who: str, messages: int, size: int, seconds: float, quantiles: "Sequence[float | None]"
+) -> Row:
+    rate = messages / max(seconds, 1e-9)
+    return (who, messages, round(rate), round(rate * size / 1e6, 1), *quantiles)

@@ -1,0 +1,272 @@
+"""Commands of TubeMQ, beside a real master and broker."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mq.client.errors import BadAnswer, ConnectError
+from mq.client.tube.admin import AdminRefused, Outcome, TubeAdmin
+from mq.client.tube.producer import TubeProducer
+from mq.protocol.tube.strings import Address
+from tests.cli.support import Finished, Mq
+
+tube = pytest.importorskip("mq.daemons.tube.standalone")
+
+PATIENCE = 60.0
+TOKEN = "ASDFGHJKL"
+
+
+@contextmanager
+def running() -> Iterator[Any]:
+    """A master and a broker in a thread of their own."""
+    loop = asyncio.new_event_loop()
+    ready, stop = threading.Event(), asyncio.Event()
+    made: list[Any] = []
+
+    async def serve() -> None:
+        topics = {"demo": 3, "other": 1}
+        async with tube.TubeStandalone(
+            master_port=0, broker_port=0, web_port=0, topics=topics
+        ) as pair:
+            made.append(pair)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        assert ready.wait(PATIENCE)
+        yield made[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(PATIENCE)
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Any]:
+    with running() as pair:
+        admin = admin_of(pair)
+        port = pair.broker.web_port
+        if next(iter(admin.broker_addresses().values())).port != port:
+            admin.change("admin_update_broker_configure", brokerId=1, brokerWebPort=port)
+        yield pair
+
+
+def admin_of(pair: Any, token: str = TOKEN) -> TubeAdmin:
+    master = Address.parse(pair.master_address)
+    return TubeAdmin([master], web_port=pair.master.web_port, token=token, timeout=PATIENCE)
+
+
+@pytest.fixture
+def mq(pair: Any, tmp_path: Path) -> Mq:
+    variables = {"MQ_TUBE_MASTERS": pair.master_address, "MQ_TUBE_TOKEN": TOKEN, "MQ_TIMEOUT": "30"}
+    return Mq(tmp_path / "config", variables)
+
+
+def web(pair: Any) -> list[str]:
+    return ["--web-port", str(pair.master.web_port)]
+
+
+def rows(finished: Finished) -> list[dict[str, Any]]:
+    assert finished.status == 0, finished.err
+    if finished.out.startswith("{\n"):
+        found: list[dict[str, Any]] = finished.json["data"]
+        return found
+    return [row for line in finished.out.splitlines() for row in json.loads(line)["data"]]
+
+
+def test_brokers_are_listed_with_what_they_do(mq: Mq, pair: Any) -> None:
+    (row,) = rows(mq("tube", "brokers", *web(pair), "-o", "json"))
+    assert (row["brokerId"], row["address"]) == (1, f"127.0.0.1:{pair.broker.port}")
+    assert (row["manageStatus"], row["runStatus"]) == ("online", "running")
+    assert row["acceptPublish"] is True and row["acceptSubscribe"] is True
+
+
+def test_topics_are_listed_with_their_partitions(mq: Mq, pair: Any) -> None:
+    (row,) = rows(mq("tube", "topics", "-t", "demo", *web(pair), "-o", "json"))
+    assert (row["topic"], row["brokers"]) == ("demo", "1")
+    assert (row["configuredPartitions"], row["runningPartitions"]) == (3, 3)
+    gone = mq("tube", "topics", "-t", "gone", *web(pair))
+    assert (gone.status, "there is no topic gone" in gone.err) == (66, True)
+
+
+def test_a_topic_is_made_and_deleted(mq: Mq, pair: Any) -> None:
+    dry = mq("tube", "create-topic", "made", "--dry-run", *web(pair))
+    assert dry.status == 0 and "made" in dry.out
+    assert mq("tube", "topics", "-t", "made", *web(pair)).status == 66
+    created = rows(mq("tube", "create-topic", "made", "-p", "2", *web(pair), "-o", "json"))
+    assert created == [{"topic": "made", "brokerId": 1, "what": "created"}]
+    (row,) = rows(mq("tube", "topics", "-t", "made", *web(pair), "-o", "json"))
+    assert row["configuredPartitions"] == 2
+    again = mq("tube", "create-topic", "made", *web(pair))
+    assert again.status == 69 and "made at broker 1" in again.err
+    deleted = rows(mq("tube", "delete-topic", "made", "--yes", *web(pair), "-o", "json"))
+    assert deleted == [{"topic": "made", "brokerId": 1, "what": "deleted"}]
+    gone = mq("tube", "delete-topic", "gone", "--yes", *web(pair))
+    assert gone.status == 66
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("create-topic", "no topic"), "topicName"),
+        (("create-topic", "fine", "-p", "0"), "at least 1"),
+        (("create-topic", "fine", "-b", "x"), "ids are numbers"),
+        (("create-topic", "fine", "-b", "9"), "there is no broker 9 (known: 1)"),
+        (("set-offsets", "end", "-g", "gg"), "-t/--topic is required"),
+        (("set-offsets", "1:t", "-g", "gg"), "WHERE"),
+        (("send", "demo"), "one of -p/--body and --lines is required"),
+        (("send", "demo", "-p", "x", "--attribute", "x"), "KEY=VALUE"),
+        (("consume", "demo", "-g", "gg", "--limit", "0"), "--limit 0"),
+        (("bench", "demo", "--messages", "0"), "--messages 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    mq: Mq, pair: Any, words: tuple[str, ...], why: str
+) -> None:
+    finished = mq("tube", *words, *web(pair))
+    assert finished.status == 64 and why in finished.err, finished.err
+
+
+def test_a_change_without_the_token_is_refused(mq: Mq, pair: Any, tmp_path: Path) -> None:
+    refused = mq("tube", "create-topic", "made", *web(pair), MQ_TUBE_TOKEN="wrong")
+    assert refused.status == 69 and "wrong confModAuthToken" in refused.err
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    words = ("tube", "delete-topic", "gone", "--yes", "--token-file", str(file))
+    assert mq(*words, *web(pair), MQ_TUBE_TOKEN="wrong").status == 66
+
+
+def test_messages_are_sent_consumed_and_confirmed(mq: Mq, pair: Any, tmp_path: Path) -> None:
+    (one,) = rows(
+        mq("tube", "send", "demo", "-p", "hello", "--type", "abc", "--attribute", "a=1",
+           "--time", "202611231015", "-o", "json")
+    )  # fmt: skip
+    assert one["topic"] == "demo" and one["partition"].startswith("1:demo:")
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"one\n\n\xff\xfe\n")
+    assert len(rows(mq("tube", "send", "demo", "--lines", str(lines), "-o", "json"))) == 2
+    words = ("tube", "consume", "demo", "-g", "readers", "--first", "--wait", "20", "--limit", "3")
+    found = rows(mq(*words, "-o", "json"))
+    bodies = {row["body"]: row for row in found}
+    assert set(bodies) == {"hello", "one", "//4="}
+    assert bodies["//4="]["bodyEncoding"] == "base64"
+    assert bodies["hello"]["messageId"] == one["messageId"]
+    assert (bodies["hello"]["type"], bodies["hello"]["time"]) == ("abc", "202611231015")
+    text = "$msgType$=abc,$msgTime$=202611231015,a=1"
+    assert bodies["hello"]["attributes"] == text
+    offsets = rows(mq("tube", "offsets", "-g", "readers", *web(pair), "-o", "json"))
+    assert [(row["topic"], row["behind"], row["pending"]) for row in offsets] == [
+        ("demo", 0, 0)
+    ] * 3
+
+
+def test_only_messages_of_a_type_are_consumed(mq: Mq, pair: Any) -> None:
+    for kind in ("wanted", "other"):
+        assert mq("tube", "send", "other", "-p", kind, "--type", kind).status == 0
+    words = ("tube", "consume", "other", "-g", "choosy", "--first", "--type", "wanted")
+    found = rows(mq(*words, "--limit", "1", "--wait", "20", "-o", "json"))
+    assert [row["body"] for row in found] == ["wanted"]
+
+
+def test_offsets_are_set_and_cloned(mq: Mq, pair: Any) -> None:
+    for _ in range(3):
+        assert mq("tube", "send", "other", "-p", "x").status == 0
+
+    def at(group: str) -> list[int]:
+        words = ("tube", "offsets", "-g", group, "-t", "other", *web(pair), "-o", "json")
+        return [row["offset"] for row in rows(mq(*words))]
+
+    dry = mq("tube", "set-offsets", "end", "-g", "mover", "-t", "other", "--dry-run", *web(pair))
+    assert dry.status == 0 and at("mover") == []
+    rows(mq("tube", "set-offsets", "end", "-g", "mover", "-t", "other", *web(pair), "-o", "json"))
+    (end,) = at("mover")
+    assert end >= 3 * 28
+    rows(mq("tube", "set-offsets", "1:other:0=28", "-g", "mover", *web(pair), "-o", "json"))
+    assert at("mover") == [28]
+    cloned = rows(mq("tube", "clone-offsets", "a1,a2", "-g", "mover", *web(pair), "-o", "json"))
+    assert [row["group"] for row in cloned] == ["a1", "a2"]
+    assert at("a1") == at("a2") == [28]
+    unknown = mq("tube", "clone-offsets", "a1", "-g", "nobody", *web(pair))
+    assert unknown.status == 69 and "nobody" in unknown.err
+
+
+def test_groups_are_listed_with_their_members(mq: Mq, pair: Any) -> None:
+    finished: list[Finished] = []
+    words = ("tube", "tail", "demo", "--limit", "1", "-o", "json")
+    tailing = threading.Thread(target=lambda: finished.append(mq(*words)))
+    tailing.start()
+    admin = admin_of(pair)
+
+    def groups() -> list[str]:
+        found = admin.query("admin_query_sub_info")["data"]
+        return [one["consumeGroup"] for one in found if one["consumeGroup"].startswith("mq_tail_")]
+
+    def held() -> int:
+        for group in groups():
+            detail = admin.query("admin_query_consume_group_detail", groupName=group)
+            return sum(member["parCount"] for member in detail["data"])
+        return 0
+
+    waiting = threading.Event()
+    while held() < 3 and tailing.is_alive():
+        waiting.wait(0.05)
+    (group,) = groups()
+    listed = rows(mq("tube", "groups", *web(pair), "-o", "json"))
+    assert {"group": group, "topics": "demo", "members": 1} in listed
+    members = rows(mq("tube", "groups", "-g", group, *web(pair), "-o", "json"))
+    assert [row["partition"] for row in members] == [f"1:demo:{n}" for n in range(3)]
+    assert mq("tube", "send", "demo", "-p", "now").status == 0
+    tailing.join(PATIENCE)
+    assert [row["body"] for row in rows(finished[0])] == ["now"]
+    assert mq("tube", "groups", "-g", "nobody", *web(pair)).status == 66
+
+
+def test_the_bench_measures_senders_and_a_reader(mq: Mq, pair: Any) -> None:
+    words = ("--messages", "500", "--size", "100", "--producers", "2", "--in-flight", "4", "--read")
+    sent, read = rows(mq("tube", "bench", "demo", *words, "-o", "json"))
+    assert (sent["role"], sent["messages"], read["role"]) == ("producers", 500, "reader")
+    assert sent["perSecond"] > 0 and sent["medianMillis"] <= sent["maxMillis"]
+    assert read["messages"] >= 500
+
+
+def test_a_topic_that_is_not_there_cannot_be_sent_to(mq: Mq, pair: Any) -> None:
+    finished = mq("tube", "send", "gone", "-p", "x")
+    assert finished.status == 69 and "PARAMETER_MSG_TOPIC_NO_PARTITION" in finished.err
+    finished = mq("tube", "tail", "gone")
+    assert finished.status != 0 and "gone" in finished.err
+
+
+def test_an_administrator_is_told_what_was_refused(pair: Any) -> None:
+    admin = admin_of(pair)
+    with pytest.raises(Outcome, match="nowhere at broker 1"):
+        admin.change("admin_delete_topic_info", topicName="nowhere", brokerId=1)
+    with pytest.raises(AdminRefused, match="confModAuthToken"):
+        admin_of(pair, "wrong").change("admin_delete_topic_info", topicName="x", brokerId=1)
+    with pytest.raises(AdminRefused):
+        admin.query("admin_no_such_method")
+
+
+def test_an_administrator_asks_the_next_master_where_one_is_gone(pair: Any) -> None:
+    port = pair.master.web_port
+    masters = [Address("127.0.0.2", 1), Address("127.0.0.1", 2)]
+    assert TubeAdmin(masters, web_port=port, timeout=PATIENCE).brokers()
+    with pytest.raises(ConnectError, match=r"127\.0\.0\.2:1"):
+        TubeAdmin(masters[:1], web_port=port, timeout=PATIENCE).brokers()
+    with pytest.raises((BadAnswer, ConnectError)):
+        TubeAdmin(masters[1:], web_port=pair.broker.port, timeout=1).brokers()
+
+
+def test_what_is_sent_by_a_producer_is_there(mq: Mq, pair: Any) -> None:
+    async def send() -> int:
+        async with TubeProducer(pair.master_address, ["other"]) as producer:
+            return (await producer.send("other", b"by itself")).message_id
+
+    assert asyncio.run(send()) > 0
