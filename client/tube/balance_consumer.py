@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Unpack
 
 from mq.client.errors import BadAnswer, ClientError, MQError
@@ -109,18 +110,24 @@ class BalanceLink(MasterLink):
         self.metadata = Metadata(tls=member.options.tls is not None)
         self._reported: frozenset[str] = frozenset()
         self._unreported = 0
+        self.asked = -inf  # when the partitions came last, seconds of the loop
 
     def report_soon(self) -> None:
         """Nothing: what has changed is reported in any case."""
 
-    def _report(self, report: ClientSubRepInfo) -> frozenset[str] | None:
-        """Say which metadata we have, and, if it has changed, what we hold; returns that."""
+    def _report(self, report: ClientSubRepInfo, *, is_new: bool = False) -> frozenset[str] | None:
+        """Say which metadata we have, and, if it has changed, what we hold; returns that.
+
+        A master that `is_new` may know nothing of it: it is told in any case.
+        """
         report.brokerConfigId = self.metadata.broker_id
         report.topicMetaInfoId = self.metadata.topic_id
         keys = frozenset(held.key for held in self._table)
         self._unreported += 1
         most = self._member.options.report_interval * _REPORT_FACTOR
-        report.reportSubInfo = keys != self._reported or (bool(keys) and self._unreported >= most)
+        report.reportSubInfo = keys != self._reported or (
+            bool(keys) and (is_new or self._unreported >= most)
+        )
         if not report.reportSubInfo:
             return None
         by_topic: dict[str, list[tuple[int, int]]] = {}
@@ -160,7 +167,7 @@ class BalanceLink(MasterLink):
             opsTaskInfo=self._rules(),
             authInfo=member.identity.for_master(),
         )
-        keys = self._report(request.subRepInfo)
+        keys = self._report(request.subRepInfo, is_new=True)
         answer = await member.ask(
             master, Method.CONSUMER_REGISTER_V2_C2M, request, RegisterResponseM2CV2
         )
@@ -199,6 +206,7 @@ class BalanceLink(MasterLink):
         )
         accepted(answer.errCode == Code.SUCCESS, answer, master)
         self.metadata.take(answer, master)
+        self.asked = asyncio.get_running_loop().time()
 
     def _learn(self, answer: RegisterResponseM2CV2 | HeartResponseM2CV2, master: Address) -> None:
         flow, rules = self._member.flow, answer.opsTaskInfo
@@ -211,6 +219,8 @@ class BalanceLink(MasterLink):
         if rules.HasField("qryPriorityId"):
             flow.priority = rules.qryPriorityId
         self.metadata.take(answer, master)
+        if isinstance(answer, HeartResponseM2CV2) and answer.HasField("topicMetaInfoId"):
+            self.asked = asyncio.get_running_loop().time()
 
 
 class TubeBalanceConsumer(TubeReader):
@@ -252,7 +262,6 @@ class TubeBalanceConsumer(TubeReader):
         super().__init__(masters, group, topics, options, service=service, **keywords)
         if self._options.bound is not None:
             raise ClientError("a consumer that chooses its partitions is not bound")
-        self._asked: float | None = None  # when the metadata were asked for last
         self._asking: asyncio.Lock = asyncio.Lock()
         self._connecting: dict[str, asyncio.Lock] = {}
         self._refused: dict[str, float] = {}
@@ -269,9 +278,8 @@ class TubeBalanceConsumer(TubeReader):
         self._check_running()
         loop = asyncio.get_running_loop()
         async with self._asking:
-            if self._asked is None or loop.time() - self._asked >= METADATA_SECONDS:
+            if loop.time() - self._link.asked >= METADATA_SECONDS:
                 await self._link.ask_metadata()
-                self._asked = loop.time()
         known = self._link.metadata.partitions
         closed = [held.key for held in self._table if not known.get(held.key, (None, False))[1]]
         if closed:

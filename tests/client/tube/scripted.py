@@ -124,6 +124,9 @@ class Peer:
         """What it answers to this from now on: each step once, then the last again and again."""
         self._scripts[method] = deque(steps)
 
+    def has_script(self, method: Method) -> bool:
+        return bool(self._scripts[method])
+
     def step(self, method: Method, request: Any) -> Step:
         script = self._scripts[method]
         if not script:
