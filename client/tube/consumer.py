@@ -105,6 +105,9 @@ class TubeReader:
                 self._starting = None
         starting.result()
 
+    #: As other clients have it.
+    open = start
+
     async def _start(self) -> None:
         if self._owns_service:
             await self._service.open()

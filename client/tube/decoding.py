@@ -8,16 +8,19 @@ Of topics with a filter a message is left out that is of another type, or of non
 by a hash, which others may have. The C++ client keeps messages without a type, Java's does not.)
 """
 
+import logging
 from collections.abc import Collection
 from itertools import repeat
 from typing import Any, NamedTuple
 
 from mq.client.tube.message import TubeMessage
-from mq.protocol.native import native
+from mq.protocol.native import failures, native
 from mq.protocol.tube import payload
 from mq.protocol.tube.codes import UNDEFINED
 from mq.protocol.tube.errors import MalformedPayload
 from mq.protocol.tube.messages import GetMessageResponseB2C, TransferedMessage, parse
+
+log = logging.getLogger(__name__)
 
 
 class GetAnswer(NamedTuple):
@@ -47,7 +50,11 @@ def decode_get_answer(
     does it all. Raises MalformedRpc if it cannot be read.
     """
     if native is not None and not interpreted:
-        found = native.read_tube_messages(data, topic, None if wanted is None else set(wanted))
+        found = None
+        try:
+            found = native.read_tube_messages(data, topic, None if wanted is None else set(wanted))
+        except failures:
+            log.exception("the native path could not read an answer; Python reads it")
         if found is not None:
             fields, rows, (size, damaged, unwanted) = found
             # A tuple becomes a message where it is; calling the class costs twice as much.

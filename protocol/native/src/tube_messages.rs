@@ -115,8 +115,10 @@ impl<'a> Message<'a> {
         if self.flag & HAS_ATTRIBUTES == 0 {
             return Some((&[], self.payload));
         }
-        let (length, rest) = self.payload.split_first_chunk::<4>()?;
-        let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
+        let head = self.payload.get(..4)?;
+        let length = i32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+        let length = usize::try_from(length).ok()?;
+        let rest = &self.payload[4..];
         if length > rest.len() {
             return None;
         }
