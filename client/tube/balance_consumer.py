@@ -9,7 +9,7 @@ from typing import Unpack
 from mq.client.errors import BadAnswer, ClientError, MQError
 from mq.client.tube.consumer import TubeReader
 from mq.client.tube.errors import for_code
-from mq.client.tube.master_link import MasterLink
+from mq.client.tube.master_link import ConsumerLink
 from mq.client.tube.masters import Masters
 from mq.client.tube.membership import Membership, Topics, accepted
 from mq.client.tube.options import TubeConsumerKeywords, TubeConsumerOptions
@@ -93,7 +93,7 @@ class Metadata:
         ]
 
 
-class BalanceLink(MasterLink):
+class BalanceLink(ConsumerLink):
     """The link of a consumer that balances itself (methods 20 to 22)."""
 
     def __init__(
@@ -266,7 +266,7 @@ class TubeBalanceConsumer(TubeReader):
         self._connecting: dict[str, asyncio.Lock] = {}
         self._refused: dict[str, float] = {}
 
-    def _make_link(self) -> MasterLink:
+    def _make_link(self) -> ConsumerLink:
         return BalanceLink(self._member, self._masters, self._table, self._place, self._expire)
 
     async def partitions(self) -> dict[str, bool]:

@@ -14,7 +14,7 @@ from mq.client.options import refuse, take
 from mq.client.tube.broker_calls import BrokerCalls
 from mq.client.tube.broker_heartbeats import BrokerHeartbeats
 from mq.client.tube.errors import TubeError
-from mq.client.tube.master_link import GroupLink, MasterLink
+from mq.client.tube.master_link import ConsumerLink, GroupLink
 from mq.client.tube.masters import Masters
 from mq.client.tube.membership import Membership, Topics
 from mq.client.tube.message import ConsumedOffset, TubeBatch, TubeMessage
@@ -62,12 +62,13 @@ class TubeReader:
         self._index: int | None = None
         self._background: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
+        self._starters = 0  # who wait for it
         self._close_once = Closing()
         self._state = "new"
         self._finished: TubeBatch | None = None  # iterated over to its end
 
     @abstractmethod
-    def _make_link(self) -> MasterLink: ...
+    def _make_link(self) -> ConsumerLink: ...
 
     @property
     def client_id(self) -> str:
@@ -94,15 +95,20 @@ class TubeReader:
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())
         starting = self._starting
+        self._starters += 1
         try:
             await asyncio.wait([starting])
         except asyncio.CancelledError:
-            starting.cancel()
-            await asyncio.wait([starting])
+            if self._starters == 1:  # nobody else waits for it
+                starting.cancel()
+                await asyncio.wait([starting])
             raise
         finally:
+            self._starters -= 1
             if starting.done() and self._starting is starting:
                 self._starting = None
+        if starting.cancelled():
+            raise ClientError("the consumer was closed before it had started")
         starting.result()
 
     #: As other clients have it.
@@ -114,7 +120,8 @@ class TubeReader:
         self._index = self._service.add(self)
         try:
             await self._service.names.watch(self._masters.hosts)
-            self._member.name(self._index, self._masters.current, self.kind)
+            member = self._member
+            member.name(self._index, self._masters.current, member.group, self.kind)
             await self._link.register()
         except BaseException:
             self._service.remove(self._index)
@@ -129,8 +136,8 @@ class TubeReader:
     async def close(self) -> None:
         """Stop reading, give the partitions back, leave the group. Safe to call again.
 
-        Messages that were not confirmed come again, unless `rollback_unconfirmed` is off. It takes
-        `close_wait` seconds at most.
+        Messages that were not confirmed come again, unless `rollback_unconfirmed` is off. What is
+        under way is waited for `close_wait` seconds at most, and the peers as long.
         """
         await self._close_once.run(self._close)
 
@@ -160,6 +167,7 @@ class TubeReader:
             async with asyncio.timeout(self._options.close_wait):
                 await self._settle()
                 await self._reading.finish()
+        await self._reading.abort()
         for task in self._background:
             task.cancel()
         if self._background:
@@ -227,11 +235,12 @@ class TubeReader:
 
         Those of one reply are confirmed when the one behind the last is asked for, and when the
         consumer's `async with` block is left without an error behind the last. Nothing that is
-        worth another try is raised.
+        worth another try is raised, but ClientError if it is not started.
         """
         return self._messages()
 
     async def _messages(self) -> AsyncIterator[TubeMessage]:
+        self._check_running()
         await self._confirm_finished()
         while self._state == "running":
             try:
@@ -299,7 +308,7 @@ class TubeConsumer(TubeReader):
 
     _rebalancing: Rebalancing
 
-    def _make_link(self) -> MasterLink:
+    def _make_link(self) -> ConsumerLink:
         self._rebalancing = Rebalancing(
             self._member, self._table, self._handing, lambda: link.connected()
         )

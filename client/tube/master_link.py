@@ -1,4 +1,4 @@
-"""A consumer and its masters: registering, heartbeats, and which master is asked.
+"""A client and its masters: registering, heartbeats, and which master is asked.
 
     registering     each master once, from the current one on; 450 and 455 end it at once
     heartbeat       every `heartbeat_interval`, the first after half of it
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from mq.client.errors import ConnectError, MQError, RequestTimeout
 from mq.client.tube.errors import GroupForbidden, NotRegistered, StandbyMaster
 from mq.client.tube.masters import Masters
-from mq.client.tube.membership import Membership, accepted
+from mq.client.tube.membership import Member, Membership, accepted
 from mq.client.tube.partitions import PartitionTable
 from mq.client.tube.rebalancing import Event, Rebalancing
 from mq.protocol.tube.codes import UNDEFINED, Method
@@ -44,19 +44,14 @@ log = logging.getLogger(__name__)
 
 
 class MasterLink(ABC):
-    """What consumers of both kinds have in common."""
+    """What clients of all kinds have in common."""
 
     def __init__(
-        self,
-        member: Membership,
-        masters: Masters,
-        table: PartitionTable,
-        on_beat: Callable[[], None],
+        self, member: Member, masters: Masters, on_beat: Callable[[], None] = lambda: None
     ) -> None:
         """`on_beat` is called before each heartbeat."""
-        self._member = member
+        self._client = member
         self._masters = masters
-        self._table = table
         self._on_beat = on_beat
         self.is_registered = False
         self.failures = 0  # in a row
@@ -68,8 +63,7 @@ class MasterLink(ABC):
     async def _beat_at(self, master: Address) -> None: ...
 
     @abstractmethod
-    def report_soon(self) -> None:
-        """Tell the master with the next heartbeat which partitions are held."""
+    async def _close_at(self, master: Address) -> None: ...
 
     async def register(self) -> None:
         """Register at the first master that takes us. Raises why the last one did not.
@@ -84,7 +78,7 @@ class MasterLink(ABC):
             except GroupForbidden:
                 raise
             except MQError as error:
-                log.warning("%s: not registered: %s", self._member.client_id, error)
+                log.warning("%s: not registered: %s", self._client.client_id, error)
                 failure = error
                 self._masters.advance()
             else:
@@ -95,7 +89,7 @@ class MasterLink(ABC):
 
     async def run(self) -> None:
         """Beat again and again, until cancelled."""
-        options = self._member.options
+        options = self._client.client_options
         await asyncio.sleep(options.heartbeat_interval / 2)
         while True:
             try:
@@ -133,7 +127,7 @@ class MasterLink(ABC):
     def _failed(self, error: MQError) -> None:
         self.failures += 1
         log.warning(
-            "%s: heartbeat %d in a row failed: %s", self._member.client_id, self.failures, error
+            "%s: heartbeat %d in a row failed: %s", self._client.client_id, self.failures, error
         )
 
     async def _register_again(self) -> None:
@@ -141,22 +135,43 @@ class MasterLink(ABC):
             await self.register()
         except MQError as error:
             self.failures += 1
-            log.warning("%s: not registered again: %s", self._member.client_id, error)
+            log.warning("%s: not registered again: %s", self._client.client_id, error)
         else:
             self.failures = 0
 
     async def close(self) -> None:
         """Tell the master that we leave. Raises why it was not told."""
+        await self._close_at(self._masters.current)
+
+
+class ConsumerLink(MasterLink):
+    """What consumers of both kinds have in common."""
+
+    def __init__(
+        self,
+        member: Membership,
+        masters: Masters,
+        table: PartitionTable,
+        on_beat: Callable[[], None],
+    ) -> None:
+        super().__init__(member, masters, on_beat)
+        self._member = member
+        self._table = table
+
+    @abstractmethod
+    def report_soon(self) -> None:
+        """Tell the master with the next heartbeat which partitions are held."""
+
+    async def _close_at(self, master: Address) -> None:
         member = self._member
         request = CloseRequestC2M(clientId=member.client_id, groupName=member.group)
         if (certificate := member.identity.for_master()) is not None:
             request.authInfo.CopyFrom(certificate)
-        master = self._masters.current
         answer = await member.ask(master, Method.CONSUMER_CLOSE_C2M, request, CloseResponseM2C)
         accepted(answer.success, answer, master)
 
 
-class GroupLink(MasterLink):
+class GroupLink(ConsumerLink):
     """The link of a consumer whose partitions the master gives it (methods 4 and 5)."""
 
     def __init__(

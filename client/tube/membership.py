@@ -1,4 +1,4 @@
-"""Who one consumer is to masters and brokers, and how it asks them."""
+"""Who one client is to masters and brokers, and how it asks them."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from mq.client.machine import clock
 from mq.client.tube.credentials import Identity
 from mq.client.tube.errors import StandbyMaster, TubeError, for_code
 from mq.client.tube.flow import GroupFlow
-from mq.client.tube.options import TubeConsumerOptions
+from mq.client.tube.options import TubeClientOptions, TubeConsumerOptions
 from mq.client.tube.service import TubeService
 from mq.protocol.tube.codes import Code, Method
 from mq.protocol.tube.errors import IllegalName, MalformedRpc, RemoteFailure
@@ -75,33 +75,24 @@ class Subscription:
         ]
 
 
-class Membership:
-    """A consumer's names, tokens and rules. `client_id` is there once it has joined the service."""
+class Member:
+    """A client's names and tokens. `client_id` is there once it has joined the service."""
 
-    def __init__(
-        self, service: TubeService, group: str, topics: Topics, options: TubeConsumerOptions
-    ) -> None:
-        """Raises ClientError for names that none may have."""
-        try:
-            self.group = check_group(group)
-        except IllegalName as error:
-            raise ClientError(str(error)) from None
+    def __init__(self, service: TubeService, options: TubeClientOptions) -> None:
         self.service = service
-        self.subscription = Subscription(topics)
-        self.options = options
+        self.client_options = options
         self.identity = Identity(options.credentials)
-        self.flow = GroupFlow()
         self.host = "127.0.0.1"
         self.client_id = ""
 
-    def name(self, index: int, towards: Address, kind: str = "") -> None:
+    def name(self, index: int, towards: Address, first: str, kind: str = "") -> None:
         """Take the number that the service has given, and make the id of it.
 
-        It is the C++ client's, `group_IPv4-pid-startMillis-clientIndex-version`.
+        It is as the C++ client's: `first`, then `_IPv4-pid-startMillis-clientIndex-version`.
         """
         self.host = self.service.own_host(towards)
         parts = (str(os.getpid()), str(clock.milliseconds()), str(index), kind, VERSION)
-        self.client_id = "-".join((f"{self.group}_{self.host}", *filter(None, parts)))
+        self.client_id = "-".join((f"{first}_{self.host}", *filter(None, parts)))
 
     async def ask(self, address: Address, method: Method, request: Message, kind: type[M]) -> M:
         """Ask a server, and return its answer, of this kind, whatever it says.
@@ -117,7 +108,7 @@ class Membership:
 
     async def ask_bytes(self, address: Address, method: Method, request: Message) -> bytes:
         """The same, but the answer as it came."""
-        options = self.options
+        options = self.client_options
         try:
             return await self.service.call(
                 address,
@@ -130,6 +121,23 @@ class Membership:
         except RemoteFailure as failure:
             error = StandbyMaster if failure.standby else TubeError
             raise error(Code.RECEIVED_EXCEPTION, str(failure), str(address)) from None
+
+
+class Membership(Member):
+    """What a consumer is besides: a member of a group, with rules."""
+
+    def __init__(
+        self, service: TubeService, group: str, topics: Topics, options: TubeConsumerOptions
+    ) -> None:
+        """Raises ClientError for names that none may have."""
+        super().__init__(service, options)
+        try:
+            self.group = check_group(group)
+        except IllegalName as error:
+            raise ClientError(str(error)) from None
+        self.subscription = Subscription(topics)
+        self.options = options
+        self.flow = GroupFlow()
 
 
 def accepted(success: bool, answer: Refusable, address: Address) -> None:

@@ -116,7 +116,7 @@ class TubeConsumerOptions(TubeClientOptions):
         confirm_wait: messages that are not confirmed so many seconds after they were given come
             again. `inf` for never. As Java does: the C++ client looks only when the master has
             been silent for 30 s, and a partition that nobody confirms stands still until then.
-        close_wait: seconds that `close` waits for what is under way, and for its peers.
+        close_wait: seconds that `close` waits for what is under way, and as long for its peers.
         report_interval: every so many heartbeats the master is told which partitions are held.
         confirm_locally: `confirm` asks nobody: the next get says that the messages before it were
             consumed (Java's pullConfirmInLocal).

@@ -87,6 +87,12 @@ class Reading:
         while tasks := [*self._gets, *self._commits]:
             await asyncio.wait(tasks)
 
+    async def abort(self) -> None:
+        """End the confirmations that are under way; it is not known then what came of them."""
+        for task in self._commits:
+            task.cancel()
+        await self.finish()
+
     def _check_open(self) -> None:
         if self._closed is not None:
             raise for_code(*self._closed)
@@ -161,7 +167,8 @@ class Reading:
     async def _get(self, held: Held) -> None:
         loop = asyncio.get_running_loop()
         stamp, consumed = held.stamp, held.last_consumed
-        assert stamp is not None
+        if stamp is None or not self._table.is_used(held, stamp):
+            return  # it has left before this began
         held.last_consumed = False
         slowness = _Slowness(self)
         timer = loop.call_later(SLOW_SECONDS, slowness.begin)
@@ -271,6 +278,8 @@ class Reading:
         self._commits.add(task)
         task.add_done_callback(self._committed)
         await asyncio.wait([task])
+        if task.cancelled():
+            raise for_code(Code.CLIENT_STOPPED, "the consumer was closed before it was answered")
         return task.result().offset
 
     def _committed(self, task: "asyncio.Task[ConsumedOffset]") -> None:

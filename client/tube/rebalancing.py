@@ -123,12 +123,13 @@ class Handing:
         await asyncio.gather(*map(self._unregister, list(self._between)))
 
     def _let_go(self, held: Held) -> None:
-        """Hold it no more. What was not confirmed comes again, unless options say other."""
+        """Hold it no more. What was not confirmed comes again, unless options say other.
+
+        So does what was got, and not given to anybody: `last_consumed` is False from the get on.
+        """
         consumed = held.last_consumed
         if held.given is not None:
             consumed = not self._member.options.rollback_unconfirmed
-        elif held.stamp is not None:  # asked for, and never given to anybody
-            consumed = False
         if self._table.remove(held.key) is not None:
             self._between[held.key] = held.partition, consumed
 
@@ -218,7 +219,14 @@ class Rebalancing:
     async def _connect(self, partitions: tuple[Partition, ...]) -> None:
         new: dict[BrokerInfo, list[Partition]] = {}
         for partition in partitions:
-            if str(partition.key) not in self._table:
+            held = self._table.get(str(partition.key))
+            if held is not None and held.partition != partition:
+                # Its broker has moved. Where it was nobody says that it is not ours any more. (The
+                # C++ client looks at the key only, and stays there.)
+                log.warning("%s is read from %s now", held.partition, partition.broker.address)
+                self._table.remove(held.key)
+                held = None
+            if held is None:
                 new.setdefault(partition.broker, []).append(partition)
         await asyncio.gather(*map(self._connect_broker, new.values()))
         self._on_done()

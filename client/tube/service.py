@@ -131,6 +131,16 @@ class TubeService:
         Raises ConnectError, RequestTimeout, BadAnswer, RemoteFailure, and ClientError when the
         service does not run.
         """
+        connection = self.connection(address, connect_timeout=connect_timeout, tls=tls)
+        return await connection.call(method, body, timeout)
+
+    def connection(
+        self, address: Address, *, connect_timeout: float, tls: "ssl.SSLContext | None" = None
+    ) -> Connection:
+        """The connection to a server; it may not stand yet.
+
+        Raises ClientError when the service does not run.
+        """
         if not self.is_running:
             raise ClientError("the service of TubeMQ does not run")
         target = Address(self.names.address(address.host), address.port)
@@ -139,7 +149,7 @@ class TubeService:
         if connection is None or connection.has_ended:
             connection = Connection(str(target), tls=tls, connect_timeout=connect_timeout)
             self._connections[key] = connection
-        return await connection.call(method, body, timeout)
+        return connection
 
     def own_host(self, towards: Address) -> str:
         """The address that this machine uses towards a peer."""

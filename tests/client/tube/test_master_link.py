@@ -149,6 +149,9 @@ def test_a_start_that_failed_can_be_tried_again_and_one_that_succeeded_is_made_o
             consumer = TubeConsumer(master.address, GROUP, ["orders"])
             with pytest.raises(ClientError, match="not started"):
                 await consumer.get_message()
+            with pytest.raises(ClientError, match="not started"):
+                async for _ in consumer:
+                    pass
             with pytest.raises(StandbyMaster):
                 await consumer.start()
             await asyncio.gather(consumer.start(), consumer.start())
@@ -178,6 +181,24 @@ def test_a_start_that_is_given_up_is_over() -> None:
     run_fast(scenario())
 
 
+def test_who_gives_up_a_start_does_not_end_it_for_another() -> None:
+    async def scenario() -> None:
+        master = Master()
+        master.plays(REGISTER, STANDBY, HANG, accept(REGISTER))
+        async with opened(master):
+            consumer = TubeConsumer([master.address, "127.0.0.1:1"], GROUP, ["orders"])
+            starts = [asyncio.ensure_future(consumer.start()) for _ in range(2)]
+            await master.heard(REGISTER)
+            starts[0].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starts[0]
+            with pytest.raises(ConnectError):
+                await starts[1]
+            await consumer.close()
+
+    run_fast(scenario())
+
+
 def test_a_consumer_that_is_closed_while_it_starts_starts_no_more() -> None:
     async def scenario() -> None:
         master = Master()
@@ -187,7 +208,7 @@ def test_a_consumer_that_is_closed_while_it_starts_starts_no_more() -> None:
             starting = asyncio.ensure_future(consumer.start())
             await master.heard(REGISTER)
             await consumer.close()
-            with pytest.raises(asyncio.CancelledError):
+            with pytest.raises(ClientError, match="closed"):
                 await starting
 
     run_fast(scenario())

@@ -51,3 +51,4 @@ def test_names_are_looked_up_when_they_are_new_and_again() -> None:
 def test_the_system_is_asked_for_ipv4_addresses() -> None:
     assert asyncio.run(resolve_ipv4("localhost")) == "127.0.0.1"
     assert asyncio.run(resolve_ipv4("no-such-host.invalid")) is None
+    assert asyncio.run(resolve_ipv4("x" * 64 + ".invalid")) is None

@@ -207,6 +207,49 @@ def test_a_pack_that_was_not_consumed_comes_again() -> None:
     run_fast(scenario())
 
 
+@pytest.mark.parametrize("locally", [True, False])
+def test_a_pack_whose_reply_was_lost_comes_again(locally: bool) -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), *([message(number)] for number in range(3)))
+        async with holding(master, broker, confirm_locally=locally) as consumer:
+            await consumer.confirm(await consumer.get_message())
+
+            def lose(request: Any) -> str:
+                broker.usually(GET, request)
+                broker.plays(GET)
+                return HANG_UP
+
+            broker.plays(GET, lose)
+            with pytest.raises(ConnectError):
+                await consumer.get_message()
+            second = await consumer.get_message()
+            assert [one.message_id for one in second.messages] == [1]
+
+    run_fast(scenario())
+
+
+def test_if_the_one_gives_up_to_whom_messages_were_to_go_the_next_one_has_them() -> None:
+    async def scenario(step: int) -> bool:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)])
+        async with holding(master, broker) as consumer:
+            first = asyncio.ensure_future(consumer.get_message())
+            await asyncio.sleep(0)
+            second = asyncio.ensure_future(consumer.get_message())
+            for _ in range(step):
+                await asyncio.sleep(0)
+            first.cancel()
+            if first.done() and not first.cancelled():
+                second.cancel()
+                return False
+            async with asyncio.timeout(5):
+                assert (await second).messages[0].message_id == 1
+            return True
+
+    assert {run_fast(scenario(step)) for step in range(25)} == {True, False}
+
+
 def test_confirming_locally_leaves_it_to_the_next_get() -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()

@@ -308,6 +308,44 @@ def test_what_was_only_got_ahead_is_never_counted_as_consumed(rollback: bool) ->
     run_fast(scenario())
 
 
+@pytest.mark.parametrize("locally", [True, False])
+def test_behind_what_was_confirmed_only_what_was_got_ahead_comes_again(locally: bool) -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        for number in range(2):
+            packs = [[message(number * 10 + pack)] for pack in range(3)]
+            broker.stores(broker.partition(number), *packs)
+        async with holding(master, broker, 0, 1, confirm_locally=locally) as consumer:
+            # two that were given: of one of them the next one is got while the other is worked on
+            first, second = await consumer.get_message(), await consumer.get_message()
+            await consumer.confirm(second)
+            await broker.heard(GET, 3)
+            await asyncio.sleep(1)
+            ahead = int(second.partition_key.rpartition(":")[2])
+            assert broker.pending[f"orders:{ahead}"] == 1
+            master.orders((2, (broker.partition(ahead),)))
+            await broker.heard(REGISTER, 3)
+            assert broker.committed_of(broker.partition(ahead)) == 1
+            await consumer.confirm(first)
+
+    run_fast(scenario())
+
+
+def test_a_partition_whose_broker_has_moved_is_read_where_it_is_now() -> None:
+    async def scenario() -> None:
+        master, old, new = Master(), Broker(), Broker()
+        async with consuming(master, old, new) as consumer:
+            new.stores(new.partition(), [message(7)])
+            master.orders((1, (old.partition(),)), (1, (new.partition(),)))
+            await new.heard(REGISTER)
+            batch = await consumer.get_message()
+            assert batch.messages[0].message_id == 7
+            await consumer.confirm(batch)
+            assert not old.asked(GET)
+
+    run_fast(scenario())
+
+
 def test_a_partition_that_comes_back_is_another_one_to_old_contexts() -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()
