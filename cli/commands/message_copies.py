@@ -1,7 +1,7 @@
 """Messages sent again: from files, and from topic to topic."""
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mq.client.operations.messages.choice import Choice
     from mq.client.operations.messages.importing import Done, Importer
     from mq.client.operations.messages.sending import Target, Targets
+    from mq.client.operations.messages.tube_copying import TubeTarget, TubeTargets
     from mq.client.producer import Producer
 
 COMMANDS = {
@@ -104,6 +105,38 @@ class OtherCluster:
         other.changes = call.changes  # a dry run shows those of both clusters
         async with other.session() as session:
             yield session
+
+
+@option_group
+class TubeEnd:
+    """The end of a copy that is a cluster of TubeMQ."""
+
+    from_tube: Annotated[
+        str | None,
+        typer.Option(
+            "--from-tube", metavar="HOST:PORT[,…]", help="The topic is TubeMQ's, of these masters."
+        ),
+    ] = None
+    to_tube: Annotated[
+        str | None,
+        typer.Option(
+            "--to-tube", metavar="HOST:PORT[,…]", help="To a topic of TubeMQ, of these masters."
+        ),
+    ] = None
+    tube_acl_file: Annotated[
+        str | None,
+        typer.Option(
+            "--tube-acl-file", metavar="FILE", help="User and password there, as an access key."
+        ),
+    ] = None
+
+    def options(self, call: Call) -> dict[str, Any]:
+        """What a client of it is told. An access key of the other end is not shown there."""
+        from mq.cli.runtime.secrets import credentials
+        from mq.cli.tube_clients import client_options
+
+        key = None if self.tube_acl_file is None else credentials(self.tube_acl_file)
+        return client_options(call, key)
 
 
 @in_bulk
@@ -199,6 +232,7 @@ async def message_copy(
     end: End = None,
     narrowing: Narrowing,
     sending: Sending,
+    tube: TubeEnd,
     resume: Annotated[
         str | None,
         typer.Option("--resume", metavar="FILE", help="Keep in FILE how far it is; go on from it."),
@@ -214,24 +248,39 @@ async def message_copy(
     goes on. It is removed when everything is copied: what a broker has that is away, also one that
     is out of the routes, is missed until then. Up to one batch of each queue may be copied twice
     after a cut; nothing is left out without a word.
+
+    With --from-tube or --to-tube one of the two is a topic of TubeMQ. Tags are its message types;
+    keys and properties of users its attributes, and the other way round. A partition goes to one
+    queue, and a queue to one partition.
     """
+    if tube.from_tube is not None:
+        if tube.to_tube is not None or begin or end or narrowing != Narrowing():
+            raise UsageError("--from-tube copies a whole topic of TubeMQ to RocketMQ")
+        return await _from_tube(call, topic, to_topic, other, sending, tube, resume)
+    if tube.to_tube is not None and (other.to_namesrv or sending.mapping):
+        raise UsageError("--to-tube goes with neither --to-namesrv nor --map")
     from mq.cli.runtime.progress import of_messages
     from mq.client.operations.messages.copying import Copier
     from mq.client.operations.messages.rate import Rate
 
     _check_topic(to_topic)
     choice = choice_of(call, topic, narrowing, begin, end)
-    if to_topic in (None, topic) and other.to_namesrv is None:
+    if to_topic in (None, topic) and other.to_namesrv is None and tube.to_tube is None:
         raise UsageError(
             "a topic cannot be copied onto itself", hint="give --to-topic, --to-namesrv or both"
         )
     limiter = Rate(sending.rate)
-    async with (
-        call.session() as source,
-        other.session(call, source) as session,
-        _producer(call, session) as producer,
-    ):
-        targets = await sending.targets(producer, to_topic or topic)
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(call.session())
+        if tube.to_tube is not None:
+            targets = await _tube_targets(call, stack, tube, to_topic or topic)
+            if call.dry_run:
+                call.would("send", to_topic or topic, f"copies of {topic}")
+                return Result(_SENT)
+        else:
+            session = await stack.enter_async_context(other.session(call, source))
+            producer = await stack.enter_async_context(_producer(call, session))
+            targets = await sending.targets(producer, to_topic or topic)
         copier = Copier(
             source,
             choice,
@@ -243,10 +292,80 @@ async def message_copy(
         )
         if resume is not None and not call.dry_run:
             asked = _asked(call, choice, to_topic or topic, other, sending)
+            if tube.to_tube is not None:
+                asked["toTube"] = tube.to_tube
             failures = await copier.run_from(Path(resume), asked)
         else:
             failures = await copier.run()
     return _sent(targets.all(), failures + copier.gaps)
+
+
+async def _tube_targets(
+    call: Call, stack: AsyncExitStack, tube: TubeEnd, topic: str
+) -> "Targets | TubeTargets":
+    from mq.client.operations.messages.tube_copying import TubeTargets
+    from mq.client.tube.producer import TubeProducer
+    from mq.client.tube.producer_options import TubeProducerOptions
+
+    options = TubeProducerOptions(**tube.options(call))
+    producer = TubeProducer(tube.to_tube or "", [topic], options)
+    await stack.enter_async_context(producer)
+    return TubeTargets(producer, topic)
+
+
+async def _from_tube(
+    call: Call,
+    topic: str,
+    to_topic: str | None,
+    other: OtherCluster,
+    sending: Sending,
+    tube: TubeEnd,
+    resume: str | None,
+) -> Result:
+    from math import inf
+
+    from mq.cli.runtime.progress import of_messages
+    from mq.client.operations.messages.rate import Rate
+    from mq.client.operations.messages.tube_copying import TubeCopier
+    from mq.client.tube.balance_consumer import TubeBalanceConsumer
+    from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
+
+    _check_topic(to_topic or topic)
+    masters = tube.from_tube or ""
+    group = f"{_GROUP}_{topic}"  # the members of a group of TubeMQ have the same topics
+    options = TubeConsumerOptions(
+        consume_from=ConsumeFrom.FIRST, confirm_wait=inf, **tube.options(call)
+    )
+    async with (
+        call.session() as local,
+        other.session(call, local) as session,
+        _producer(call, session) as producer,
+    ):
+        targets = await sending.targets(producer, to_topic or topic)
+        if call.dry_run:
+            call.would("send", to_topic or topic, f"copies of {topic} of TubeMQ")
+            return Result(_SENT)
+        async with TubeBalanceConsumer(masters, group, [topic], options) as consumer:
+            copier = TubeCopier(
+                consumer,
+                targets,
+                to_topic or topic,
+                rate=Rate(sending.rate),
+                progress=of_messages(call.environment, "copying"),
+            )
+            if resume is None:
+                failures = await copier.run()
+            else:
+                asked = {
+                    "fromTube": masters,
+                    "topic": topic,
+                    "toTopic": to_topic or topic,
+                    "nameServers": call.name_servers,
+                    "toNameServers": other.to_namesrv,
+                    "map": sending.mapping or [],
+                }
+                failures = await copier.run_from(Path(resume), asked)
+    return _sent(targets.all(), failures)
 
 
 def _asked(
@@ -280,7 +399,7 @@ def _check_topic(topic: str | None) -> None:
         legal(check_topic, topic)
 
 
-def _sent(targets: "Iterable[Target]", failures: list[str]) -> Result:
+def _sent(targets: "Iterable[Target | TubeTarget]", failures: list[str]) -> Result:
     targets = sorted((target for target in targets if target.sent), key=lambda item: item.queue)
     rows: list[Row] = [
         (

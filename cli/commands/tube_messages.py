@@ -15,6 +15,7 @@ from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
+from mq.cli.tube_clients import client_options
 
 if TYPE_CHECKING:
     from mq.client.tube.consumer import TubeReader
@@ -34,16 +35,7 @@ Limit = Annotated[
 
 
 def _options(call: Call) -> dict[str, Any]:
-    """What all clients of a command are told."""
-    from mq.client.tube.credentials import TubeCredentials
-
-    key = call.credentials()
-    return {
-        "credentials": None if key is None else TubeCredentials(key.access_key, key.secret_key),
-        "tls": call.tls(),
-        "timeout": max(call.timeout, 8.0),  # the original takes no less
-        "connect_timeout": call.timeout,
-    }
+    return client_options(call, call.credentials())
 
 
 def _masters(call: Call) -> list[str]:
@@ -214,7 +206,9 @@ async def tube_tail(
     from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
 
     options = TubeConsumerOptions(
-        consume_from=ConsumeFrom.LATEST_ALWAYS, confirm_locally=True, **_options(call)
+        consume_from=ConsumeFrom.LATEST_ALWAYS,
+        confirm_locally=True,
+        **_options(call),
     )
     group = f"mq_tail_{int(call.environment.clock() * 1000)}"
     wanted = _wanted(topic, types)
@@ -372,7 +366,9 @@ async def tube_bench(
         from mq.client.tube.balance_consumer import TubeBalanceConsumer
 
         options = TubeConsumerOptions(
-            consume_from=ConsumeFrom.LATEST_ALWAYS, confirm_locally=True, **_options(call)
+            consume_from=ConsumeFrom.LATEST_ALWAYS,
+            confirm_locally=True,
+            **_options(call),
         )
         group = f"mq_bench_{int(call.environment.clock() * 1000)}"
         consumer = TubeBalanceConsumer(_masters(call), group, [topic], options)

@@ -234,23 +234,25 @@ class TubeProducer:
         attributes: Mapping[str, str] | None = None,
         message_type: str | None = None,
         message_time: str | None = None,
+        partition: Partition | None = None,
     ) -> "asyncio.Future[TubeSendResult]":
         """Send a message without waiting; the future gets what `send` returns, or fails with it.
 
-        Nothing is tried again. Raises what can be said at once.
+        It goes to this partition, if one is given: those for one that come in order are sent in
+        order. Nothing is tried again. Raises what can be said at once.
         """
         link = self._opened()
         routing = self._routing
         assert routing is not None and self._loop is not None
         self._check(topic, body)
         data, flag = payload.encode(body, attributes, message_type, message_time)
-        lane = routing.choose(topic)
+        lane = routing.choose(topic) if partition is None else routing.lane(partition)
         limit = routing.limit(topic)
         if len(data) > limit:
             _check_size(data, flag, len(body), limit)
         if not lane.head:
-            partition = lane.partition
-            lane.head = send_request.head(link.client_id, topic, partition.partition_id)
+            number = lane.partition.partition_id
+            lane.head = send_request.head(link.client_id, topic, number)
         if self._loop.time() >= self._tail_until:
             self._renew_tail()
         request = send_request.request(

@@ -170,6 +170,16 @@ class Routing:
         found.turn = (found.turn + 1) % count
         return usable
 
+    def lane(self, partition: Partition) -> Lane:
+        """This partition, whatever is known of it. Raises TubeError if it is not to be sent to."""
+        found = self._topics.get(partition.topic)
+        for lane in () if found is None else found.lanes:
+            if lane.partition.key == partition.key:
+                return lane
+        raise TubeError(
+            Code.PARAMETER_MSG_TOPIC_NO_PARTITION, f"{partition.key} may not be sent to now"
+        )
+
     def _is_left_alone(self, broker: BrokerLink, now: float) -> bool:
         return (
             broker.frozen_until > now

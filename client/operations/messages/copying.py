@@ -19,6 +19,7 @@ from mq.client.operations.progress import Progress, unseen
 
 if TYPE_CHECKING:
     from mq.client.caller import Caller
+    from mq.client.operations.messages.tube_copying import TubeTarget, TubeTargets
 
 
 class Copier:
@@ -28,7 +29,7 @@ class Copier:
         self,
         source: "Caller",
         choice: Choice,
-        targets: Targets,
+        targets: "Targets | TubeTargets",
         topic: str,
         *,
         new_ids: bool,
@@ -72,7 +73,7 @@ class Copier:
         except MQError as error:
             return f"{span.name}: {error}"
 
-    def _target(self, span: Span) -> Target:
+    def _target(self, span: Span) -> "Target | TubeTarget":
         return self._targets.of(span.queue.broker_name, span.queue.queue_id)
 
     @property

@@ -14,6 +14,7 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from mq.client.operations.messages.tube_copying import TubeTarget
     from mq.client.producer import Producer, SendResult
     from mq.protocol.message import Message
 
@@ -135,7 +136,7 @@ class Target:
         raise AssertionError("the last try returns or raises")
 
 
-def check_same(target: Target, before: str | None, source: str) -> None:
+def check_same(target: "Target | TubeTarget", before: str | None, source: str) -> None:
     """Raises Unavailable where a cut run has sent what comes from `source` to another queue."""
     if before is not None and before != target.name:
         raise Unavailable(
