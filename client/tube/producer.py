@@ -8,17 +8,18 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, Unpack, cast
 
 from mq.client.closing import Closing
 from mq.client.errors import BadAnswer, ClientError, MQError
+from mq.client.options import refuse, take
 from mq.client.tube import send_request
-from mq.client.tube.connection import Connection, NotConnected
-from mq.client.tube.credentials import Identity
+from mq.client.tube.connection import NotConnected
 from mq.client.tube.errors import TubeError, for_code
 from mq.client.tube.masters import Masters
+from mq.client.tube.membership import Member
 from mq.client.tube.producer_link import ProducerLink
-from mq.client.tube.producer_options import TubeProducerOptions
+from mq.client.tube.producer_options import TubeProducerKeywords, TubeProducerOptions
 from mq.client.tube.routing import Lane, Routing
 from mq.client.tube.service import TubeService
 from mq.protocol.tube import payload
@@ -26,7 +27,7 @@ from mq.protocol.tube.codes import Code, Method
 from mq.protocol.tube.errors import IllegalName, MalformedRpc, RemoteFailure
 from mq.protocol.tube.messages import SendMessageResponseB2P, parse
 from mq.protocol.tube.names import check_topic
-from mq.protocol.tube.strings import Address, Partition
+from mq.protocol.tube.strings import Partition
 
 log = logging.getLogger(__name__)
 
@@ -62,20 +63,24 @@ class TubeProducer:
     def __init__(
         self,
         masters: str | Sequence[str],
-        topics: Iterable[str] = (),
+        topics: str | Iterable[str] = (),
         options: TubeProducerOptions | None = None,
         *,
         service: TubeService | None = None,
+        **keywords: Unpack[TubeProducerKeywords],
     ) -> None:
         """`masters` are "host:port", or several with commas between; `service` is one to share.
 
-        Raises ClientError for addresses and topics that are none.
+        `topics` are published when it opens; text is one topic. `options`, and keywords that are
+        fields of them, say how. Raises ClientError for what cannot be meant.
         """
-        self.options = options = options or TubeProducerOptions()
+        given = cast("dict[str, Any]", keywords)
+        self.options = options = take(options or TubeProducerOptions(), given)
+        refuse(self, given)
         self._service = service or TubeService()
         self._owns_service = service is None
         self._masters = Masters(masters)
-        self._identity = Identity(options.credentials)
+        self._member = Member(self._service, options)
         self._routing: Routing | None = None
         self._link: ProducerLink | None = None
         self._topics = _checked(topics)
@@ -83,7 +88,6 @@ class TubeProducer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tail = b""
         self._tail_until = 0.0
-        self._connections: dict[Address, Connection] = {}
         self._sends: set[asyncio.Future[TubeSendResult]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
@@ -92,7 +96,7 @@ class TubeProducer:
 
     @property
     def client_id(self) -> str:
-        return "" if self._link is None else self._link.client_id
+        return self._member.client_id
 
     @property
     def topics(self) -> list[str]:
@@ -118,16 +122,10 @@ class TubeProducer:
         try:
             await self._service.names.watch(self._masters.hosts)
             self._routing = routing = Routing(self.options, loop.time)
+            self._member.name(self._index, self._masters.current, "PRODUCER")
             link = ProducerLink(
-                self._service,
-                self._masters,
-                self.options,
-                self._identity,
-                routing,
-                self._forget_tail,
+                self._member, self._masters, self._topics, routing, self._forget_tail
             )
-            link.name(self._index)
-            link.topics = self._topics
             await link.register()
             if self._topics:
                 await link.beat()
@@ -160,9 +158,6 @@ class TubeProducer:
                 await link.close()
         except (MQError, TimeoutError) as error:
             log.warning("%s: the master was not told that it leaves: %s", self.client_id, error)
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
         self._service.remove(self._index)
         if self._owns_service:
             await self._service.close()
@@ -241,7 +236,7 @@ class TubeProducer:
         It goes to this partition, if one is given: those for one that come in order are sent in
         order. Nothing is tried again. Raises what can be said at once.
         """
-        link = self._opened()
+        self._opened()
         routing = self._routing
         assert routing is not None and self._loop is not None
         self._check(topic, body)
@@ -252,7 +247,7 @@ class TubeProducer:
             _check_size(data, flag, len(body), limit)
         if not lane.head:
             number = lane.partition.partition_id
-            lane.head = send_request.head(link.client_id, topic, number)
+            lane.head = send_request.head(self.client_id, topic, number)
         if self._loop.time() >= self._tail_until:
             self._renew_tail()
         request = send_request.request(
@@ -269,7 +264,12 @@ class TubeProducer:
     def _submit(self, lane: Lane, request: bytes) -> "asyncio.Future[TubeSendResult]":
         options, routing = self.options, self._routing
         assert routing is not None
-        connection = self._connection(lane.broker.address)
+        broker = lane.broker
+        connection = broker.connection
+        if connection is None or connection.has_ended:
+            connection = broker.connection = self._service.connection(
+                broker.address, connect_timeout=options.connect_timeout, tls=options.tls
+            )
 
         def read(data: bytes) -> TubeSendResult:
             return _result(data, lane, connection.address)
@@ -282,18 +282,6 @@ class TubeProducer:
         self._sends.add(sent)
         sent.add_done_callback(lambda future: self._ended(future, lane))
         return sent
-
-    def _connection(self, address: Address) -> Connection:
-        """The one to a broker: of its own, as each `TubeService.call` is a coroutine."""
-        connection = self._connections.get(address)
-        if connection is None or connection.has_ended:
-            options = self.options
-            connection = self._connections[address] = Connection(
-                str(Address(self._service.names.address(address.host), address.port)),
-                tls=options.tls,
-                connect_timeout=options.connect_timeout,
-            )
-        return connection
 
     def _ended(self, future: "asyncio.Future[TubeSendResult]", lane: Lane) -> None:
         self._sends.discard(future)
@@ -333,15 +321,16 @@ class TubeProducer:
 
     def _renew_tail(self) -> None:
         """Sign anew: what requests end with."""
-        assert self._loop is not None and self._link is not None
-        address = int.from_bytes(_ipv4(self._link.host), "big", signed=True)
-        self._tail = send_request.tail(address, self._identity.for_broker())
+        assert self._loop is not None
+        address = int.from_bytes(_ipv4(self._member.host), "big", signed=True)
+        self._tail = send_request.tail(address, self._member.identity.for_broker())
         self._tail_until = self._loop.time() + _TOKEN_SECONDS
 
 
-def _checked(topics: Iterable[str]) -> dict[str, None]:
+def _checked(topics: str | Iterable[str]) -> dict[str, None]:
+    named = (topics,) if isinstance(topics, str) else topics
     try:
-        return dict.fromkeys(check_topic(topic) for topic in topics)
+        return dict.fromkeys(check_topic(topic) for topic in named)
     except IllegalName as error:
         raise ClientError(str(error)) from None
 

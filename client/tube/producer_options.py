@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mq.client.errors import ClientError
-from mq.client.tube.options import TubeClientOptions
+from mq.client.tube.options import TubeClientKeywords, TubeClientOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,3 +53,20 @@ class TubeProducerOptions(TubeClientOptions):
         for name in ("link_failures", "link_pending", "pending"):
             if not getattr(self, name) >= 1:
                 raise ClientError(f"{name} must be at least 1, not {getattr(self, name)!r}")
+
+
+class TubeProducerKeywords(TubeClientKeywords, total=False):
+    """The fields of `TubeProducerOptions` as keywords."""
+
+    retries: int
+    checksum: bool
+    failures_to_freeze: int
+    frozen_seconds: float
+    unavailable_seconds: float
+    link_failures: int
+    link_window: float
+    link_forbidden_seconds: float
+    link_forbidden_rate: float
+    link_pending: int
+    pending: int
+    close_wait: float

@@ -20,6 +20,7 @@ from typing import Any, Self, cast
 
 from google.protobuf.message import Message
 
+from mq.client.machine import clock
 from mq.daemons.memory import PIECE_COST, MemoryBudget
 from mq.daemons.overload.busy_reply import BusyReply
 from mq.protocol.tube.codes import SERVICES, Method, Service
@@ -314,7 +315,7 @@ class RpcListener:
     """A port, and the table of what is served there. An async context manager.
 
     Args:
-        routes: who answers which method. It may be replaced while the port is open.
+        routes: who answers which method.
         port: 0 takes any; `port` is the one bound.
         tls: all connections are encrypted.
         idle_seconds: closes a connection on which nothing has come for so long; 0 never does.
@@ -323,8 +324,9 @@ class RpcListener:
         max_chunks: of a frame.
         memory: the budget of what peers may use of ours, shared by the ports of a daemon.
 
-    `counters` says how often what happened: "requests", "broken_frames", "malformed_requests",
-    "unknown_methods", "expired_requests", "handler_failures", "refused_connections".
+    `requests` says how many came, by method; `counters` how often what happened: "requests",
+    "broken_frames", "malformed_requests", "unknown_methods", "expired_requests",
+    "handler_failures", "refused_connections".
     """
 
     # For so many seconds a stop waits for peers to take their answers.
@@ -345,7 +347,7 @@ class RpcListener:
         memory: MemoryBudget | None = None,
         backlog: int = 1024,
     ) -> None:
-        self.routes = dict(routes)
+        self.routes = routes
         self.host = host
         self.port = port
         self.max_chunks = max_chunks
@@ -353,7 +355,8 @@ class RpcListener:
         self.memory = MemoryBudget() if memory is None else memory
         self.memory.watch(self.channels.keys())
         self.counters: Counter[str] = Counter()
-        self.requests: Counter[int] = Counter()  # by method
+        # By method; -1: those that there are not.
+        self.requests: dict[int, int] = dict.fromkeys((-1, *_METHODS), 0)
         self.stopping = False  # answers that the service stops, to whatever is asked
         self.closing = False
         self.ticks = 0
@@ -366,10 +369,19 @@ class RpcListener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone: asyncio.Future[None] | None = None  # done when the last channel has gone
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.now: Callable[[], float] = clock.monotonic  # until there is a loop
 
-    def now(self) -> float:
-        assert self._loop is not None
-        return self._loop.time()
+    @property
+    def routes(self) -> Mapping[Method, Route]:
+        """Who answers which method; another table may take its place at any time."""
+        return self._routes
+
+    @routes.setter
+    def routes(self, routes: Mapping[Method, Route]) -> None:
+        self._routes = dict(routes)
+        self._found = {
+            (int(SERVICES[method]), int(method)): route for method, route in routes.items()
+        }
 
     def count(self, what: str) -> None:
         self.counters[what] += 1
@@ -384,6 +396,7 @@ class RpcListener:
     async def bind(self) -> None:
         """Take the port without accepting yet. Raises OSError naming an address that is taken."""
         self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
         try:
             self._server = await self._loop.create_server(
                 self._accept,
@@ -425,23 +438,27 @@ class RpcListener:
             text = f"{_UNREADABLE}{error}"
             channel.send(encode_failure(serial, FATAL, _INVALID_MESSAGE, text, error.version))
             return
-        self.requests[request.method if request.method in _METHODS else -1] += 1
-        self.count("requests")
+        method, body = request.method, request.body
+        # None of this looks up an IntEnum, whose hash is a function of Python's.
+        counts = self.requests
+        counts[method if method in counts else -1] += 1
+        self.counters["requests"] += 1
         deadline = came + (request.timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
-        channel.begin(len(request.body))
+        channel.begin(len(body))
         call = Call(channel, request, deadline)
         if self.now() >= deadline:
             call.answer_frame(b"")  # counted, and not sent
             return
         try:
-            route = self._route(request)
-            if len(request.body) > route.limit:
-                raise MalformedRpc(f"{len(request.body)} bytes: {route.limit} are allowed")
+            route = self._found.get((request.service, method))
+            if route is None or self.stopping:
+                route = self._route(request)
+            if len(body) > route.limit:
+                raise MalformedRpc(f"{len(body)} bytes: {route.limit} are allowed")
             if route.kind is not None:
-                call.message = parse(route.kind, request.body)
+                call.message = parse(route.kind, body)
         except MalformedRpc as error:
-            self.count("malformed_requests")
-            call.fail(_INVALID_MESSAGE, f"{_UNHANDLED}{error}", FATAL)
+            self._malformed(call, error)
             return
         except _Unknown as unknown:
             self.count("unknown_methods")
@@ -464,7 +481,7 @@ class RpcListener:
         if SERVICES[Method(method)] != request.service:
             text = f"Unsupported method {method}in service type {request.service}!"
             raise _Unknown(ERROR, text)
-        route = self.routes.get(Method(method))
+        route = self._found.get((request.service, method))
         if route is None:
             raise _Unknown(ERROR, f"No service {request.service} found on the server")
         return route
@@ -497,7 +514,14 @@ class RpcListener:
         except Exception as error:  # a message that lacks a field, or is too large
             self._failed(call, error)
 
+    def _malformed(self, call: Call, error: MalformedRpc) -> None:
+        self.count("malformed_requests")
+        call.fail(_INVALID_MESSAGE, f"{_UNHANDLED}{error}", FATAL)
+
     def _failed(self, call: Call, error: Exception) -> None:
+        if isinstance(error, MalformedRpc):  # of one that reads its requests itself
+            self._malformed(call, error)
+            return
         if isinstance(error, ServiceFailure):
             call.fail(error.exception, error.text)
             return

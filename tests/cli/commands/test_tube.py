@@ -1,10 +1,7 @@
 """Commands of TubeMQ, beside a real master and broker."""
 
 import asyncio
-import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,72 +11,16 @@ from mq.client.errors import BadAnswer, ConnectError
 from mq.client.tube.admin import AdminRefused, Outcome, TubeAdmin
 from mq.client.tube.producer import TubeProducer
 from mq.protocol.tube.strings import Address
+from tests.cli.commands.tube_pair import PATIENCE, TOKEN, admin_of, pair, rows, web
 from tests.cli.support import Finished, Mq
 
-tube = pytest.importorskip("mq.daemons.tube.standalone")
-
-PATIENCE = 60.0
-TOKEN = "ASDFGHJKL"
-
-
-@contextmanager
-def running() -> Iterator[Any]:
-    """A master and a broker in a thread of their own."""
-    loop = asyncio.new_event_loop()
-    ready, stop = threading.Event(), asyncio.Event()
-    made: list[Any] = []
-
-    async def serve() -> None:
-        topics = {"demo": 3, "other": 1}
-        async with tube.TubeStandalone(
-            master_port=0, broker_port=0, web_port=0, topics=topics
-        ) as pair:
-            made.append(pair)
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    try:
-        assert ready.wait(PATIENCE)
-        yield made[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(PATIENCE)
-        loop.close()
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Any]:
-    with running() as pair:
-        admin = admin_of(pair)
-        port = pair.broker.web_port
-        if next(iter(admin.broker_addresses().values())).port != port:
-            admin.change("admin_update_broker_configure", brokerId=1, brokerWebPort=port)
-        yield pair
-
-
-def admin_of(pair: Any, token: str = TOKEN) -> TubeAdmin:
-    master = Address.parse(pair.master_address)
-    return TubeAdmin([master], web_port=pair.master.web_port, token=token, timeout=PATIENCE)
+__all__ = ["pair"]  # a fixture
 
 
 @pytest.fixture
 def mq(pair: Any, tmp_path: Path) -> Mq:
     variables = {"MQ_TUBE_MASTERS": pair.master_address, "MQ_TUBE_TOKEN": TOKEN, "MQ_TIMEOUT": "30"}
     return Mq(tmp_path / "config", variables)
-
-
-def web(pair: Any) -> list[str]:
-    return ["--web-port", str(pair.master.web_port)]
-
-
-def rows(finished: Finished) -> list[dict[str, Any]]:
-    assert finished.status == 0, finished.err
-    if finished.out.startswith("{\n"):
-        found: list[dict[str, Any]] = finished.json["data"]
-        return found
-    return [row for line in finished.out.splitlines() for row in json.loads(line)["data"]]
 
 
 def test_brokers_are_listed_with_what_they_do(mq: Mq, pair: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
-from tests.cli.commands.test_tube import pair, rows
+from tests.cli.commands.tube_pair import pair, rows
 from tests.cli.pairs import make_topic, put
 from tests.cli.support import Mq
 

@@ -17,6 +17,7 @@ from mq.client.tube.options import (
     TubeConsumerKeywords,
     TubeConsumerOptions,
 )
+from mq.client.tube.producer_options import TubeProducerKeywords, TubeProducerOptions
 
 
 def test_the_defaults_are_the_original_s() -> None:
@@ -109,7 +110,11 @@ def test_a_password_is_not_shown() -> None:
 
 @pytest.mark.parametrize(
     ("options", "keywords"),
-    [(TubeClientOptions, TubeClientKeywords), (TubeConsumerOptions, TubeConsumerKeywords)],
+    [
+        (TubeClientOptions, TubeClientKeywords),
+        (TubeConsumerOptions, TubeConsumerKeywords),
+        (TubeProducerOptions, TubeProducerKeywords),
+    ],
 )
 def test_each_option_is_a_keyword_too(options: Any, keywords: Any) -> None:
     assert {field.name for field in fields(options)} == set(keywords.__annotations__)

@@ -179,6 +179,23 @@ def test_a_producer_says_who_it_is_when_it_registers_and_leaves() -> None:
     run(test())
 
 
+def test_options_are_keywords_too_and_text_is_one_topic() -> None:
+    async def test() -> None:
+        async with cluster() as made:
+            producer = TubeProducer(made.address, "test", QUICK, retries=0, checksum=False)
+            assert (producer.options.retries, producer.options.heartbeat_interval) == (0, 0.05)
+            async with producer:
+                assert producer.topics == ["test"]
+                await producer.send("test", b"x")
+            assert made.sent[0].checkSum == -1
+            with pytest.raises(TypeError):
+                TubeProducer(made.address, "test", no_such_option=1)  # type: ignore[call-arg]
+            with pytest.raises(ClientError):
+                TubeProducer(made.address, "test", retries=-1)
+
+    run(test())
+
+
 def test_sends_go_to_all_partitions_side_by_side() -> None:
     async def test(producer: TubeProducer, made: Cluster) -> None:
         results = await asyncio.gather(*(producer.send("test", b"x") for _ in range(100)))
@@ -423,7 +440,7 @@ def test_sends_on_their_way_are_waited_for_when_a_producer_closes() -> None:
         async with cluster() as made:
             send = Route(held.append, SendMessageRequestP2B)
             for broker in made.brokers:
-                broker.routes[Method.SEND_MESSAGE_P2B] = send
+                broker.routes = {Method.SEND_MESSAGE_P2B: send}
             producer = TubeProducer(made.address, ["test"])
             await producer.open()
             sent = asyncio.ensure_future(producer.send("test", b"x"))

@@ -13,7 +13,13 @@ from mq.daemons.tube.rpc import Call, Route, RpcListener, ServiceFailure
 from mq.protocol.tube.codes import Method, Service
 from mq.protocol.tube.errors import IllegalName, RemoteFailure
 from mq.protocol.tube.frame import FrameDecoder, encode_frame
-from mq.protocol.tube.messages import CloseRequestC2M, CloseResponseM2C, RequestBody, RequestHeader
+from mq.protocol.tube.messages import (
+    CloseRequestC2M,
+    CloseResponseM2C,
+    RequestBody,
+    RequestHeader,
+    parse,
+)
 from mq.protocol.tube.rpc import (
     ERROR,
     FATAL,
@@ -276,6 +282,32 @@ def test_what_cannot_be_handled_is_answered_with_an_exception_and_the_connection
             assert counted == 1
             peer.send(request())
             assert await peer.answer() == ANSWER.SerializeToString()
+
+    run(test())
+
+
+def test_a_handler_that_reads_its_requests_itself_may_find_them_malformed() -> None:
+    def handle(call: Call) -> rpc.Answer:
+        return parse(CloseRequestC2M, call.request.body[:3]).SerializeToString()
+
+    async def test() -> None:
+        async with serving(handle, None) as listener, client(listener) as peer:
+            peer.send(request())
+            failure = await peer.failure()
+            assert (failure.status, failure.name) == (FATAL, "InvalidProtocolBufferException")
+            assert listener.counters["malformed_requests"] == 1
+
+    run(test())
+
+
+def test_another_table_takes_the_place_of_the_first() -> None:
+    async def test() -> None:
+        async with serving(lambda call: ANSWER) as listener, client(listener) as peer:
+            listener.routes = {Method.CONSUMER_HEARTBEAT_C2M: Route(lambda call: b"beaten")}
+            peer.send(request(1), request(2, method=5))
+            assert (await peer.failure()).text == "No service 1 found on the server"
+            assert await peer.answer() == b"beaten"
+            assert listener.requests[CLOSE] == listener.requests[5] == 1
 
     run(test())
 
