@@ -10,6 +10,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self, Unpack, cast
 
+from google.protobuf.message import DecodeError
+
 from mq.client.closing import Closing
 from mq.client.errors import BadAnswer, ClientError, MQError
 from mq.client.options import refuse, take
@@ -355,18 +357,19 @@ def _ipv4(host: str) -> bytes:
 def _result(data: bytes, lane: Lane, address: str) -> TubeSendResult:
     """What an answer says. Raises TubeError for a refusal, BadAnswer where it has no id."""
     try:
+        answer = SendMessageResponseB2P.FromString(data)
+        if answer.success and answer.messageId:  # what follows has no text to be looked at
+            return TubeSendResult(
+                answer.messageId,
+                lane.partition,
+                answer.appendTime if answer.HasField("appendTime") else None,
+                answer.appendOffset if answer.HasField("appendOffset") else None,
+            )
         answer = parse(SendMessageResponseB2P, data)
-    except MalformedRpc as error:
+    except (DecodeError, MalformedRpc) as error:
         raise BadAnswer(address, str(error)) from None
     if not answer.success:
         raise for_code(answer.errCode, answer.errMsg, address)
-    if answer.HasField("messageId"):
-        return TubeSendResult(
-            answer.messageId,
-            lane.partition,
-            answer.appendTime if answer.HasField("appendTime") else None,
-            answer.appendOffset if answer.HasField("appendOffset") else None,
-        )
     text = answer.errMsg
     if not (text.lstrip("-").isdecimal() and text.isascii() and len(text) <= 20):
         raise BadAnswer(address, f"{text[:80]!r} is no id of a message")

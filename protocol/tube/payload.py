@@ -37,6 +37,8 @@ def encode(
 
     Raises ValueError if an attribute, the type or the time is not one.
     """
+    if not attributes and message_type is None and message_time is None:
+        return body, 0
     text = attribute_text(attributes or {}, message_type, message_time)
     if not text:
         return body, 0
