@@ -6,7 +6,7 @@ come. A batch whose answer is lost is sent again: it may be stored twice, but ne
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mq.client.errors import MQError
 from mq.client.operations.errors import InvalidRequest, NextStep, NotFound, Parameter, Unavailable
@@ -14,7 +14,6 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from mq.client.operations.messages.tube_copying import TubeTarget
     from mq.client.producer import Producer, SendResult
     from mq.protocol.message import Message
 
@@ -136,7 +135,16 @@ class Target:
         raise AssertionError("the last try returns or raises")
 
 
-def check_same(target: "Target | TubeTarget", before: str | None, source: str) -> None:
+class Place(Protocol):
+    """Where copies go: a queue, or a partition of TubeMQ."""
+
+    queue: MessageQueue
+
+    @property
+    def name(self) -> str: ...
+
+
+def check_same(target: Place, before: str | None, source: str) -> None:
     """Raises Unavailable where a cut run has sent what comes from `source` to another queue."""
     if before is not None and before != target.name:
         raise Unavailable(
