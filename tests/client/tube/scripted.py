@@ -5,7 +5,8 @@ A peer gives, for each method, what its script says next, and at the end the las
     master.plays(Method.CONSUMER_HEARTBEAT_C2M, event(7, EventType.CONNECT, partition), accept)
 
 A step is a message, a function of the request that gives one, or one of the ways of having none:
-`STANDBY`, `HANG` (no answer, ever), `HANG_UP`, `BROKEN` (no message), `GARBAGE` (no frame).
+`STANDBY`, `HANG` (no answer, ever), `HANG_UP`, `BROKEN` (no message), `GARBAGE` (no frame), or a
+future of one of these, which is answered when it is there.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ HANG_UP = "hang up"
 BROKEN = "broken"
 GARBAGE = "garbage"
 
-Step = Message | str | Callable[[Any], Message | str]
+Step = Message | str | Callable[[Any], Message | str] | asyncio.Future[Message]
 
 REQUESTS: dict[Method, type[Message]] = {
     Method.CONSUMER_REGISTER_C2M: RegisterRequestC2M,
@@ -204,6 +205,9 @@ class _Server(asyncio.Protocol):
 
     def _answer(self, request: rpc.Request, method: Method, step: Step) -> None:
         write = self.transport.write
+        if isinstance(step, asyncio.Future):
+            step.add_done_callback(lambda done: self._answer(request, method, done.result()))
+            return
         if isinstance(step, Message):
             write(rpc.encode_response(request.serial, method, step.SerializeToString()))
         elif step == STANDBY:

@@ -267,6 +267,19 @@ def test_an_event_that_was_done_is_told_of_until_a_master_has_heard_of_it() -> N
     run_fast(scenario())
 
 
+def test_a_report_that_was_not_heard_is_made_again() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        async with holding(master, broker):
+            await master.heard(BEAT, 8)
+            master.plays(BEAT, refuse(BEAT, Code.INTERNAL_SERVER_ERROR), HANG_UP, accept(BEAT))
+            beats = [await master.heard(BEAT, number) for number in range(8, 14)]
+            reports = [beat.reportSubscribeInfo for beat in beats]
+            assert reports == [False, True, True, True, False, False]
+
+    run_fast(scenario())
+
+
 def test_a_master_that_has_forgotten_us_is_registered_at_again_with_what_is_held() -> None:
     async def scenario() -> None:
         masters, broker = [Master(), Master()], Broker()

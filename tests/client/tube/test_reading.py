@@ -530,6 +530,52 @@ def test_a_reply_to_a_partition_that_has_left_meanwhile_is_dropped() -> None:
     run_fast(scenario())
 
 
+def test_a_late_answer_says_nothing_of_a_partition_that_has_come_back() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)])
+        async with holding(master, broker, heartbeat_interval=1.0) as consumer:
+            late: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            broker.plays(GET, late)
+            waiting = asyncio.ensure_future(consumer.get_message())
+            await broker.heard(GET)
+            broker.plays(GET)
+            master.orders((2, (broker.partition(),)), (1, (broker.partition(),)))
+            await broker.heard(Method.CONSUMER_REGISTER_C2B, 3)
+            batch = await waiting  # of the second time
+            late.set_result(refusal(Code.HB_NO_NODE))
+            await asyncio.sleep(1)
+            assert list(consumer.current_offsets()) == ["1:orders:0"]
+            await consumer.confirm(batch)
+
+    run_fast(scenario())
+
+
+def test_what_the_work_on_messages_took_counts_as_waited() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), *([message(number)] for number in range(3)))
+        broker.answer_fields = {"currDataDlt": 5}  # else rules are not looked for
+        register = Method.CONSUMER_REGISTER_C2M
+        rules = '[{"type":3,"rule":[{"normFreqInMs":1000}]}]'
+        master.plays(register, accept(register, defFlowCheckId=3, defFlowControlInfo=rules))
+        async with holding(master, broker) as consumer:
+            batch = await consumer.get_message()
+            began = loop.time()
+            await asyncio.sleep(0.75)
+            await consumer.confirm(batch)
+            batch = await consumer.get_message()
+            assert loop.time() - began == 1.0
+            await asyncio.sleep(5)
+            await consumer.confirm(batch)
+            batch = await consumer.get_message()
+            assert loop.time() - began == 6.0
+            await consumer.confirm(batch)
+
+    run_fast(scenario())
+
+
 def test_gets_say_whether_the_group_is_limited_by_its_rules() -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()
