@@ -71,13 +71,19 @@ class TubeService:
             self.keep_task(self._close_idle())
 
     async def close(self) -> None:
-        """Close its clients and connections. Safe to call again."""
+        """Close its clients and connections. Safe to call again. Raises what a client raises."""
         await self._close_once.run(self._close)
 
     async def _close(self) -> None:
-        if self._state == "running":
-            await asyncio.gather(*(client.close() for client in list(self._clients.values())))
+        closing = [client.close() for client in list(self._clients.values())]
+        results = await asyncio.gather(*closing, return_exceptions=True)
         self._state = "closed"
+        await self._close_parts()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _close_parts(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

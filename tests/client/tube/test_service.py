@@ -49,6 +49,28 @@ def test_a_service_that_does_not_run_takes_no_client() -> None:
     run_fast(scenario())
 
 
+def test_a_client_that_cannot_be_closed_does_not_keep_the_others() -> None:
+    class Broken:
+        async def close(self) -> None:
+            raise RuntimeError("mine")
+
+    async def scenario() -> None:
+        master = Master()
+        async with opened(master):
+            service = TubeService()
+            await service.open()
+            service.add(Broken())
+            consumer = TubeConsumer(master.address, GROUP, ["orders"], service=service)
+            await consumer.start()
+            with pytest.raises(RuntimeError, match="mine"):
+                await service.close()
+            assert len(master.asked(CLOSE)) == 1 and not service.is_running
+            await asyncio.sleep(0.1)
+            assert not master.connections
+
+    run_fast(scenario())
+
+
 def test_clients_are_numbered_and_share_the_connections() -> None:
     async def scenario() -> None:
         master = Master()
