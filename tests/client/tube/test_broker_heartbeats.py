@@ -1,6 +1,7 @@
 """Heartbeats to brokers."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,25 @@ def test_partitions_that_the_broker_has_given_away_leave_and_the_master_hears_it
             assert list(consumer.current_offsets()) == ["1:orders:1"]
             assert report.reportSubscribeInfo and len(report.subscribeInfo) == 1
             assert list((await broker.heard(BEAT, 2)).partitionInfo) == [str(broker.partition(1))]
+
+    run_fast(scenario())
+
+
+def test_a_late_failure_says_nothing_of_a_partition_that_has_come_back() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        async with holding(master, broker, heartbeat_interval=1.0) as consumer:
+            late: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            broker.plays(BEAT, late)
+            await broker.heard(BEAT)
+            master.orders((2, (broker.partition(),)), (1, (broker.partition(),)))
+            await broker.heard(Method.CONSUMER_REGISTER_C2B, 3)
+            await asyncio.sleep(0.1)
+            broker.plays(BEAT)
+            infos = [f"411:{broker.partition()}"]
+            late.set_result(accept(BEAT, hasPartFailure=True, failureInfo=infos))
+            await broker.heard(BEAT, 2)
+            assert list(consumer.current_offsets()) == ["1:orders:0"]
 
     run_fast(scenario())
 
