@@ -206,6 +206,7 @@ def test_a_partition_that_is_occupied_or_denied_is_not_asked_for_again(code: Cod
             assert (await master.heard(BEAT, 2)).event.status == 2
             await asyncio.sleep(20)
             assert registrations(broker) == [(31, 0), (31, 1)]
+        assert registrations(broker)[2:] == [(32, 1)]  # it gives back what it has
 
     run_fast(scenario())
 
