@@ -1,0 +1,347 @@
+"""The administration port of TubeMQ's servers: small requests by HTTP, answered with JSON.
+
+Requests are methods by name, with parameters in the query or in a form; what they do is the
+daemon's (`Methods`). HTTP is served as far as curl, browsers and TubeMQ's own scripts need it:
+GET and POST, bodies with a length, connections that stay open. Everything a peer may make us hold
+has a limit, and a peer that sends nothing is closed.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+log = logging.getLogger(__name__)
+
+MAX_HEAD = 64 * 1024  # bytes of a request line and headers: GETs carry whole lists of offsets
+MAX_BODY = 1024 * 1024  # of a form
+MAX_FIELDS = 1000  # of a query or a form
+MAX_CONNECTIONS = 64
+IDLE_SECONDS = 30.0  # that a peer may take for a whole request, and between two
+
+#: What a method answers: JSON, or text that is JSON already, as Java's servers write it.
+Result = Mapping[str, Any] | str
+
+
+class RequestRefused(Exception):
+    """A parameter is not what it must be. The text goes to the caller, with code 400 unless given.
+
+    TubeMQ answers such with status 200 and `"result":false` (WebParameterUtils.buildFailResult).
+    """
+
+    def __init__(self, text: str, code: int = 400) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Redirected(Exception):
+    """Another server answers this: a standby master names the active one. The text is its URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebRequest:
+    """A call of a method: its parameters, by name, and who asks (`host:port`)."""
+
+    path: str
+    target: str  # path and query as they came, for redirections
+    parameters: Mapping[str, str]
+    peer: str
+
+    def get(self, *names: str) -> str:
+        """The parameter by the first of its names that is there, without blanks around; or ""."""
+        for name in names:
+            if text := self.parameters.get(name, "").strip():
+                return text
+        return ""
+
+    def need(self, *names: str) -> str:
+        """The same of one that has to be there. Raises RequestRefused."""
+        if text := self.get(*names):
+            return text
+        raise RequestRefused(f"Parameter {names[0]} is missing or value is null or blank!")
+
+    def items(self, *names: str) -> list[str]:
+        """A list, `a,b`; each item once, in order."""
+        text = self.get(*names)
+        return list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
+
+    def number(self, *names: str, default: int | None = None) -> int:
+        """A number; without a default it has to be there. Raises RequestRefused."""
+        text = self.need(*names) if default is None else self.get(*names)
+        if not text:
+            assert default is not None
+            return default
+        try:
+            return int(text)
+        except ValueError:
+            raise RequestRefused(
+                f"Parameter {names[0]} parse error: {text[:100]} is no number"
+            ) from None
+
+    def flag(self, *names: str, default: bool | None = None) -> bool:
+        """true, or false for any other text, as Boolean.parseBoolean of Java has it."""
+        text = self.need(*names) if default is None else self.get(*names)
+        return default if not text and default is not None else text.lower() == "true"
+
+
+Method = Callable[[WebRequest], Result | Awaitable[Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class Methods:
+    """What one path offers, by name. Those in ``changing`` need the token (`confModAuthToken`).
+
+    ``token`` "" refuses all of those. ``before`` may raise Redirected or RequestRefused.
+    """
+
+    by_name: Mapping[str, Method]
+    changing: frozenset[str] = frozenset()
+    token: str = ""
+    before: Callable[[WebRequest], None] = field(default=lambda _: None)
+
+    async def call(self, request: WebRequest) -> Result:
+        """What a request is answered. Raises RequestRefused and Redirected."""
+        name = request.parameters.get("method")
+        if name is None:
+            raise RequestRefused("Please take with method parameter! ")
+        method = self.by_name.get(name)
+        if method is None:
+            raise RequestRefused(f"Unsupported method {name[:100]}")
+        self.before(request)
+        if name in self.changing and not self._knows_token(request):
+            raise RequestRefused("Illegal visit: wrong confModAuthToken value!")
+        result = method(request)
+        return result if isinstance(result, str | Mapping) else await result
+
+    def _knows_token(self, request: WebRequest) -> bool:
+        given = request.get("confModAuthToken", "authToken").encode()
+        return bool(self.token) and hmac.compare_digest(given, self.token.encode())
+
+
+class WebServer:
+    """A port; each path has its methods. ``port`` is the one bound, also where 0 was asked for."""
+
+    def __init__(self, host: str, port: int, paths: Mapping[str, Methods]) -> None:
+        self.host = host
+        self.port = port
+        self.paths = paths
+        self.connections: set[_Connection] = set()
+        self.calls = 0
+        self.failures = 0
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises OSError naming an address that is taken."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: _Connection(self), self.host, self.port)
+        except OSError as error:
+            text = f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
+            raise OSError(error.errno, text) from None
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        tasks = [one.task for one in self.connections if one.task is not None]
+        for connection in list(self.connections):
+            connection.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await server.wait_closed()
+
+    async def answer(self, request: WebRequest) -> tuple[HTTPStatus, bytes, dict[str, str]]:
+        """Status, body and further headers of an answer. Raises nothing."""
+        methods = self.paths.get(request.path)
+        if methods is None:
+            return HTTPStatus.NOT_FOUND, refusal("Not found", 404), {}
+        self.calls += 1
+        try:
+            result = await methods.call(request)
+        except RequestRefused as refused:
+            return HTTPStatus.OK, refusal(str(refused), refused.code), {}
+        except Redirected as elsewhere:
+            return HTTPStatus.FOUND, b"", {"Location": str(elsewhere)}
+        except Exception as error:
+            self.failures += 1
+            log.exception("%s failed", request.parameters.get("method", "")[:100])
+            return HTTPStatus.OK, refusal(f"Bad request from server: {error}"), {}
+        text = result if isinstance(result, str) else dump(result)
+        return HTTPStatus.OK, text.encode(), {}
+
+
+def refusal(text: str, code: int = 400) -> bytes:
+    return dump({"result": False, "errCode": code, "errMsg": text}).encode()
+
+
+def dump(value: Any) -> str:
+    """JSON without blanks, as Java's servers write it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+class _BadRequest(Exception):
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class _Connection(asyncio.Protocol):
+    """A peer. Requests are answered one after the other, in order."""
+
+    def __init__(self, server: WebServer) -> None:
+        self._server = server
+        self._transport: Any = None
+        self._peer = ""
+        self._buffer = bytearray()
+        self._timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        host, port, *_ = transport.get_extra_info("peername") or ("", 0)
+        self._peer = f"{host}:{port}"
+        if len(self._server.connections) >= MAX_CONNECTIONS:
+            transport.abort()
+            return
+        self._server.connections.add(self)
+        self._wait()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._server.connections.discard(self)
+        self._stop_waiting()
+        if self.task is not None:
+            self.task.cancel()
+
+    def close(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+        self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self.task is None:
+            self._next()
+        elif len(self._buffer) > MAX_HEAD:  # who sends ahead so far reads no answers
+            self._transport.abort()
+
+    def _wait(self) -> None:
+        self._stop_waiting()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(IDLE_SECONDS, self._transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _next(self) -> None:
+        """Begin the next request, if all of it is there."""
+        if self._transport.is_closing():
+            return
+        try:
+            found = _take_request(self._buffer, self._peer)
+        except _BadRequest as bad:
+            self._write(bad.status, refusal(str(bad), bad.status), {}, stays=False)
+            return
+        if found is None:
+            return
+        request, stays = found
+        self._stop_waiting()
+        self.task = asyncio.get_running_loop().create_task(self._answer(request, stays))
+
+    async def _answer(self, request: WebRequest, stays: bool) -> None:
+        status, body, headers = await self._server.answer(request)
+        self.task = None
+        if self._transport.is_closing():
+            return
+        self._write(status, body, headers, stays)
+        if stays:
+            self._wait()
+            self._next()
+
+    def _write(
+        self, status: HTTPStatus, body: bytes, headers: Mapping[str, str], stays: bool
+    ) -> None:
+        head = [
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            "Content-Type: application/json;charset=UTF-8",
+            f"Content-Length: {len(body)}",
+            "Cache-Control: no-store",
+            "X-Content-Type-Options: nosniff",
+            f"Connection: {'keep-alive' if stays else 'close'}",
+            *(f"{name}: {text}" for name, text in headers.items()),
+        ]
+        self._transport.write("\r\n".join((*head, "", "")).encode("latin-1", "replace") + body)
+        if not stays:
+            self._transport.close()
+
+
+def _take_request(buffer: bytearray, peer: str) -> tuple[WebRequest, bool] | None:
+    """Take a request off the front of what has come; None if it is not all there.
+
+    Also whether the connection stays. Raises _BadRequest.
+    """
+    end = buffer.find(b"\r\n\r\n")
+    if end < 0 or end > MAX_HEAD:
+        if len(buffer) > MAX_HEAD:
+            raise _BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "headers too long")
+        return None
+    first, *lines = buffer[:end].decode("latin-1").split("\r\n")
+    try:
+        verb, target, version = first.split(" ")
+    except ValueError:
+        raise _BadRequest(HTTPStatus.BAD_REQUEST, "no request line of HTTP") from None
+    if not target.isprintable():  # it may go into a header of the answer
+        raise _BadRequest(HTTPStatus.BAD_REQUEST, "control characters in the request line")
+    if verb not in ("GET", "POST"):
+        raise _BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and POST")
+    headers = {}
+    for line in lines:
+        name, colon, text = line.partition(":")
+        if not colon or name != name.strip():
+            raise _BadRequest(HTTPStatus.BAD_REQUEST, "a header is malformed")
+        name = name.lower()
+        if name == "content-length" and name in headers:
+            raise _BadRequest(HTTPStatus.BAD_REQUEST, "two lengths of one body")
+        headers[name] = text.strip()
+    if "transfer-encoding" in headers:
+        raise _BadRequest(HTTPStatus.NOT_IMPLEMENTED, "bodies need a Content-Length")
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()) or len(length) > 9:
+        raise _BadRequest(HTTPStatus.BAD_REQUEST, "Content-Length is no number")
+    size = int(length)
+    if size > MAX_BODY:
+        raise _BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body too long")
+    behind = end + 4 + size
+    if len(buffer) < behind:
+        return None
+    body = bytes(buffer[end + 4 : behind])
+    del buffer[:behind]
+    connection = headers.get("connection", "").lower()
+    stays = connection != "close" and (version == "HTTP/1.1" or connection == "keep-alive")
+    return _request(target, headers.get("content-type", ""), body, peer), stays
+
+
+def _request(target: str, content_type: str, body: bytes, peer: str) -> WebRequest:
+    try:
+        parts = urlsplit(target)
+        found = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        if body and content_type.partition(";")[0].strip() in (
+            "",
+            "application/x-www-form-urlencoded",
+        ):
+            text = body.decode("utf-8")
+            found += parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise _BadRequest(HTTPStatus.BAD_REQUEST, f"malformed parameters: {error}") from None
+    parameters: dict[str, str] = {}
+    for name, value in found:  # the first of a name counts, as in a servlet
+        parameters.setdefault(name, value)
+    return WebRequest(parts.path, target, parameters, peer)

@@ -1,0 +1,195 @@
+"""The administration port: what it answers, and what it does not let peers do."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from mq.daemons.tube import web
+from mq.daemons.tube.web import Methods, Redirected, RequestRefused, WebRequest, WebServer
+
+
+def echo(request: WebRequest) -> Mapping[str, Any]:
+    return {"result": True, "errCode": 0, "given": dict(request.parameters)}
+
+
+def typed(request: WebRequest) -> Mapping[str, Any]:
+    return {
+        "number": request.number("count", default=3),
+        "flag": request.flag("flag", default=False),
+        "items": request.items("names"),
+        "needed": request.need("topicName", "topic"),
+    }
+
+
+async def later(request: WebRequest) -> str:
+    await asyncio.sleep(0)
+    return '{"text":true}'
+
+
+def fail(request: WebRequest) -> Mapping[str, Any]:
+    raise OSError("the disk")
+
+
+def elsewhere(request: WebRequest) -> Mapping[str, Any]:
+    raise Redirected("http://active:8080" + request.target)
+
+
+def refuse(request: WebRequest) -> Mapping[str, Any]:
+    raise RequestRefused("no such group", 401)
+
+
+METHODS = Methods(
+    {
+        "echo": echo,
+        "typed": typed,
+        "later": later,
+        "fail": fail,
+        "elsewhere": elsewhere,
+        "refuse": refuse,
+        "change": echo,
+    },
+    changing=frozenset({"change"}),
+    token="abc",
+)
+
+
+async def exchange(port: int, *requests: bytes) -> bytes:
+    """All that the server says to what is sent at once, until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"".join(requests))
+    async with asyncio.timeout(30):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def answer_or_end(port: int, request: bytes) -> bytes:
+    """The same, and nothing where the server resets the connection."""
+    try:
+        return await exchange(port, request)
+    except ConnectionResetError:
+        return b""
+
+
+def get(target: str, *, close: bool = True) -> bytes:
+    connection = "close" if close else "keep-alive"
+    return f"GET {target} HTTP/1.1\r\nHost: h\r\nConnection: {connection}\r\n\r\n".encode()
+
+
+def body(answer: bytes) -> Any:
+    return json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+def served(check: Callable[[int], Any]) -> Any:
+    async def run() -> Any:
+        async with WebServer("127.0.0.1", 0, {"/broker.htm": METHODS}) as server:
+            return await check(server.port)
+
+    return asyncio.run(run())
+
+
+def asked(target: str) -> Any:
+    return body(served(lambda port: exchange(port, get(target))))
+
+
+def test_a_method_gets_its_parameters_unquoted() -> None:
+    given = asked("/broker.htm?method=echo&topic=a%20b&x=1&x=2")["given"]
+    assert given == {"method": "echo", "topic": "a b", "x": "1"}
+
+
+def test_a_form_adds_to_the_query() -> None:
+    form = b"topic=one%2Ctwo"
+    head = f"POST /broker.htm?method=echo HTTP/1.0\r\nContent-Length: {len(form)}\r\n\r\n"
+    answer = served(lambda port: exchange(port, head.encode() + form))
+    assert body(answer)["given"]["topic"] == "one,two"
+
+
+def test_parameters_are_read_as_the_servlets_read_them() -> None:
+    found = asked("/broker.htm?method=typed&count=7&flag=TRUE&names=a,b,,a&topic=t")
+    assert found == {"number": 7, "flag": True, "items": ["a", "b"], "needed": "t"}
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("/broker.htm", "Please take with method parameter! "),
+        ("/broker.htm?method=none", "Unsupported method none"),
+        ("/broker.htm?method=typed", "Parameter topicName is missing or value is null or blank!"),
+        ("/broker.htm?method=typed&topic=t&count=x", "Parameter count parse error: x is no number"),
+        ("/broker.htm?method=fail", "Bad request from server: the disk"),
+        ("/broker.htm?method=change", "Illegal visit: wrong confModAuthToken value!"),
+        ("/broker.htm?method=change&confModAuthToken=abd", "Illegal visit: wrong "
+         "confModAuthToken value!"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_a_result_that_says_why(target: str, text: str) -> None:
+    assert asked(target) == {"result": False, "errCode": 400, "errMsg": text}
+
+
+def test_a_method_gives_its_own_code() -> None:
+    assert asked("/broker.htm?method=refuse")["errCode"] == 401
+
+
+def test_the_token_allows_a_change() -> None:
+    assert asked("/broker.htm?method=change&confModAuthToken=abc")["result"] is True
+
+
+def test_without_a_token_in_the_settings_nothing_can_be_changed() -> None:
+    methods = Methods({"change": echo}, changing=frozenset({"change"}))
+    request = WebRequest("/", "/", {"method": "change", "confModAuthToken": ""}, "p")
+    with pytest.raises(RequestRefused):
+        asyncio.run(methods.call(request))
+
+
+def test_a_coroutine_is_waited_for_and_its_text_sent_as_it_is() -> None:
+    assert asked("/broker.htm?method=later") == {"text": True}
+
+
+def test_a_redirection_names_the_place() -> None:
+    answer = served(lambda port: exchange(port, get("/broker.htm?method=elsewhere")))
+    assert b"302 Found" in answer
+    assert b"Location: http://active:8080/broker.htm?method=elsewhere\r\n" in answer
+
+
+def test_another_path_is_not_found() -> None:
+    assert asked("/other")["errCode"] == 404
+
+
+def test_requests_sent_at_once_are_answered_in_order() -> None:
+    first = get("/broker.htm?method=later", close=False)
+    second = get("/broker.htm?method=echo&n=2")
+    answer = served(lambda port: exchange(port, first, second))
+    assert answer.index(b'{"text":true}') < answer.index(b'"n":"2"')
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nothing\r\n\r\n", b"400"),
+        (b"PUT / HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /\n HTTP/1.1\r\n\r\n", b"400"),
+        (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"400"),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400"),
+        (b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", b"413"),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"501"),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * (web.MAX_HEAD + 1), b"431"),
+        (b"GET /?" + b"a&" * (web.MAX_FIELDS + 1) + b" HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"400"),
+    ],
+)
+def test_what_is_no_request_is_answered_and_closed(sent: bytes, status: bytes) -> None:
+    answer = served(lambda port: exchange(port, sent))
+    assert answer.startswith(b"HTTP/1.1 " + status)
+
+
+def test_a_peer_that_sends_half_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "IDLE_SECONDS", 0.01)
+    assert served(lambda port: answer_or_end(port, b"GET /broker.htm")) == b""
+
+
+def test_connections_over_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "MAX_CONNECTIONS", 0)
+    assert served(lambda port: answer_or_end(port, get("/broker.htm?method=echo"))) == b""
