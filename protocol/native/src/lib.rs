@@ -21,13 +21,14 @@ mod room;
 mod select;
 mod send;
 mod stored;
+mod tube_answer;
 mod tube_messages;
 
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 23] = [
+const SOURCES: [(&str, &[u8]); 24] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
     ("condition.rs", include_bytes!("condition.rs")),
@@ -50,6 +51,7 @@ const SOURCES: [(&str, &[u8]); 23] = [
     ("select.rs", include_bytes!("select.rs")),
     ("send.rs", include_bytes!("send.rs")),
     ("stored.rs", include_bytes!("stored.rs")),
+    ("tube_answer.rs", include_bytes!("tube_answer.rs")),
     ("tube_messages.rs", include_bytes!("tube_messages.rs")),
 ];
 
@@ -69,5 +71,7 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(select::select, module)?)?;
     module.add_function(wrap_pyfunction!(replica::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(index::put_items, module)?)?;
-    module.add_function(wrap_pyfunction!(tube_messages::read_tube_messages, module)?)
+    module.add_function(wrap_pyfunction!(tube_messages::read_tube_messages, module)?)?;
+    module.add_function(wrap_pyfunction!(tube_answer::tube_select, module)?)?;
+    module.add_function(wrap_pyfunction!(tube_answer::tube_answer, module)?)
 }

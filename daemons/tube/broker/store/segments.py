@@ -1,0 +1,198 @@
+"""The files of one kind of a store, as one sequence of bytes that grows at its end.
+
+A file is full when it has reached its size: the record that reaches it is whole in there, and the
+next one begins another file (MsgFileStore.appendMsg). A file's length is what has been written;
+nothing is allocated beforehand, because Java takes a file's length for the end of its data.
+"""
+
+import errno
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+
+from mq.client.machine import files
+from mq.daemons.tube.broker.store.layout import file_name
+
+_MODE = 0o644
+
+
+class Segment:
+    """One file. ``readers`` are reads in threads, while which it is not deleted."""
+
+    __slots__ = ("descriptor", "end", "path", "readers", "start", "synced")
+
+    def __init__(self, path: Path, start: int, end: int, descriptor: int, synced: int) -> None:
+        self.path = path
+        self.start = start
+        self.end = end  # of what has been written
+        self.synced = synced  # of what is on the disk, in this process's knowledge
+        self.descriptor = descriptor
+        self.readers = 0
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk. Raises OSError."""
+        files.fdatasync(self.descriptor)
+
+    def modified_ms(self) -> int:
+        """When it was last written, in ms since 1970."""
+        return int(files.fstat(self.descriptor).st_mtime * 1000)
+
+    def close(self) -> None:
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            files.close(descriptor)
+
+
+class Segments:
+    """The files of a kind, in order; there is always one. ``end`` is that of what was written."""
+
+    def __init__(self, folder: Path, suffix: str, size: int, segments: list[Segment]) -> None:
+        self.folder = folder
+        self.suffix = suffix
+        self.size = size
+        self.segments = segments
+        self._starts = [one.start for one in segments]
+
+    @property
+    def start(self) -> int:
+        return self._starts[0]
+
+    @property
+    def end(self) -> int:
+        return self.segments[-1].end
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what comes next begins another file."""
+        last = self.segments[-1]
+        return last.end - last.start >= self.size
+
+    def at(self, offset: int) -> Segment | None:
+        """The file that a byte is in; None for one before the first file or behind the end."""
+        number = bisect_right(self._starts, offset) - 1
+        if number < 0:
+            return None
+        segment = self.segments[number]
+        return segment if offset < segment.end else None
+
+    def write(self, data: bytes) -> None:
+        """Write behind the end; all of it goes to the last file.
+
+        Raises OSError. Then the file has the length of before, or, where that too fails, is
+        left longer: `Unrestored` says so.
+        """
+        last = self.segments[-1]
+        position = last.end - last.start
+        try:
+            files.write_all(last.descriptor, data, position)
+        except OSError as error:
+            self._restore(last, position, error)
+            raise
+        last.end += len(data)
+
+    def take_back(self, end: int) -> None:
+        """Forget what was written behind an offset of the last file. Raises Unrestored."""
+        last = self.segments[-1]
+        self._restore(last, end - last.start, None)
+        last.end = end
+
+    def _restore(self, segment: Segment, length: int, error: OSError | None) -> None:
+        try:
+            files.ftruncate(segment.descriptor, length)
+        except OSError as second:
+            raise Unrestored(
+                second.errno, f"{second.strerror}, after {error}" if error else second.strerror,
+                str(segment.path),
+            ) from second  # fmt: skip
+
+    def roll(self) -> None:
+        """Begin another file at the end. Raises OSError, with nothing changed.
+
+        The full one is on the disk before there is a next one: a power cut must not leave a gap.
+        """
+        last = self.segments[-1]
+        last.sync()
+        last.synced = last.end
+        self.segments.append(create(self.folder, self.suffix, last.end))
+        self._starts.append(last.end)
+
+    def unsynced(self) -> list[tuple[Segment, int]]:
+        """What is not known to be on the disk: files, each with where it ends now."""
+        return [(one, one.end) for one in self.segments[-2:] if one.synced < one.end]
+
+    def read(self, offset: int, size: int, *, wait: bool = True) -> bytes:
+        """Bytes from an offset on, as many as asked for or as the file has that the first is in.
+
+        Raises OSError: BlockingIOError without ``wait`` where a disk would have to be waited for.
+        """
+        segment = self.at(offset)
+        if segment is None:
+            return b""
+        size = min(size, segment.end - offset)
+        if wait:
+            return files.pread(segment.descriptor, size, offset - segment.start)
+        buffer = bytearray(size)
+        try:
+            count = files.preadv(
+                segment.descriptor, (buffer,), offset - segment.start, os.RWF_NOWAIT
+            )
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
+            return files.pread(segment.descriptor, size, offset - segment.start)
+        if count < size:
+            raise BlockingIOError(errno.EAGAIN, "not all of it is in memory")
+        return bytes(buffer)
+
+    def bytes(self) -> int:
+        return self.end - self.start
+
+    def snapshot(self) -> "Segments":
+        """The same files, for reads in a thread; it does not follow what changes."""
+        return Segments(self.folder, self.suffix, self.size, list(self.segments))
+
+    def detach_first(self) -> Segment:
+        """Take the oldest file out, to be deleted; it is open."""
+        del self._starts[0]
+        return self.segments.pop(0)
+
+    def attach_first(self, segment: Segment) -> None:
+        """Put it back: it could not be deleted."""
+        self._starts.insert(0, segment.start)
+        self.segments.insert(0, segment)
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.close()
+
+
+class Unrestored(OSError):
+    """A write failed, and the file could not be given its former length again."""
+
+
+def create(folder: Path, suffix: str, start: int) -> Segment:
+    """A new empty file; its name is on the disk. Raises OSError, with no file there."""
+    path = folder / file_name(start, suffix)
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    descriptor = files.open(path, flags, _MODE)
+    try:
+        files.sync_folder(folder)
+    except OSError:
+        files.close(descriptor)
+        files.remove(path)
+        raise
+    return Segment(path, start, start, descriptor, start)
+
+
+def found(folder: Path, suffix: str) -> Iterator[Segment]:
+    """The files of a kind that are in a folder, opened, by their offsets. Raises OSError."""
+    named = []
+    for path in files.children(folder):
+        name = path.name.removesuffix(suffix)
+        if path.name.endswith(suffix) and name.isascii() and name.isdigit():
+            named.append((int(name), path))
+    for start, path in sorted(named):
+        descriptor = files.open(path, os.O_RDWR | os.O_CLOEXEC)
+        end = start + files.fstat(descriptor).st_size
+        yield Segment(path, start, end, descriptor, end)
