@@ -1,0 +1,424 @@
+"""What administrators ask and do by HTTP: `/broker.htm?method=…`, answered as the original does
+(BrokerAdminServlet). Parameters have its names, long and short."""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mq.daemons.tube.broker.offsets import Key, TooManyOffsets
+from mq.daemons.tube.broker.retrieval import snapshot
+from mq.daemons.tube.broker.serving import Serving
+from mq.daemons.tube.broker.store.topic_store import TopicStore
+from mq.daemons.tube.web import Methods, RequestRefused, Result, WebRequest
+from mq.protocol.tube.codes import Code
+from mq.protocol.tube.payload import decode
+
+_UNKNOWN = -2
+
+GROUP = ("groupName", "group")
+TOPIC = ("topicName", "topic")
+PARTITION = ("partitionId", "pid")
+MODIFIER = ("modifyUser", "mur")
+
+_MOST_SNAPSHOT = 50  # messages
+
+
+class BrokerAdmin:
+    """The methods of a broker."""
+
+    def __init__(self, serving: Serving, token: str, version: str) -> None:
+        self._serving = serving
+        self._version = version
+        named = {
+            "admin_get_methods": self.methods_known,
+            "admin_query_server_version": self.server_version,
+            "admin_query_offset": self.query_offset,
+            "admin_query_group_offset": self.query_group_offset,
+            "admin_set_offset": self.set_offset,
+            "admin_clone_offset": self.clone_offset,
+            "admin_rmv_offset": self.remove_offset,
+            "admin_manual_set_current_offset": self.set_current_offset,
+            "admin_snapshot_message": self.snapshot,
+            "admin_get_partition_reginfo": self.registrations,
+            "admin_query_consumer_regmap": self.registrations,
+            "admin_query_broker_all_consumer_info": self.consumers,
+            "admin_get_group_detail_info": self.consumers,
+            "admin_query_pubinfo": self.published,
+            "admin_query_broker_all_store_info": self.stores,
+            "admin_get_booked_groupname": self.groups,
+            "admin_query_group": self.groups,
+        }
+        changing = frozenset(
+            name for name in named if name.split("_")[1] in ("set", "clone", "rmv", "manual")
+        )
+        # Without a token nothing has to be shown: the settings allow that on loopback only.
+        self.methods = Methods(named, changing if token else frozenset(), token)
+
+    # what there is ----------------------------------------------------------------------------
+
+    def methods_known(self, request: WebRequest) -> Result:
+        found = [
+            {"id": number, "method": name} for number, name in enumerate(self.methods.by_name, 1)
+        ]
+        return _listed("dataSet", found, "totalCnt")
+
+    def server_version(self, request: WebRequest) -> Result:
+        data = [{"version": self._version}]
+        return {"result": True, "errCode": 0, "errMsg": "Ok", "data": data}
+
+    def stores(self, request: WebRequest) -> Result:
+        """Of each topic its stores: offsets and sizes."""
+        wanted = request.items(*TOPIC)
+        found: list[dict[str, Any]] = []
+        for name in wanted or self._serving.stores.names():
+            topic = self._serving.topics.get(name)
+            stores = [
+                {
+                    "storeId": number,
+                    "numPartition": topic.partitions if topic else 0,
+                    "minDataOffset": store.min_data,
+                    "maxDataOffset": store.max_data,
+                    "sizeInBytes": store.data.bytes(),
+                    "partitionInfo": [
+                        {
+                            "partitionId": partition,
+                            "minOffset": store.min_index,
+                            "maxOffset": store.max_index,
+                            "sizeInBytes": store.index.bytes(),
+                        }
+                        for partition in range(topic.partitions if topic else 0)
+                    ],
+                }
+                for number, store in self._serving.stores.of_topic(name)
+            ]
+            if stores:
+                found.append({"index": len(found) + 1, "topicName": name, "storeInfo": stores})
+        return _listed("dataSet", found, "totalCnt")
+
+    def published(self, request: WebRequest) -> Result:
+        """Of each topic its partitions: where they begin and end."""
+        wanted = request.items(*TOPIC)
+        found = []
+        for topic in self._serving.topics:
+            if wanted and topic.name not in wanted:
+                continue
+            offsets = [
+                {
+                    "partitionId": partition,
+                    "offsetMin": store.min_index,
+                    "offsetMax": store.max_index,
+                    "dataMin": store.min_data,
+                    "dataMax": store.max_data,
+                }
+                for partition in topic.partition_ids()
+                if (store := self._serving.stores.get(topic.name, partition)) is not None
+            ]
+            if offsets:
+                found.append(
+                    {"topicName": topic.name, "offsetInfo": offsets, "itemCount": len(offsets)}
+                )
+        return _listed("dataSet", found, "dataCount")
+
+    def registrations(self, request: WebRequest) -> Result:
+        """Which consumer has which partition."""
+        wanted = request.items(*GROUP)
+        found = [
+            {"Partition": one.name, "Consumer": one.client_id}
+            for one in self._serving.consumers
+            if not wanted or one.group in wanted
+        ]
+        numbered = [{**one, "index": number} for number, one in enumerate(found, 1)]
+        return _listed("dataSet", numbered, "totalCnt")
+
+    def consumers(self, request: WebRequest) -> Result:
+        """The same with how far and how fast each is."""
+        wanted = request.items(*GROUP)
+        found: list[dict[str, Any]] = []
+        for one in self._serving.consumers:
+            if wanted and one.group not in wanted:
+                continue
+            entry: dict[str, Any] = {
+                "index": len(found) + 1,
+                "groupName": one.group,
+                "topicName": one.topic,
+                "partitionId": one.partition,
+                "consumerId": one.client_id,
+                "isRegOk": not self._serving.consumers.is_over(one),
+                "lastRegTime": one.registered_ms,
+                "isFilterConsume": one.codes is not None,
+                "receivedFrom": one.address,
+                "qryPriorityId": one.priority,
+                "curDataLimitInM": one.limit // (1024 * 1024),
+                "curFreqLimit": one.interval_ms,
+                "totalSentSec": one.sent_slice,
+                "isSupportLimit": True,
+                "sentUnitSec": one.limit // 12,
+                "totalSentMin": one.sent_stage,
+                "sentUnit": one.unit,
+                "isMessageStoreOk": False,
+            }
+            store = self._serving.stores.get(one.topic, one.partition)
+            if store is not None:
+                held = self._serving.offsets.of_group(one.group).get((one.topic, one.partition))
+                entry |= {
+                    "isMessageStoreOk": True,
+                    "tmpOffset": held.pending if held else 0,
+                    "minOffset": store.min_index,
+                    "maxOffset": store.max_index,
+                    "zkOffset": held.offset if held else 0,
+                    "minDataOffset": store.min_data,
+                    "maxDataOffset": store.max_data,
+                }
+            found.append(entry)
+        return _listed("dataSet", found, "totalCnt")
+
+    def groups(self, request: WebRequest) -> Result:
+        """Which groups have offsets here."""
+        offsets = self._serving.offsets
+        if not request.flag("divide", "withDivide", default=False):
+            names = offsets.groups()
+            found = [{"type": "all", "groupName": names, "groupCount": len(names)}]
+        else:
+            online = sorted({one.group for one in self._serving.consumers})
+            offline = [group for group in offsets.groups() if group not in online]
+            found = [
+                {"type": "online", "groupName": online, "groupCount": len(online)},
+                {"type": "offline", "groupName": offline, "groupCount": len(offline)},
+            ]
+        return _listed("dataSet", found, "dataCount")
+
+    # offsets ----------------------------------------------------------------------------------
+
+    def query_offset(self, request: WebRequest) -> Result:
+        """Where groups are in all partitions of their topics."""
+        offsets, topics = self._serving.offsets, request.items(*TOPIC)
+        groups = [g for g in request.items(*GROUP) or offsets.groups() if g in offsets]
+        found = []
+        for group in groups:
+            by_topic: dict[str, list[dict[str, int]]] = {}
+            booked = {topic for topic, _ in offsets.of_group(group)}
+            for name in topics or sorted(booked):
+                topic = self._serving.topics.get(name)
+                if topic is not None and name in booked:
+                    by_topic[name] = [
+                        self._position(group, (name, partition))
+                        for partition in topic.partition_ids()
+                    ]
+            subscribed = [
+                {"topicName": name, "offsets": parts, "partCount": len(parts)}
+                for name, parts in by_topic.items()
+            ]
+            found.append({"groupName": group, "subInfo": subscribed, "topicCount": len(subscribed)})
+        return _listed("dataSet", found, "totalCnt")
+
+    def _position(self, group: str, key: Key) -> dict[str, int]:
+        held = self._serving.offsets.of_group(group).get(key)
+        store = self._serving.stores.get(*key)
+        consumer = self._serving.consumers.get(group, *key)
+        data = consumer.last_data if consumer is not None and consumer.last_data >= 0 else _UNKNOWN
+        return {
+            "partitionId": key[1],
+            "curOffset": held.offset if held else _UNKNOWN,
+            "flightOffset": held.pending if held else _UNKNOWN,
+            "curDataOffset": data,
+            "offsetLag": store.max_index - held.offset if store and held else _UNKNOWN,
+            "dataLag": store.max_data - data if store and data >= 0 else _UNKNOWN,
+            "offsetMax": store.max_index if store else _UNKNOWN,
+            "dataMax": store.max_data if store else _UNKNOWN,
+        }
+
+    def query_group_offset(self, request: WebRequest) -> Result:
+        """Where a group is in a partition."""
+        key, store = self._partition(request)
+        group = request.need(*GROUP)
+        held = self._serving.offsets.of_group(group).get(key)
+        found: dict[str, Any] = {
+            "result": True,
+            "errCode": 0,
+            "errMsg": "OK!",
+            "tmpOffset": held.pending if held else 0,
+            "minOffset": store.min_index,
+            "maxOffset": store.max_index,
+            "minDataOffset": store.min_data,
+            "maxDataOffset": store.max_data,
+        }
+        if request.flag("requireRealOffset", "dko", default=False):
+            consumer = self._serving.consumers.get(group, *key)
+            data = consumer.last_data if consumer is not None else _UNKNOWN
+            found |= {
+                "zkOffset": held.offset if held else 0,
+                "curReadDataOffset": data if data >= 0 else -1,
+                "curRdDltDataOffset": store.max_data - data if data >= 0 else -1,
+            }
+        return found
+
+    async def set_current_offset(self, request: WebRequest) -> Result:
+        """Set where a group is in a partition."""
+        group = request.need(*GROUP)
+        request.need(*MODIFIER)
+        offset = request.number("manualOffset", "offset")
+        key, store = self._partition(request)
+        for is_wrong, how, bound, sign in (
+            (offset < store.min_index, "lower than Current MinOffset", store.min_index, "<"),
+            (offset > store.max_index, "bigger than Current MaxOffset", store.max_index, ">"),
+        ):
+            if is_wrong:
+                raise RequestRefused(
+                    f"Invalid parameter: manualOffset {how}:({offset}{sign}{bound})"
+                )
+        (before,) = await self._replace([(group, key, offset)])
+        text = "Manual update current Offset success!"
+        return {"result": True, "errCode": 0, "errMsg": text, "oldOffset": before}
+
+    async def set_offset(self, request: WebRequest) -> Result:
+        """Set where groups are: as given, or to the end of topics."""
+        groups = request.items(*GROUP) or [request.need(*GROUP)]
+        manual = request.flag("manualSet", "manSet")
+        request.need(*MODIFIER)
+        if manual:
+            changes = self._given(request.need("offsetJsonInfo", "offsetInfo"))
+        else:
+            topics = request.items(*TOPIC) or [request.need(*TOPIC)]
+            changes = [
+                ((name, partition), store.max_index)
+                for name in topics
+                if (topic := self._serving.topics.get(name)) is not None
+                for partition in topic.partition_ids()
+                if (store := self._serving.stores.get(name, partition)) is not None
+            ]
+        await self._replace([(group, key, offset) for group in groups for key, offset in changes])
+        return {"result": True, "errCode": 0, "errMsg": "OK"}
+
+    def _given(self, text: str) -> list[tuple[Key, int]]:
+        """Offsets of `{"brokerId:topic:partition": offset}`, those of this broker."""
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise RequestRefused(f"Parameter offsetJsonInfo is no JSON: {error}") from None
+        if not isinstance(document, dict):
+            raise RequestRefused("Parameter offsetJsonInfo is no object")
+        changes = []
+        for name, offset in document.items():
+            parts = [part.strip() for part in name.split(":")]
+            if len(parts) != 3:
+                raise RequestRefused(
+                    f"Parameter offsetJsonInfo's key invalid:{name[:200]} must be "
+                    "brokerId:topicName:partitionId !"
+                )
+            if not (parts[2].isascii() and parts[2].isdigit() and len(parts[2]) < 10):
+                raise RequestRefused(
+                    f"Parameter offsetJsonInfo's key invalid:{name[:200]}'s partitionId value not "
+                    "number!"
+                )
+            if type(offset) is not int:
+                raise RequestRefused(f"Parameter offsetJsonInfo: {name[:200]} has no number")
+            store = self._store((parts[1], int(parts[2])))
+            if parts[0] == str(self._serving.broker_id) and store is not None:
+                bounded = max(store.min_index, min(offset, store.max_index))
+                changes.append(((parts[1], int(parts[2])), bounded))
+        if not changes:
+            raise RequestRefused("Parameter offsetJsonInfo's value is invalid!")
+        return changes
+
+    async def clone_offset(self, request: WebRequest) -> Result:
+        """Have groups where another one is."""
+        source = request.need("sourceGroupName", "srcGroup")
+        topics = request.items(*TOPIC)
+        targets = request.items("targetGroupName", "tgtGroup")
+        if not targets:
+            request.need("targetGroupName", "tgtGroup")
+        request.need(*MODIFIER)
+        offsets = self._serving.offsets
+        if source not in offsets:
+            raise RequestRefused(
+                f"Parameter sourceGroupName: {source[:200]} has not been registered on this Broker!"
+            )
+        changes = []
+        for key, held in list(offsets.of_group(source).items()):
+            store = self._store(key)
+            if store is not None and (not topics or key[0] in topics):
+                bounded = max(store.min_index, min(held.offset, store.max_index))
+                changes += [(target, key, bounded) for target in targets]
+        await self._replace(changes)
+        return {"result": True, "errCode": 0, "errMsg": "OK"}
+
+    async def remove_offset(self, request: WebRequest) -> Result:
+        """Forget where groups are."""
+        groups = request.items(*GROUP) or [request.need(*GROUP)]
+        request.need(*MODIFIER)
+        topics = request.items(*TOPIC)
+        for group in groups:
+            try:
+                await self._serving.offsets.remove(group, frozenset(topics) or None)
+            except OSError as error:
+                raise RequestRefused(
+                    f"the offsets cannot be saved: {error.strerror}", 500
+                ) from None
+        return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
+
+    async def _replace(self, changes: Iterable[tuple[str, Key, int]]) -> list[int]:
+        try:
+            return await self._serving.offsets.replace(changes)
+        except TooManyOffsets as many:
+            raise RequestRefused(str(many), 401) from None
+        except OSError as error:
+            raise RequestRefused(f"the offsets cannot be saved: {error.strerror}", 500) from None
+
+    # messages ---------------------------------------------------------------------------------
+
+    async def snapshot(self, request: WebRequest) -> Result:
+        """The newest messages of a partition."""
+        name = request.need(*TOPIC)
+        partition = request.number(*PARTITION, default=-1)
+        count = max(request.number("msgCount", "cnt", default=3), 1)
+        if count > _MOST_SNAPSHOT:
+            raise RequestRefused(
+                f"Over max allowed msgCount value, allowed count is {_MOST_SNAPSHOT}!"
+            )
+        if not self._serving.is_started or self._serving.reads.is_stopped:
+            raise RequestRefused(
+                "Read StoreService temporary unavailable!", Code.SERVICE_UNAVAILABLE
+            )
+        store = self._store((name, max(partition, 0)))
+        if store is None:
+            raise RequestRefused(
+                f"Invalid parameter: not found the store by topicName + partitionId({name[:64]}:"
+                f"{partition})!"
+            )
+        filters = request.items("filterConds", "flts")
+        messages = await snapshot(store, max(partition, 0), count, filters)
+        if not messages:
+            raise RequestRefused(f"Could not find message at position by topic ({name})!", 401)
+        found = []
+        for number, message in enumerate(messages):
+            body, attributes = decode(message.payLoadData, message.flag)
+            data = base64.b64encode(body).decode()
+            found.append({"index": number, "data": data, "attr": attributes})
+        return {"result": True, "errCode": 0, "errMsg": "Success!", "dataSet": found}
+
+    # ------------------------------------------------------------------------------------------
+
+    def _store(self, key: Key) -> TopicStore | None:
+        topic = self._serving.topics.get(key[0])
+        return self._serving.stores.get(*key) if topic is not None and topic.has(key[1]) else None
+
+    def _partition(self, request: WebRequest) -> tuple[Key, TopicStore]:
+        name = request.need(*TOPIC)
+        key = name, request.number(*PARTITION)
+        if self._serving.topics.get(name) is None:
+            raise RequestRefused("Invalid parameter: not found the topicName configure!")
+        store = self._store(key)
+        if store is None:
+            raise RequestRefused("Invalid parameter: not found the store by topicName!")
+        return key, store
+
+
+def _listed(name: str, found: list[dict[str, Any]], count: str) -> Mapping[str, Any]:
+    return {
+        "result": True,
+        "errCode": 0,
+        "errMsg": "Success!",
+        name: found,
+        count: len(found),
+    }

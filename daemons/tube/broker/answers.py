@@ -1,0 +1,107 @@
+"""The answer to a get: a frame with the messages, made natively where that can be.
+
+The messages are most of it, and are copied once: from what was read into the frame. Python makes
+the same frame of protobuf's messages.
+"""
+
+from mq.daemons.tube.broker.store.layout import HEAD, HEAD_SIZE, PREFIX, TOKEN
+from mq.protocol.native import native
+from mq.protocol.tube.codes import Code, Method
+from mq.protocol.tube.messages import GetMessageResponseB2C, TransferedMessage
+from mq.protocol.tube.rpc import RESPONSE_HEADERS, encode_response
+
+_BEFORE = GetMessageResponseB2C(
+    success=True, errCode=Code.SUCCESS, errMsg="OK!"
+).SerializeToString()
+_LONG = (1 << 64) - 1
+
+
+class BadRecords(Exception):
+    """Of what was read, something is no record."""
+
+
+def answer(
+    serial: int, runs: list[bytes], offset: int, lag: int, slow: bool, most: int
+) -> tuple[bytes, int]:
+    """The frame, and how many messages are in it.
+
+    ``runs`` are records in a row; ``offset`` is where the get began in the index, ``lag`` how much
+    data is behind what was read, ``most`` where the index ends. Raises BadRecords.
+    """
+    if native is None:
+        return answer_in_python(serial, runs, offset, lag, slow, most)
+    made: tuple[bytes, int] | None = native.tube_answer(
+        runs, serial, RESPONSE_HEADERS, Method.GET_MESSAGES_C2B, _BEFORE,
+        behind(offset, lag, slow, most),
+    )  # fmt: skip
+    if made is None:
+        raise BadRecords
+    return made
+
+
+def answer_in_python(
+    serial: int, runs: list[bytes], offset: int, lag: int, slow: bool, most: int
+) -> tuple[bytes, int]:
+    """The same by Python. Raises BadRecords."""
+    messages = [message for run in runs for message in messages_of(run)]
+    body = GetMessageResponseB2C(
+        success=True,
+        errCode=Code.SUCCESS,
+        errMsg="OK!",
+        messages=messages,
+        currOffset=offset,
+        minLimitTime=0,
+        escFlowCtrl=False,
+        currDataDlt=lag,
+        requireSlow=slow,
+        maxOffset=most,
+    ).SerializeToString()
+    try:
+        return encode_response(serial, Method.GET_MESSAGES_C2B, body), len(messages)
+    except ValueError:
+        raise BadRecords from None
+
+
+def messages_of(run: bytes) -> list[TransferedMessage]:
+    """The messages of records in a row. Raises BadRecords."""
+    found = []
+    at = 0
+    while at < len(run):
+        if len(run) - at < HEAD_SIZE:
+            raise BadRecords
+        length, token, checksum, _, _, _, _, _, message_id, flag = HEAD.unpack_from(run, at)
+        end = at + length + 4
+        if token != TOKEN or length <= PREFIX or end > len(run):
+            raise BadRecords
+        payload = run[at + HEAD_SIZE : end]
+        if flag & 1 and (
+            len(payload) < 4 or int.from_bytes(payload[:4], "big", signed=True) > len(payload) - 4
+        ):
+            raise BadRecords  # attributes that are not there: no client could read it
+        found.append(
+            TransferedMessage(
+                messageId=message_id, checkSum=checksum, payLoadData=payload, flag=flag
+            )
+        )
+        at = end
+    return found
+
+
+def behind(offset: int, lag: int, slow: bool, most: int) -> bytes:
+    """What the answer has behind its messages: fields 5 to 10."""
+    return b"\x28%b\x30\x00\x38\x00\x40%b\x48%b\x50%b" % (
+        _varint(offset),
+        _varint(lag),
+        b"\x01" if slow else b"\x00",
+        _varint(most),
+    )
+
+
+def _varint(number: int) -> bytes:
+    number &= _LONG
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,262 @@
+"""Configuration of a TubeMQ broker: the names of broker.ini, and what is ours.
+
+A file has sections: `[broker]` as the original's; `[tls]` and `[operation]` as all daemons have
+them. Of `[zookeeper]`, `[audit]` and `[prometheus]` nothing is read: offsets are in a file, and
+metrics have the settings that all daemons have.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Self
+
+from mq.daemons.acl.networks import is_loopback
+from mq.daemons.config import ConfigError, Section, Settings, setting
+from mq.daemons.host_addresses import EVERYWHERE, LOOPBACK, local_address
+from mq.daemons.operation_config import OperationConfig
+from mq.daemons.tls_config import TlsConfig
+from mq.daemons.tube.broker.store.layout import INDEX_SIZE
+from mq.daemons.tube.broker.store.refused import FlushMode
+from mq.daemons.tube.ini import read_ini
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.tube.codes import BROKER_PORT, BROKER_TLS_PORT, BROKER_WEB_PORT
+from mq.protocol.tube.strings import Address, parse_addresses
+
+log = logging.getLogger(__name__)
+
+#: What the original's master has, and what its sample file has: no secrets.
+KNOWN_TOKENS = frozenset({"ASDFGHJKL", "abc"})
+_MINUTE = 60_000
+_DAY = 24 * 60 * _MINUTE
+
+
+@dataclass(frozen=True)
+class BrokerConfig(Section):
+    """The broker itself."""
+
+    broker_id: int = setting(0, "its number in the cluster; 0: made of its address", important=True)
+    host_name: str = setting(
+        LOOPBACK,
+        "name or address that clients reach this broker at, as it was added at the master; where "
+        "it is not loopback, connections are taken from everywhere",
+        important=True,
+    )
+    bind_address: str = setting("", "address to listen on; empty: as hostName says")
+    port: int = setting(BROKER_PORT, "port of clients", important=True)
+    web_port: int = setting(BROKER_WEB_PORT, "port of administrators, HTTP; -1: none")
+    tls_enable: bool = setting(False, "listen on tlsPort, too, with the certificates of tls.*")
+    tls_port: int = setting(BROKER_TLS_PORT, "port of clients that use TLS")
+    master_address_list: str = setting(
+        "",
+        "masters, host:port,host:port; empty: none, with the topics of topicList",
+        important=True,
+    )
+    topic_list: str = setting(
+        "", "without masters: the topics, as name:partitions:stores,…", important=True
+    )
+    primary_path: str = setting("var/tube", "folder of the messages", important=True)
+    offset_stg_file_path: str = setting("", "folder of groups' offsets; empty: primaryPath")
+    flush_mode: FlushMode = setting(  # noqa: RUF009
+        FlushMode.os,
+        "what the answer to a send promises: sync, on the disk (survives a power cut); os, in the "
+        "file (survives a kill); memory, taken (as the original: lost with the process)",
+        important=True,
+    )
+    max_segment_size: int = setting(1 << 30, "size of a data file", unit="bytes")
+    max_index_segment_size: int = setting(
+        700_000 * INDEX_SIZE, "size of an index file", unit="bytes"
+    )
+    transfer_size: int = setting(512 * 1024, "bytes of messages in one answer", unit="bytes")
+    index_trans_count: int = setting(
+        1000, "messages of other partitions that a read may pass, for each partition of a topic"
+    )
+    consumer_reg_timeout_ms: int = setting(
+        30_000, "a consumer that is not heard of for so long has gone", unit="ms"
+    )
+    update_consumer_offsets: bool = setting(
+        True, "lower the offset of a group that is behind the end of a partition"
+    )
+    heartbeat_period_ms: int = setting(8000, "pause between heartbeats to the master", unit="ms")
+    rpc_read_timeout_ms: int = setting(10_000, "time for an answer of the master", unit="ms")
+    log_clearup_duration_ms: int = setting(
+        3 * _MINUTE, "pause between looks for files that have expired", unit="ms"
+    )
+    offset_stg_file_sync_ms: int = setting(
+        5000, "pause between saves of offsets: what a kill takes back at most", unit="ms"
+    )
+    grp_offset_stg_exp_ms: int = setting(
+        20 * _DAY, "offsets of a group that commits nothing for so long go", unit="ms", long=True
+    )
+    visit_token_check_in_valid_time_ms: int = setting(
+        2 * _MINUTE, "for so long after a registration no visit token is refused", unit="ms"
+    )
+    visit_master_auth: bool = setting(False, "sign what is said to the master")
+    visit_name: str = setting("", "who signs")
+    visit_password: str = setting("", "and with which password")
+    allowed_read_io_excpt_cnt: int = setting(
+        3, "reads that may fail within ioExcptStatsDurationMs; then reading stops",
+        name="allowedReadIOExcptCnt",
+    )  # fmt: skip
+    allowed_write_io_excpt_cnt: int = setting(
+        3, "writes that may fail in that time; then sending stops", name="allowedWriteIOExcptCnt"
+    )
+    io_excpt_stats_duration_ms: int = setting(2 * _MINUTE, "that time", unit="ms")
+    conf_mod_auth_token: str = setting(
+        "", "what administrators show to set offsets; empty: nothing has to be shown, on loopback"
+    )
+    def_eth_name: str = setting("eth1", "network interface", effect=False)
+    enable_mem_store: bool = setting(True, "flushMode says it", effect=False)
+    enable_write_offset2_zk: bool = setting(
+        False, "offsets to ZooKeeper, too", name="enableWriteOffset2Zk", effect=False
+    )
+    offset_stg_cache_flush_ms: int = setting(5000, "of the original's cache", effect=False)
+    offset_stg_sync_dur_warn_ms: int = setting(20_000, "of the original's cache", effect=False)
+    log_flush_disk_dur_ms: int = setting(20_000, "of the original's flushes", effect=False)
+    log_flush_mem_dur_ms: int = setting(10_000, "of the original's flushes", effect=False)
+    load_message_stores_in_parallel: bool = setting(True, "of the original's start", effect=False)
+    group_offset_scan_dur_ms: int = setting(
+        60_000, "pause between records of the topic __offset_history__", effect=False
+    )
+    tcp_write_service_thread: int = setting(0, "threads", effect=False)
+    tcp_read_service_thread: int = setting(0, "threads", effect=False)
+    tls_write_service_thread: int = setting(0, "threads", effect=False)
+    tls_read_service_thread: int = setting(0, "threads", effect=False)
+    default_deduce_read_size: int = setting(7 << 30, "fixed at 7 GiB", long=True, effect=False)
+    netty_write_buffer_high_water_mark: int = setting(10 << 20, "unsent bytes", effect=False)
+    netty_write_buffer_low_water_mark: int = setting(5 << 20, "unsent bytes", effect=False)
+    auth_valid_time_stamp_period_ms: int = setting(20_000, "of clocks", effect=False)
+    row_lock_wait_dur_ms: int = setting(30_000, "time to get a lock", effect=False)
+    socket_send_buffer: int = setting(-1, "SO_SNDBUF", effect=False)
+    socket_recv_buffer: int = setting(-1, "SO_RCVBUF", effect=False)
+
+    @property
+    def number(self) -> int:
+        """The broker's id (BrokerConfig.getBrokerId)."""
+        if self.broker_id > 0:
+            return self.broker_id
+        try:
+            address = int(IPv4Address(self.host_name))
+        except ValueError:
+            address = int(IPv4Address(local_address()))
+        return address if address < 1 << 31 else (1 << 32) - address
+
+    def masters(self) -> tuple[Address, ...]:
+        return parse_addresses(self.master_address_list) if self.master_address_list else ()
+
+    def check(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+        for name, value, least, most in (
+            ("brokerId", self.broker_id, 0, (1 << 31) - 1),
+            ("port", self.port, 0, 65535),
+            ("webPort", self.web_port, -1, 65535),
+            ("tlsPort", self.tls_port, 0, 65535),
+            ("maxSegmentSize", self.max_segment_size, 1024, 1 << 31),
+            ("maxIndexSegmentSize", self.max_index_segment_size, INDEX_SIZE, 1 << 31),
+            ("transferSize", self.transfer_size, 1, 1 << 31),
+            ("indexTransCount", self.index_trans_count, 1, 1 << 20),
+            ("consumerRegTimeoutMs", self.consumer_reg_timeout_ms, 100, 1 << 31),
+            ("heartbeatPeriodMs", self.heartbeat_period_ms, 10, 1 << 31),
+            ("rpcReadTimeoutMs", self.rpc_read_timeout_ms, 100, 1 << 31),
+            ("logClearupDurationMs", self.log_clearup_duration_ms, 10, 1 << 31),
+            ("offsetStgFileSyncMs", self.offset_stg_file_sync_ms, 10, 1 << 31),
+            ("grpOffsetStgExpMs", self.grp_offset_stg_exp_ms, _MINUTE, 1 << 62),
+            ("ioExcptStatsDurationMs", self.io_excpt_stats_duration_ms, 1, 1 << 31),
+        ):
+            if not least <= value <= most:
+                raise ConfigError(f"{name}={value}: expected {least} to {most}")
+        if not self.primary_path.strip("/ "):
+            raise ConfigError(f"primaryPath={self.primary_path}: expected a folder")
+        if self.visit_master_auth and not (self.visit_name and self.visit_password):
+            raise ConfigError("visitMasterAuth=true: set visitName and visitPassword, too")
+        if not re.fullmatch(r"[^\s@#,:]{1,256}", self.host_name):
+            raise ConfigError(f"hostName={self.host_name}: expected the name or address of a host")
+        try:
+            self.masters()
+            fixed_topics(self.topic_list)
+        except (RemoteProtocolError, ValueError) as error:
+            raise ConfigError(f"masterAddressList, topicList: {error}") from None
+
+
+def fixed_topics(text: str) -> list[tuple[str, int, int]]:
+    """The topics of `topicList`: name, partitions, stores. Raises ValueError."""
+    found = []
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, _, rest = item.partition(":")
+        partitions, _, stores = rest.partition(":")
+        found.append((name, int(partitions or 1), int(stores or 1)))
+        if not (0 < found[-1][1] < 10_000 and 0 < found[-1][2] < 10_000 and name):
+            raise ValueError(f"{item}: expected name:partitions:stores")
+    return found
+
+
+class BrokerSettings(Settings):
+    """The configuration of one broker."""
+
+    section_names = ("broker", "tls", "operation")
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(path)
+        self.broker = BrokerConfig()
+        self.tls = TlsConfig()
+        self.operation = OperationConfig()
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
+        """Defaults, then the file, then `overrides` by name; then the checks.
+
+        Raises:
+            ConfigError: the file or a value cannot be used.
+        """
+        settings = cls(path)
+        if path is not None:
+            for name, properties in read_ini(path).items():
+                if name in ("", *cls.section_names):
+                    settings.apply(properties)
+                elif name == "tlsSetting":
+                    settings.apply(_tls_names(properties))
+        settings.apply(overrides or {})
+        for section in settings.sections:
+            section.check()
+        settings.log_without_effect()
+        settings._guard()
+        return settings
+
+    def listen_host(self) -> str:
+        """Where to listen."""
+        broker = self.broker
+        if broker.bind_address:
+            return broker.bind_address
+        return LOOPBACK if is_loopback(broker.host_name) else EVERYWHERE
+
+    def _guard(self) -> None:
+        """Say what anybody may do here; raises ConfigError where that is too much."""
+        host, token = self.listen_host(), self.broker.conf_mod_auth_token
+        if is_loopback(host):
+            return
+        if self.broker.web_port >= 0 and (not token or token in KNOWN_TOKENS):
+            raise ConfigError(
+                f"confModAuthToken is none, or one that anybody knows, and this broker listens on "
+                f"{host}: set another, or webPort=-1"
+            )
+        log.warning(
+            "this broker listens on %s: whoever connects may send and read, unless its master "
+            "checks visit tokens (startVisitTokenCheck) and asks clients who they are",
+            host,
+        )
+
+
+def _tls_names(properties: Mapping[str, str]) -> dict[str, str]:
+    """What of the original's section we have: its key stores are Java's, ours are PEM files."""
+    known = {
+        "tlsEnable": "tlsEnable",
+        "tlsPort": "tlsPort",
+        "tlsTwoWayAuthEnable": "tls.server.authClient",
+    }
+    return {known[name]: value for name, value in properties.items() if name in known}

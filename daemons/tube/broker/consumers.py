@@ -1,0 +1,185 @@
+"""Consumers that are registered at partitions, and how much each may read at a time.
+
+A partition of a topic has one consumer of each group. It is registered until it says otherwise or
+until nothing comes from it for `consumerRegTimeoutMs`: a get and a heartbeat count.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from mq.client.machine import clock
+from mq.protocol.tube.flow_control import DataLimit, FlowControl
+from mq.protocol.tube.names import check_filter_items
+from mq.protocol.tube.payload import key_code
+
+# Of all groups together: each takes memory until it expires.
+MAX_REGISTRATIONS = 100_000
+
+# How much a get answers until the consumer's lag is known (CFG_STORE_DEFAULT_MSG_READ_UNIT).
+FIRST_UNIT = 327_680
+_NO_LIMIT = (1 << 63) - 1  # bytes a minute
+_STAGE_MS = 60_000  # CFG_FC_MAX_LIMITING_DURATION
+_SLICE_MS = 5_000  # CFG_FC_MAX_SAMPLING_PERIOD
+_SLICES = 12
+
+_EAST_8 = timedelta(hours=8)  # Java's rules are in the time of GMT+8
+
+
+def partition_name(group: str, topic: str, partition: int) -> str:
+    """How a registration is known, in answers and to administrators."""
+    return f"{group}:{topic}:{partition}"
+
+
+def data_limit(rules: FlowControl, lag: int) -> tuple[int, int]:
+    """Bytes a minute that a consumer with such a lag may read now, and ms between gets beyond that.
+
+    The first rule by its start that is in force counts (FlowCtrlRuleHandler.getCurDataLimit).
+    """
+    if not rules.data_limits:
+        return _NO_LIMIT, 0
+    now = datetime.fromtimestamp(clock.time(), UTC) + _EAST_8
+    minute = now.hour * 100 + now.minute
+    by_start: Callable[[DataLimit], int] = lambda rule: rule.start  # noqa: E731
+    for rule in sorted(rules.data_limits, key=by_start):
+        if rule.start <= minute <= rule.end and lag > rule.lag:
+            return rule.limit, rule.interval_ms
+    return _NO_LIMIT, 0
+
+
+@dataclass(slots=True)
+class Consumer:
+    """A consumer at a partition. What is read and how fast is counted here (ConsumerNodeInfo)."""
+
+    client_id: str
+    group: str
+    topic: str
+    partition: int
+    address: str
+    filters: frozenset[str]
+    priority: int
+    expires: float  # by the monotonic clock, s
+    registered_ms: int
+    session_key: str = ""
+    session_time: int = -1
+    codes: frozenset[int] | None = field(init=False)
+    last_data: int = -2  # where the data ends that it has read; -2 before its first get
+    last_get_ms: int = 0
+    unit: int = FIRST_UNIT
+    limit: int = _NO_LIMIT  # bytes a minute
+    interval_ms: int = 0
+    sent_slice: int = 0
+    sent_stage: int = 0
+    _stage_ends: int = 0
+    _slice_ends: int = 0
+
+    def __post_init__(self) -> None:
+        self.codes = frozenset(map(key_code, self.filters)) if self.filters else None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.group, self.topic, self.partition
+
+    @property
+    def name(self) -> str:
+        return partition_name(*self.key)
+
+    def allowed(self, rules: FlowControl, max_data: int, most: int, escapes: bool) -> int:
+        """Bytes that a get may answer now; 0 if it has to wait for `interval_ms`.
+
+        ``most`` is what a get may have at most; ``escapes``: its own group has rules, these do not
+        count (ConsumerNodeInfo.getCurrentAllowedSize).
+        """
+        if self.last_data < 0:
+            return self.unit
+        now = clock.milliseconds()
+        if now > self._stage_ends:
+            self.limit, self.interval_ms = data_limit(rules, max_data - self.last_data)
+            self.sent_slice = self.sent_stage = 0
+            self._slice_ends, self._stage_ends = now + _SLICE_MS, now + _STAGE_MS
+            self.unit = min(self.limit // _SLICES, most)
+        elif now > self._slice_ends:
+            self.sent_slice = 0
+            self._slice_ends = now + _SLICE_MS
+        within = self.limit // _SLICES > self.sent_slice and self.limit > self.sent_stage
+        # With a limit of 0 a group that escapes would be told an end that is none.
+        return max(self.unit, 1) if escapes else self.unit if within else 0
+
+    def has_read(self, last_data: int, size: int) -> None:
+        """A get was answered."""
+        self.last_get_ms = clock.milliseconds()
+        self.last_data = last_data
+        self.sent_slice += size
+        self.sent_stage += size
+
+
+class TooManyConsumers(Exception):
+    """As many are registered as may be. The text says so."""
+
+
+class Consumers:
+    """All that are registered. ``timed_out`` is told of each that is heard of no more."""
+
+    def __init__(self, timeout: float, timed_out: Callable[[Consumer], None]) -> None:
+        self._timeout = timeout
+        self._timed_out = timed_out
+        self._by_key: dict[tuple[str, str, int], Consumer] = {}
+        self.expired = 0
+
+    def get(self, group: str, topic: str, partition: int) -> Consumer | None:
+        """Who has a partition; also one whose time is over, until `look`."""
+        return self._by_key.get((group, topic, partition))
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(list(self._by_key.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def register(
+        self,
+        client_id: str,
+        key: tuple[str, str, int],
+        address: str,
+        filters: frozenset[str],
+        priority: int,
+        session: tuple[str, int],
+    ) -> Consumer:
+        """Register a consumer, also in place of itself. Raises TooManyConsumers."""
+        if key not in self._by_key and len(self._by_key) >= MAX_REGISTRATIONS:
+            raise TooManyConsumers(f"{MAX_REGISTRATIONS} partitions have consumers already")
+        consumer = Consumer(
+            client_id,
+            *key,
+            address,
+            check_filter_items(filters),
+            priority,
+            clock.monotonic() + self._timeout,
+            clock.milliseconds(),
+            *session,
+        )
+        self._by_key[key] = consumer
+        return consumer
+
+    def renew(self, consumer: Consumer) -> bool:
+        """Something has come from it; False if its time was over already."""
+        now = clock.monotonic()
+        if now >= consumer.expires:
+            return False
+        consumer.expires = now + self._timeout
+        return True
+
+    def is_over(self, consumer: Consumer) -> bool:
+        return clock.monotonic() >= consumer.expires
+
+    def remove(self, consumer: Consumer) -> None:
+        if self._by_key.get(consumer.key) is consumer:
+            del self._by_key[consumer.key]
+
+    def look(self) -> None:
+        """Forget those whose time is over."""
+        now = clock.monotonic()
+        for consumer in [one for one in self._by_key.values() if now >= one.expires]:
+            self.expired += 1
+            self.remove(consumer)
+            self._timed_out(consumer)

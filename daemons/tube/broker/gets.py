@@ -1,0 +1,279 @@
+"""Messages that consumers ask for (method 17).
+
+What is in the page cache is read on the event loop; where a disk has to be waited for, in a thread,
+a few at a time. Of a partition one get at a time is answered: what is pending is its own.
+"""
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from mq.daemons.tube.broker.access import Denied
+from mq.daemons.tube.broker.answers import BadRecords, answer
+from mq.daemons.tube.broker.consumers import Consumer
+from mq.daemons.tube.broker.offsets import TooManyOffsets
+from mq.daemons.tube.broker.serving import Serving, client_id, group_name
+from mq.daemons.tube.broker.store.layout import INDEX_SIZE
+from mq.daemons.tube.broker.store.reading import Found, ThreadRead, Wish, read
+from mq.daemons.tube.broker.store.topic_store import TopicStore
+from mq.daemons.tube.broker.topics import STATUS_SOFT_DELETE, Topic
+from mq.daemons.tube.rpc import Call
+from mq.protocol.tube.codes import Code
+from mq.protocol.tube.messages import GetMessageRequestC2B, GetMessageResponseB2C
+
+log = logging.getLogger(__name__)
+
+MAX_TRANSFER = 1024 * 1024  # DataStoreUtils.MAX_MSG_TRANSFER_SIZE
+_LEAST_SCAN, _MOST_SCAN = 8000, 13_500  # records of the index
+_FILTER_SCANS = 3  # times as many, where a filter passes over some
+_LITTLE_LEFT = 10  # times what a filter scans: with less than that left it is asked less often
+
+# Behind by more than this, a consumer gets half as much at a time (defaultDeduceReadSize, doubled).
+_FAR_BEHIND = 14 << 30
+
+# Reads in threads at a time: each holds what it read until its consumer has taken it.
+_THREADS = 8
+
+
+class _Get(NamedTuple):
+    """A get that may be answered."""
+
+    call: Call
+    consumer: Consumer
+    store: TopicStore
+    manual: bool
+    wish: Wish
+    max_data: int  # when it came
+
+
+class Gets:
+    """Answers gets; the order of checks is BrokerServiceServer.getMessagesC2B's."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._threads = asyncio.Semaphore(_THREADS)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._being_read: set[tuple[str, str, int]] = set()
+        self.messages = 0
+        self.bytes = 0
+        self.from_disk = 0
+        self.bad_records = 0
+        self.refused: dict[int, int] = {}  # by code
+
+    def handle(self, call: Call) -> None:
+        try:
+            get = self._prepare(call)
+            try:
+                found = read(get.store, get.wish)
+            except BlockingIOError:
+                self._read_later(get)
+                return
+            self._answer(get, found)
+        except Denied as denied:
+            self._refuse(call, denied)
+        except OSError as error:
+            self._failed(call, error)
+
+    async def close(self) -> None:
+        """Wait for reads in threads. Idempotent."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------------------
+
+    def _prepare(self, call: Call) -> _Get:
+        """Raises Denied."""
+        serving = self._serving
+        message: GetMessageRequestC2B = call.message
+        if not serving.is_started or serving.reads.is_stopped:
+            raise Denied(Code.SERVICE_UNAVAILABLE, "Read StoreService temporary unavailable!")
+        client = client_id(message.clientId)
+        group = group_name(message.groupName)
+        topic = serving.need_topic(message.topicName)
+        partition = message.partitionId
+        consumer = self._need_consumer(client, group, topic, partition)
+        if topic.status > STATUS_SOFT_DELETE:
+            raise Denied(
+                Code.FORBIDDEN,
+                f"[Partition Closed] Partition has been closed, for topic={topic.name},"
+                f"partitionId={partition} of Broker={serving.broker_id}",
+            )
+        store = serving.need_store(topic, partition)
+        if consumer.key in self._being_read:
+            raise Denied(Code.NOT_FOUND, "a get of this partition is being answered")
+        store.write_cached()
+        offset = self._begin(consumer, store, message)
+        limit = self._allowed(consumer, store, message)
+        scan = _scan(serving.index_count * topic.partitions, consumer)
+        wish = Wish(partition, offset, consumer.codes, limit, scan)
+        return _Get(call, consumer, store, message.manualCommitOffset, wish, store.max_data)
+
+    def _need_consumer(self, client: str, group: str, topic: Topic, partition: int) -> Consumer:
+        """Raises Denied unless this client has the partition."""
+        serving = self._serving
+        consumer = serving.consumers.get(group, topic.name, partition)
+        if consumer is None:
+            raise Denied(
+                Code.HB_NO_NODE,
+                f"UnRegistered Consumer:{client}, you have to register firstly!",
+            )
+        if consumer.client_id != client:
+            raise Denied(
+                Code.DUPLICATE_PARTITION,
+                f"[Duplicated Request] Partition={consumer.name} of Broker={serving.broker_id} "
+                f"has been consumed by {consumer.client_id};Current consumer {client}",
+            )
+        if not serving.consumers.renew(consumer):
+            raise Denied(Code.HB_NO_NODE, f"the registration of {client} is over")
+        return consumer
+
+    def _begin(self, consumer: Consumer, store: TopicStore, message: GetMessageRequestC2B) -> int:
+        """Where in the index the get begins. Raises Denied."""
+        try:
+            offset, is_there = self._serving.offsets.next(
+                consumer.group,
+                (consumer.topic, consumer.partition),
+                manual=message.manualCommitOffset,
+                consumed=message.lastPackConsumed,
+                bounds=(store.min_index, store.max_index),
+                lowers=self._serving.lowers_offsets,
+            )
+        except TooManyOffsets as many:
+            raise Denied(Code.SERVICE_UNAVAILABLE, str(many)) from None
+        if not is_there:
+            raise Denied(Code.NOT_FOUND, "The request offset reached maxOffset!")
+        return offset
+
+    def _allowed(self, consumer: Consumer, store: TopicStore, message: GetMessageRequestC2B) -> int:
+        """How many bytes it may have. Raises Denied."""
+        serving = self._serving
+        most = serving.transfer_size
+        allowed = consumer.allowed(serving.rules, store.max_data, most, message.escFlowCtrl)
+        if not allowed:
+            raise _Limited(consumer.interval_ms)
+        if store.max_data - consumer.last_data >= _FAR_BEHIND and consumer.last_data >= 0:
+            return min(allowed, most // 2)
+        return allowed
+
+    # answering --------------------------------------------------------------------------------
+
+    def _answer(self, get: _Get, found: Found) -> None:
+        """Raises Denied and OSError."""
+        consumer = get.consumer
+        last = found.last if found.last > 0 else max(consumer.last_data, 0)
+        frame, count = self._frame(get, found, get.max_data - last)
+        self._serving.offsets.read(
+            consumer.group,
+            (consumer.topic, consumer.partition),
+            found.scanned,
+            manual=get.manual,
+            empty=not count,
+        )
+        consumer.has_read(last, found.size)
+        self.messages += count
+        self.bytes += found.size
+        get.call.answer_frame(frame)
+
+    def _frame(self, get: _Get, found: Found, lag: int) -> tuple[bytes, int]:
+        serial, offset = get.call.request.serial, get.wish.offset
+        left = get.store.max_index - offset - found.scanned
+        slow = bool(
+            get.consumer.codes is not None and found.scanned and left < _LITTLE_LEFT * get.wish.scan
+        )
+        most = get.store.max_index
+        try:
+            return answer(serial, found.pieces, offset, lag, slow, most)
+        except BadRecords:
+            pieces = self._good_records(get)
+            return answer(serial, pieces, offset, lag, slow, most)
+
+    def _good_records(self, get: _Get) -> list[bytes]:
+        """What of the same records is good: each by itself, for one may lie about its length."""
+        wish = get.wish._replace(joined=False)
+        pieces = []
+        for piece in read(get.store, wish, wait=True).pieces:
+            try:
+                answer(0, [piece], 0, 0, False, 0)
+            except BadRecords:
+                self.bad_records += 1
+                log.error(
+                    "%s: a record is damaged, and left out of what is read", get.store.key,
+                    extra={"failure": f"records of {get.store.key}"},
+                )  # fmt: skip
+            else:
+                pieces.append(piece)
+        return pieces
+
+    def _read_later(self, get: _Get) -> None:
+        self._being_read.add(get.consumer.key)
+        task = asyncio.get_running_loop().create_task(self._read_in_thread(get))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _read_in_thread(self, get: _Get) -> None:
+        """Read what is not in memory, and answer, if the partition is still the consumer's."""
+        call, consumer = get.call, get.consumer
+        try:
+            found = await self._in_thread(get)
+            if self._serving.consumers.get(*consumer.key) is not consumer:
+                raise Denied(
+                    Code.HB_NO_NODE,
+                    f"UnRegistered Consumer:{consumer.client_id}, you have to register firstly!",
+                )
+            key = consumer.topic, consumer.partition
+            if self._serving.offsets.at(consumer.group, key, manual=get.manual) != get.wish.offset:
+                raise Denied(Code.MOVED, "the offset was set while it was read from")
+            self._answer(get, found)
+        except Denied as denied:
+            self._refuse(call, denied)
+        except OSError as error:
+            self._failed(call, error)
+        except Exception as error:
+            log.exception("a read in a thread failed")
+            self._refuse(call, Denied(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}"))
+        finally:
+            self._being_read.discard(consumer.key)
+
+    async def _in_thread(self, get: _Get) -> Found:
+        async with self._threads:
+            self.from_disk += 1
+            reading = ThreadRead(get.store, get.wish)
+            running = asyncio.ensure_future(asyncio.to_thread(reading.run))
+            running.add_done_callback(lambda _: reading.end())  # also when nobody waits any more
+            return await asyncio.shield(running)
+
+    def _failed(self, call: Call, error: OSError) -> None:
+        self._serving.reads.failed()
+        log.error("a get failed: %s", error, extra={"failure": "reads"})
+        text = f"Get message from file failure : {error.strerror}"
+        self._refuse(call, Denied(Code.INTERNAL_SERVER_ERROR, text))
+
+    def _refuse(self, call: Call, denied: Denied) -> None:
+        self.refused[denied.code] = self.refused.get(denied.code, 0) + 1
+        wait = denied.wait_ms if isinstance(denied, _Limited) else 0
+        call.answer(
+            GetMessageResponseB2C(
+                success=False,
+                errCode=denied.code,
+                errMsg=str(denied),
+                currOffset=-1,
+                minLimitTime=wait,
+                escFlowCtrl=False,
+                currDataDlt=-1,
+            )
+        )
+
+
+class _Limited(Denied):
+    """A get comes too early."""
+
+    def __init__(self, wait_ms: int) -> None:
+        super().__init__(Code.SERVER_CONSUME_SPEED_LIMIT, "RpcServer consume speed limit!")
+        self.wait_ms = wait_ms
+
+
+def _scan(count: int, consumer: Consumer) -> int:
+    """Bytes of the index that a get looks at (MessageStore's fileMaxIndexReadSize)."""
+    records = max(_LEAST_SCAN, min(count, _MOST_SCAN))
+    return records * INDEX_SIZE * (1 if consumer.codes is None else _FILTER_SCANS)

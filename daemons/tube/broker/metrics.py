@@ -1,0 +1,86 @@
+"""Metrics of a TubeMQ broker."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mq.daemons.metrics import Kind, Metric, counter, gauge, of_tasks
+
+if TYPE_CHECKING:
+    from mq.daemons.tube.broker.app import Broker
+
+
+def metrics_of(broker: "Broker") -> Iterator[Metric | None]:
+    """All of them; at each None anything else may happen."""
+    serving = broker.serving
+    names = ("listener",)
+    connections = [((n,), float(len(one.channels))) for n, one in broker.listeners.items()]
+    yield Metric("mq_tube_connections", Kind.gauge, "Open connections.", names, connections)
+    for what, doc in (
+        ("broken_frames", "Connections closed because of what was no frame."),
+        ("malformed_requests", "Requests that cannot be read."),
+        ("unknown_methods", "Requests of methods that are not served."),
+        ("expired_requests", "Requests whose clients had given up."),
+        ("handler_failures", "Requests that failed in the broker."),
+        ("refused_connections", "Connections over the limit."),
+    ):
+        counts = [((n,), float(one.counters[what])) for n, one in broker.listeners.items()]
+        yield Metric(f"mq_tube_{what}_total", Kind.counter, doc, names, counts)
+    requests: dict[str, float] = {}
+    for one in broker.listeners.values():
+        for method, count in one.requests.items():
+            requests[str(method)] = requests.get(str(method), 0.0) + count
+    by_method = [((method,), count) for method, count in sorted(requests.items())]
+    yield Metric(
+        "mq_tube_requests_total", Kind.counter, "Requests, by method.", ("method",), by_method
+    )
+    memory = next(iter(broker.listeners.values())).memory
+    yield gauge("mq_tube_client_memory_bytes", "Bytes held for clients.", memory.size())
+    yield None
+    yield counter("mq_tube_messages_in_total", "Messages taken.", broker.sends.taken)
+    yield counter("mq_tube_messages_out_total", "Messages given out.", broker.gets.messages)
+    yield counter("mq_tube_bytes_out_total", "Bytes of records given out.", broker.gets.bytes)
+    yield counter("mq_tube_disk_reads_total", "Gets that waited for a disk.", broker.gets.from_disk)
+    yield counter(
+        "mq_tube_bad_records_total", "Records left out: damaged.", broker.gets.bad_records
+    )
+    for name, doc, refused in (
+        ("mq_tube_refused_sends_total", "Sends refused, by code.", broker.sends.refused),
+        ("mq_tube_refused_gets_total", "Gets refused, by code.", broker.gets.refused),
+    ):
+        values = [((str(int(code)),), float(count)) for code, count in sorted(refused.items())]
+        yield Metric(name, Kind.counter, doc, ("code",), values)
+    yield from _of_stores(broker)
+    yield gauge("mq_tube_consumers", "Partitions that have a consumer.", len(serving.consumers))
+    yield counter(
+        "mq_tube_consumers_expired_total", "Consumers not heard of.", serving.consumers.expired
+    )
+    yield gauge("mq_tube_offsets", "Offsets of groups.", len(serving.offsets))
+    yield counter("mq_tube_denied_total", "Requests without a good token.", serving.access.refused)
+    for direction, status in (("read", serving.reads), ("write", serving.writes)):
+        yield gauge(f"mq_tube_{direction}_stopped", "1 while not served.", float(status.is_stopped))
+    if broker.link is not None:
+        yield gauge("mq_tube_registered", "1 while a master has it.", broker.link.is_registered)
+        yield counter(
+            "mq_tube_heartbeat_failures_total", "Heartbeats not answered.", broker.link.failures
+        )
+    yield of_tasks(broker.tasks)
+
+
+def _of_stores(broker: "Broker") -> Iterator[Metric | None]:
+    stores = list(broker.serving.stores)
+    yield gauge("mq_tube_stores", "Stores open.", len(stores))
+    yield gauge("mq_tube_stores_broken", "Stores that take nothing until a restart.",
+                sum(one.is_broken for one in stores))  # fmt: skip
+    yield gauge("mq_tube_data_bytes", "Bytes of data files.", sum(s.data.bytes() for s in stores))
+    yield None
+    waiting = sum(one.waiting for one in stores)
+    yield gauge("mq_tube_waiting_bytes", "Bytes taken and not promised yet.", waiting)
+    failures = sum(one.failures for one in stores)
+    yield counter("mq_tube_store_failures_total", "Writes and fsyncs that failed.", failures)
+    flusher = broker.flusher
+    yield counter("mq_tube_flushes_total", "Rounds of fsyncs.", flusher.flushes)
+    yield counter("mq_tube_flush_seconds_total", "Time they took.", flusher.total_seconds)
+    deleted = broker.serving.stores.deleted
+    yield counter("mq_tube_deleted_files_total", "Files that have expired.", deleted)
+    damages = len(broker.serving.stores.damages)
+    yield counter("mq_tube_damages_total", "Cuts that recoveries made.", damages)

@@ -1,0 +1,133 @@
+"""Messages that producers send (method 13)."""
+
+import logging
+from zlib import crc32
+
+from google.protobuf.message import DecodeError
+
+from mq.client.machine import clock
+from mq.daemons.tube.broker.access import Denied
+from mq.daemons.tube.broker.serving import Serving, client_id
+from mq.daemons.tube.broker.store.refused import FAILED, OVERFLOW, Refused
+from mq.daemons.tube.broker.store.topic_store import Done, MessageIds
+from mq.daemons.tube.rpc import Call
+from mq.protocol.tube.codes import Code
+from mq.protocol.tube.errors import MalformedRpc
+from mq.protocol.tube.messages import SendMessageRequestP2B, SendMessageResponseB2P, parse
+from mq.protocol.tube.names import OFFSET_HISTORY_TOPIC
+from mq.protocol.tube.payload import NO_KEY, key_code
+from mq.protocol.tube.rpc import FATAL
+
+log = logging.getLogger(__name__)
+
+_INVALID = "com.google.protobuf.InvalidProtocolBufferException"
+_CRC_MASK = 0x7FFF_FFFF
+_UNCHECKED = -1  # what a producer says that has made no checksum
+
+
+class Sends:
+    """Answers sends; the order of checks is BrokerServiceServer.sendMessageP2B's."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._ids = MessageIds()
+        self.refused: dict[int, int] = {}  # by code
+        self.taken = 0
+
+    def handle(self, call: Call) -> None:
+        """Take a message; its answer comes when it is as safe as the flush mode promises."""
+
+        def done(refused: Refused | None, message_id: int, now: int, at_index: int) -> None:
+            if refused is None:
+                self.taken += 1
+                call.answer(_success(message_id, now, at_index))
+                return
+            if refused.code in (OVERFLOW, FAILED):
+                self._serving.writes.failed()
+            self._refuse(call, refused.code, str(refused))
+
+        try:
+            self._take(_message(call.request.body), done)
+        except MalformedRpc as error:
+            call.fail(_INVALID, f"IPC server handle request error :{error}", FATAL)
+        except Denied as denied:
+            self._refuse(call, denied.code, str(denied))
+        except Refused as refused:
+            self._refuse(call, refused.code, str(refused))
+
+    def _take(self, message: SendMessageRequestP2B, done: Done) -> None:
+        """Raises Denied and Refused."""
+        serving = self._serving
+        if not serving.is_started or serving.writes.is_stopped:
+            raise Denied(Code.SERVICE_UNAVAILABLE, "Write StoreService temporary unavailable!")
+        serving.access.check(message.authInfo, produces=True)
+        client_id(message.clientId)
+        partition = message.partitionId
+        if message.topicName == OFFSET_HISTORY_TOPIC:
+            raise Denied(
+                Code.FORBIDDEN,
+                f"topicName {OFFSET_HISTORY_TOPIC} does not allow producers to send data!",
+            )
+        topic, store = serving.need_partition(message.topicName, partition)
+        payload = message.data
+        if not payload:
+            raise Denied(Code.BAD_REQUEST, "data length is zero!")
+        if len(payload) > topic.max_size:
+            raise Denied(
+                Code.BAD_REQUEST,
+                f"data length over max length, allowed max length is {topic.max_size}, "
+                f"data length is {len(payload)}",
+            )
+        checksum = crc32(payload) & _CRC_MASK
+        if message.checkSum not in (_UNCHECKED, checksum):
+            raise Denied(
+                Code.FORBIDDEN,
+                f"Checksum msg data failure: {message.checkSum} of {topic.name} not equal to the "
+                f"data's checksum of {checksum}",
+            )
+        kind = message.msgType.strip()
+        now = clock.milliseconds()
+        store.append(
+            partition,
+            payload,
+            checksum,
+            message.sentAddr,
+            key_code(kind) if kind else NO_KEY,
+            message.flag,
+            self._ids.next(now),
+            now,
+            done,
+        )
+
+    def _refuse(self, call: Call, code: int, text: str) -> None:
+        self.refused[code] = self.refused.get(code, 0) + 1
+        call.answer(SendMessageResponseB2P(success=False, errCode=code, errMsg=text))
+
+
+def _message(body: bytes) -> SendMessageRequestP2B:
+    """As `parse` reads it, in fewer steps: there is one for each message. Raises MalformedRpc."""
+    try:
+        message = SendMessageRequestP2B.FromString(body)
+        if (
+            message.IsInitialized()
+            and type(message.clientId) is str
+            and type(message.topicName) is str
+            and type(message.msgType) is str
+        ):
+            return message
+    except DecodeError:
+        pass
+    return parse(SendMessageRequestP2B, body)
+
+
+def _success(message_id: int, now: int, at_index: int) -> bytes:
+    """SendMessageResponseB2P of a message that is stored."""
+    return SendMessageResponseB2P(
+        success=True,
+        errCode=Code.SUCCESS,
+        errMsg=str(message_id),
+        requireAuth=False,
+        messageId=message_id,
+        appendTime=now,
+        appendOffset=at_index,
+    ).SerializeToString()

@@ -1,0 +1,168 @@
+"""All stores of a broker: opened for its topics, cleaned, deleted, closed.
+
+Stores are opened in threads before anybody is told of their topics: recovery reads and fsyncs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from mq.client.machine import clock, files
+from mq.daemons.broker.store.errors import Damage, StoreLocked
+from mq.daemons.broker.store.lock import StoreLock
+from mq.daemons.state_file import make_folder
+from mq.daemons.tube.broker.store.flusher import Flusher
+from mq.daemons.tube.broker.store.layout import STORE_BASE, store_key
+from mq.daemons.tube.broker.store.recovery import Recovered, recover
+from mq.daemons.tube.broker.store.refused import FlushMode
+from mq.daemons.tube.broker.store.retention import delete_expired, kept_ms
+from mq.daemons.tube.broker.store.topic_store import TopicStore
+from mq.daemons.tube.broker.topics import Topic
+
+log = logging.getLogger(__name__)
+
+_REMOVED = ".removed"  # a folder of a store that is being deleted
+
+
+class Stores:
+    """The stores under ``root`` (primaryPath), by topic and number."""
+
+    def __init__(
+        self, root: Path, data_size: int, index_size: int, mode: FlushMode, flusher: Flusher
+    ) -> None:
+        self.root = root
+        self.mode = mode
+        self.flusher = flusher
+        self.damages: list[Damage] = []
+        self.deleted = 0  # files that have expired
+        self._sizes = data_size, index_size
+        self._stores: dict[str, list[TopicStore | None]] = {}
+        self._opening = asyncio.Lock()
+        self._lock: StoreLock | None = None
+
+    def open_root(self) -> None:
+        """Take the folder for ourselves, and away what was being deleted. For a thread.
+
+        Raises StoreLocked where another process has it, and OSError.
+        """
+        make_folder(self.root)
+        lock = StoreLock(self.root)
+        try:
+            lock.take()
+        except StoreLocked:
+            text = f"{self.root} is in use by another broker: stop it, or set primaryPath"
+            raise StoreLocked(text) from None
+        self._lock = lock
+        for name in files.folders(self.root):
+            if name.endswith(_REMOVED):
+                files.remove_tree(self.root / name)
+
+    def get(self, topic: str, partition: int) -> TopicStore | None:
+        """The store of a partition, if it is open."""
+        number = partition // STORE_BASE
+        stores = self._stores.get(topic, ())
+        return stores[number] if 0 <= number < len(stores) else None
+
+    def of_topic(self, topic: str) -> Iterator[tuple[int, TopicStore]]:
+        """The stores of a topic that are open, with their numbers."""
+        for number, store in enumerate(self._stores.get(topic, ())):
+            if store is not None:
+                yield number, store
+
+    def __iter__(self) -> Iterator[TopicStore]:
+        for stores in self._stores.values():
+            for store in stores:
+                if store is not None:
+                    yield store
+
+    def names(self) -> list[str]:
+        return list(self._stores)
+
+    async def open(self, topics: Iterable[Topic]) -> None:
+        """Open the stores of topics, those that are not open yet; and their settings are taken.
+
+        Raises OSError and StoreLoadError; those that were opened before stay open.
+        """
+        async with self._opening:
+            for topic in topics:
+                stores = self._stores.setdefault(topic.name, [])
+                stores += [None] * (topic.stores - len(stores))
+                for number in range(topic.stores):
+                    store = stores[number]
+                    if store is None:
+                        store = stores[number] = await self._open(topic, number)
+                    store.settings = topic.flush
+
+    async def _open(self, topic: Topic, number: int) -> TopicStore:
+        key = store_key(topic.name, number)
+        began = clock.monotonic()
+        opening = asyncio.ensure_future(asyncio.to_thread(recover, self.root / key, *self._sizes))
+        try:
+            recovered = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+        for damage in recovered.damages:
+            log.error("recovery of %s: %s", key, damage)
+        self.damages += recovered.damages
+        if recovered.records or recovered.damages:
+            log.info(
+                "recovered %s: %d records read, %d bytes of the index made again, in %.1f s",
+                key, recovered.records, recovered.reindexed, clock.monotonic() - began,
+            )  # fmt: skip
+        folder = self.root / key
+        return TopicStore(key, folder, recovered, self.mode, topic.flush, self.flusher.request)
+
+    async def remove(self, topic: Topic) -> None:
+        """Delete the stores of a topic with all that is in them. Raises OSError: some may be left.
+
+        A kill in between leaves a folder under another name, which the next start deletes.
+        """
+        async with self._opening:
+            for store in self._stores.pop(topic.name, ()):
+                if store is not None:
+                    store.finish()
+                    await self.flusher.settle()
+                    store.close()
+            for number in range(topic.stores):
+                folder = self.root / store_key(topic.name, number)
+                await asyncio.to_thread(_remove_folder, folder)
+
+    async def clean(self, topics: Iterable[Topic]) -> None:
+        """Delete files that have expired."""
+        for topic in list(topics):
+            keep = kept_ms(topic.delete_policy)
+            for _, store in list(self.of_topic(topic.name)):
+                self.deleted += await delete_expired(store, keep, clock.milliseconds())
+
+    async def close(self) -> None:
+        """Write and flush what is held, write checkpoints, close the files. Idempotent."""
+        for store in self:
+            store.finish()
+            self.flusher.request(store)
+        await self.flusher.settle()
+        for store in self:
+            await self.flusher.checkpoint(store)
+            store.close()
+        self._stores.clear()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _remove_folder(folder: Path) -> None:
+    if not files.exists(folder):
+        return
+    gone = folder.with_name(folder.name + _REMOVED)
+    files.remove_tree(gone)
+    files.rename(folder, gone)
+    files.sync_folder(folder.parent)
+    files.remove_tree(gone)
+
+
+def _close_unwanted(opening: "asyncio.Future[Recovered]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        recovered = opening.result()
+        recovered.data.close()
+        recovered.index.close()
