@@ -5,12 +5,20 @@ import gc
 import sys
 from dataclasses import replace
 
-from tests.simulation.crash_points import cutting, delivery, failing, offsets, planted, popping
+from tests.simulation.crash_points import (
+    cutting,
+    delivery,
+    failing,
+    offsets,
+    planted,
+    popping,
+    tube,
+)
 from tests.simulation.crash_points.explore import Explorer, Limits, Summary
 from tests.simulation.crash_points.workloads import ALL
 
 # Imported for the workloads that they add.
-assert cutting and delivery and failing and offsets and popping
+assert cutting and delivery and failing and offsets and popping and tube
 _FAILURES_TOLD = 5
 
 

@@ -1,0 +1,154 @@
+"""A store of TubeMQ: messages are appended in turns, files begin and end, checkpoints are made.
+
+What is there behind a crash is a beginning of what was sent, in its order, each once, and the index
+says the same. All that was acknowledged is in it: behind a kill always, behind a power cut with
+`sync`, and with `os` what was flushed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from zlib import crc32
+
+from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.daemons.tube.broker.store.flusher import Flusher
+from mq.daemons.tube.broker.store.layout import HEAD, HEAD_SIZE, INDEX_SIZE
+from mq.daemons.tube.broker.store.reading import Wish, read
+from mq.daemons.tube.broker.store.refused import FlushMode, Refused
+from mq.daemons.tube.broker.store.topic_store import TopicStore
+from mq.daemons.tube.broker.stores import Stores
+from mq.daemons.tube.broker.topics import Topic, topic_of
+from mq.protocol.tube.settings import BrokerDefaults, TopicSettings
+from tests.simulation.crash_points import model
+from tests.simulation.crash_points.machine import ROOT
+from tests.simulation.crash_points.store import Ledger
+from tests.simulation.crash_points.workloads import ALL, Crash, Judge, Main, Workload
+
+_DATA, _INDEX = 2400, 5 * INDEX_SIZE  # of files
+_SIZE = 500  # of a payload: most records are in two sectors
+_LATER = "9999"  # what is sent behind a start, which may be crashed, too
+_EVERYTHING = 1 << 30
+
+
+def _topic() -> Topic:
+    settings = TopicSettings("orders", partitions=1, stores=1)
+    return topic_of(settings, BrokerDefaults(flush_messages=4), 1 << 20)
+
+
+@asynccontextmanager
+async def _opened(mode: FlushMode) -> AsyncIterator[tuple[Flusher, Stores, TopicStore]]:
+    flusher = Flusher()
+    stores = Stores(Path(ROOT), _DATA, _INDEX, mode, flusher)
+    try:
+        stores.open_root()
+        await stores.open([_topic()])
+        store = stores.get("orders", 0)
+        assert store is not None
+        yield flusher, stores, store
+    finally:
+        await stores.close()
+        await flusher.close()
+
+
+async def _send(ledger: Ledger, store: TopicStore, count: int) -> None:
+    """Messages of one turn of the loop."""
+    waiting = []
+    loop = asyncio.get_running_loop()
+    for _ in range(count):
+        body = f"{ledger.next_number:04d}"
+        ledger.next_number += 1
+        answered: asyncio.Future[None] = loop.create_future()
+
+        def done(refused: Refused | None, *_: int, to: asyncio.Future[None] = answered) -> None:
+            if refused is None:
+                to.set_result(None)
+            else:
+                to.set_exception(refused)
+
+        payload = body.encode() * (_SIZE // 4)
+        ledger.note(model.Begun(body))
+        store.append(0, payload, crc32(payload) & 0x7FFFFFFF, 1, -1, 0, 1, 1, done)
+        waiting.append((body, answered))
+    for body, answered in waiting:
+        await answered
+        ledger.note(model.Due(body))
+
+
+async def _checkpoint(ledger: Ledger, flusher: Flusher, store: TopicStore) -> None:
+    due = sum(isinstance(event, model.Due) for event in ledger.events)
+    await flusher.checkpoint(store)
+    ledger.note(model.Flushed(due))
+
+
+def _works(mode: FlushMode) -> Main:
+    async def main(ledger: Ledger, _: MessageStoreConfig) -> None:
+        async with _opened(mode) as (flusher, _stores, store):
+            await _send(ledger, store, 3)
+            await _checkpoint(ledger, flusher, store)
+            await _send(ledger, store, 1)
+            for _ in range(3):
+                await _send(ledger, store, 4)
+            await _checkpoint(ledger, flusher, store)
+            await _send(ledger, store, 2)
+        ledger.note(model.Flushed(sum(isinstance(e, model.Due) for e in ledger.events)))
+        async with _opened(mode) as (flusher, _stores, store):
+            await _send(ledger, store, 3)
+
+    return main
+
+
+def _judge(mode: FlushMode) -> Judge:
+    def judge(
+        ledger: Ledger, problems: list[str], crash: Crash
+    ) -> tuple[object, Callable[[], Awaitable[None]]]:
+        begun = [event.body for event in ledger.events if isinstance(event, model.Begun)]
+        due = sum(isinstance(event, model.Due) for event in ledger.events)
+        flushed = [event.upto for event in ledger.events if isinstance(event, model.Flushed)]
+        survives = mode is FlushMode.sync or not crash.has_lost_power
+        least = due if survives else max(flushed, default=0)
+
+        async def look() -> None:
+            for turn in range(2):  # the second start finds what the first one has left
+                async with _opened(mode) as (_flusher, _stores, store):
+                    found = _bodies(store)
+                    count = len(found) - found.count(_LATER)
+                    if found[:count] != begun[:count] or len(begun) < count:
+                        problems.append(f"{found} is no beginning of {begun}")
+                    if count < least:
+                        problems.append(f"{count} messages are there, of {least} promised")
+                    if store.max_index - store.min_index != len(found) * INDEX_SIZE:
+                        problems.append(f"the index has {store.max_index} bytes")
+                    if turn == 0:
+                        await _send(Ledger(next_number=int(_LATER)), store, 1)
+                    if turn == 0 and _bodies(store) != [*found, _LATER]:
+                        problems.append("what is sent behind a start is not there")
+
+        return (tuple(begun), least), look
+
+    return judge
+
+
+def _bodies(store: TopicStore) -> list[str]:
+    """What can be read, in its order."""
+    bodies = []
+    offset = store.min_index
+    while offset < store.max_index:
+        found = read(store, Wish(0, offset, None, _EVERYTHING, _EVERYTHING), wait=True)
+        for piece in found.pieces:
+            at = 0
+            while at < len(piece):
+                size = HEAD.unpack_from(piece, at)[0] + 4
+                payload = piece[at + HEAD_SIZE : at + size]
+                body = payload[:4].decode(errors="replace")
+                bodies.append(body if payload == payload[:4] * (_SIZE // 4) else "damaged")
+                at += size
+        if not found.scanned:
+            break
+        offset += found.scanned
+    return bodies
+
+
+for _mode in (FlushMode.sync, FlushMode.os):
+    _name = f"tube-{_mode}"
+    ALL[_name] = Workload(_name, _works(_mode), judge=_judge(_mode))
