@@ -262,7 +262,7 @@ class Broker:
 
     def status_text(self) -> str:
         texts = [self.ready_text()]
-        if self.link is not None and not self.link.is_registered:
+        if self.link is not None and not self.link.is_answered:
             texts.append(f"no master takes it: {self.link.last_error}")
         broken = [store.key for store in self.serving.stores if store.is_broken]
         if broken:

@@ -70,10 +70,12 @@ class MasterLink:
         self._tls_port = tls_port
         self._opened = opened
         self._removed = removed
+        serving.access.is_kept = lambda: self.is_answered
         self._connection: Connection | None = None
         self._needs_report = False
         self._removing: asyncio.Task[None] | None = None
         self.is_registered = False
+        self.is_answered = False  # the last heartbeat was
         self.is_online = False
         self.registrations = 0
         self.failures = 0  # heartbeats that no master answered
@@ -176,9 +178,9 @@ class MasterLink:
 
     def _lost(self, why: str) -> None:
         self.failures += 1
+        self.is_answered = False
         self.last_error = why
         log.warning("no heartbeat: %s", why, extra={"failure": "heartbeats to masters"})
-        self._serving.access.is_kept = lambda: False
 
     # registering ------------------------------------------------------------------------------
 
@@ -204,10 +206,9 @@ class MasterLink:
                 raise
             self._lost(f"the topics cannot be taken: {error}")
             return False
-        self.is_registered = True
+        self.is_registered = self.is_answered = True
         self.registrations += 1
         serving.access.registered_ms = clock.milliseconds()
-        serving.access.is_kept = lambda: True
         log.info("registered at the master %s", self.master)
         return True
 
@@ -277,7 +278,7 @@ class MasterLink:
     # what a master says -----------------------------------------------------------------------
 
     async def _take_heartbeat(self, answer: HeartResponseM2B) -> None:
-        self._serving.access.is_kept = lambda: True
+        self.is_answered = True
         self._take_state(answer)
         self._needs_report = self._needs_report or answer.needReportData
         if answer.takeConfInfo:

@@ -82,12 +82,12 @@ async def _checkpoint(ledger: Ledger, flusher: Flusher, store: TopicStore) -> No
 
 
 def _works(mode: FlushMode) -> Main:
-    async def main(ledger: Ledger, _: MessageStoreConfig) -> None:
+    async def main(ledger: Ledger, _config: MessageStoreConfig) -> None:
         async with _opened(mode) as (flusher, _stores, store):
             await _send(ledger, store, 3)
             await _checkpoint(ledger, flusher, store)
             await _send(ledger, store, 1)
-            for _ in range(3):
+            for _turn in range(3):
                 await _send(ledger, store, 4)
             await _checkpoint(ledger, flusher, store)
             await _send(ledger, store, 2)

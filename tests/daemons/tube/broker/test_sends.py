@@ -1,0 +1,126 @@
+"""Sends: what is answered, in the original's order of checks, and what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mq.client.machine import files
+from mq.daemons.tube.broker.app import Broker
+from mq.protocol.tube.errors import RemoteFailure
+from mq.protocol.tube.payload import checksum
+from tests.daemons.tube.broker.harness import Client, bodies, run, serving
+
+
+def test_a_message_is_stored_and_its_place_told(tmp_path: Path) -> None:
+    async def check(broker: Broker, client: Client) -> None:
+        first = await client.send(b"one", checkSum=checksum(b"one"))
+        second = await client.send(b"two", partitionId=2)
+        other = await client.send(b"three", partitionId=10_001)
+        for answer in (first, second, other):
+            assert (answer.success, answer.errCode) == (True, 200)
+            assert answer.errMsg == str(answer.messageId)
+        assert [a.appendOffset for a in (first, second, other)] == [0, 28, 0]
+        assert first.messageId < second.messageId < other.messageId
+        store = broker.serving.stores.get("demo", 10_001)
+        assert store is not None and store.messages == 1
+
+    run(tmp_path, check)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "text"),
+    [
+        ({"clientId": " "}, 400, "Request miss necessary clientId data!"),
+        ({"clientId": "x" * 1025}, 400, "1025 characters"),
+        ({"topicName": "__offset_history__"}, 403, "does not allow producers"),
+        ({"topicName": "other"}, 403, "other not existed"),
+        ({"topicName": "?"}, 400, "is not legal"),
+        ({"partitionId": 3}, 403, "demo-3 not existed"),
+        ({"partitionId": 20_000}, 403, "demo-20000 not existed"),
+        ({"partitionId": -1}, 403, "demo--1 not existed"),
+        ({"data": b""}, 400, "data length is zero!"),
+        ({"data": bytes(1024 * 1024 + 10 * 1024 + 1)}, 400, "allowed max length is 1058816"),
+        ({"checkSum": 5}, 403, "Checksum msg data failure: 5 of demo"),
+    ],
+)
+def test_what_cannot_be_taken_is_refused(
+    tmp_path: Path, changes: dict[str, Any], code: int, text: str
+) -> None:
+    async def check(broker: Broker, client: Client) -> None:
+        answer = await client.send(**({"data": b"x"} | changes))
+        assert (answer.success, answer.errCode) == (False, code)
+        assert text in answer.errMsg
+        assert sum(store.messages for store in broker.serving.stores) == 0
+        assert sum(broker.sends.refused.values()) == 1
+
+    run(tmp_path, check)
+
+
+def test_the_largest_message_is_taken(tmp_path: Path) -> None:
+    async def check(_: Broker, client: Client) -> None:
+        assert (await client.send(bytes(1024 * 1024 + 10 * 1024))).success
+
+    run(tmp_path, check)
+
+
+def test_sends_that_the_master_has_stopped_are_refused(tmp_path: Path) -> None:
+    async def check(broker: Broker, client: Client) -> None:
+        broker.serving.writes.set_by_master(True)
+        assert (await client.send(b"x")).errCode == 503
+        broker.serving.writes.set_by_master(False)
+        assert (await client.send(b"x")).success
+
+    run(tmp_path, check)
+
+
+def test_a_request_that_lacks_a_field_is_an_exception(tmp_path: Path) -> None:
+    async def check(_: Broker, client: Client) -> None:
+        with pytest.raises(RemoteFailure, match="InvalidProtocolBuffer"):
+            await client.send(b"x", topicName=None)
+
+    run(tmp_path, check)
+
+
+def test_errors_of_the_disk_are_told_and_stop_sends_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pwrite(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def check(broker: Broker, client: Client) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "pwrite", pwrite)
+            codes = [(await client.send(b"x")).errCode for _ in range(5)]
+        assert codes == [419, 419, 419, 419, 503]
+        assert broker.serving.writes.report == -1
+        broker.serving.writes.set_by_master(True)
+        broker.serving.writes.set_by_master(False)
+        assert (await client.send(b"y")).success
+
+    run(tmp_path, check)
+
+
+@pytest.mark.parametrize("mode", ["sync", "os", "memory"])
+def test_what_was_answered_is_there_behind_a_restart(tmp_path: Path, mode: str) -> None:
+    async def main() -> None:
+        async with serving(tmp_path, flushMode=mode) as (_, client):
+            answers = await asyncio.gather(*(client.send(b"%d" % n) for n in range(50)))
+            assert all(answer.success for answer in answers)
+        async with serving(tmp_path, flushMode=mode) as (_, client):
+            await client.register()
+            assert bodies(await client.get()) == [b"%d" % n for n in range(50)]
+
+    asyncio.run(main())
+
+
+def test_sends_that_come_together_are_answered_by_few_fsyncs(tmp_path: Path) -> None:
+    async def check(broker: Broker, client: Client) -> int:
+        await asyncio.gather(*(client.send(b"%d" % n) for n in range(200)))
+        return broker.flusher.flushes
+
+    assert run(tmp_path, check, flushMode="sync") < 100
