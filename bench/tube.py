@@ -6,6 +6,7 @@ client costs is not in these figures. CPU is that of each process, as the kernel
 
 import argparse
 import asyncio
+import gc
 import multiprocessing as mp
 import os
 import shutil
@@ -18,6 +19,7 @@ from typing import Any
 import uvloop
 
 from mq.client.tube.connection import Connection
+from mq.daemons.service import GC_THRESHOLDS
 from mq.daemons.tube.broker.app import Broker
 from mq.daemons.tube.broker.config import BrokerSettings
 from mq.protocol.tube.codes import Method
@@ -55,6 +57,7 @@ def broker(pipe: Pipe, folder: str, mode: str) -> None:
                     return
                 pipe.send(sum(os.times()[:2]))
 
+    gc.set_threshold(*GC_THRESHOLDS)  # as a daemon has it
     uvloop.run(main())
 
 
@@ -148,7 +151,7 @@ class Reader(asyncio.Protocol):
 
 
 def readers(pipe: Pipe, port: int, partitions: int) -> None:
-    async def main() -> tuple[int, int]:
+    async def main() -> tuple[int, int, float]:
         control = Connection(f"127.0.0.1:{port}")
         for number in range(partitions):
             request = RegisterRequestC2B(
@@ -160,29 +163,30 @@ def readers(pipe: Pipe, port: int, partitions: int) -> None:
             )
             assert answer.success, answer
         loop = asyncio.get_running_loop()
+        began = time.monotonic()
         made = [
             (await loop.create_connection(lambda n=n: Reader(n), "127.0.0.1", port))[1]  # type: ignore[misc]
             for n in range(partitions)
         ]
         await asyncio.gather(*(one.done for one in made))
+        seconds = time.monotonic() - began
         control.close()
-        return sum(one.bytes for one in made), sum(one.gets for one in made)
+        return sum(one.bytes for one in made), sum(one.gets for one in made), seconds
 
     pipe.send(uvloop.run(main()))
 
 
-def timed(pipe: Pipe, work: Any, *arguments: Any) -> tuple[Any, float, float]:
-    """What a process sends back, the seconds it took, and the CPU of the broker meanwhile."""
+def timed(pipe: Pipe, work: Any, *arguments: Any) -> tuple[Any, float]:
+    """What a process sends back, and the CPU of the broker meanwhile."""
     here, there = mp.Pipe()
     pipe.send("cpu")
-    before, began = pipe.recv(), time.monotonic()
+    before = pipe.recv()
     process = mp.Process(target=work, args=(there, *arguments))
     process.start()
     found = here.recv()
-    seconds = time.monotonic() - began
     process.join()
     pipe.send("cpu")
-    return found, seconds, pipe.recv() - before
+    return found, pipe.recv() - before
 
 
 def main() -> None:
@@ -199,14 +203,14 @@ def main() -> None:
     process.start()
     try:
         port = here.recv()
-        (count, failed), seconds, cpu = timed(
+        (count, failed), cpu = timed(
             here, senders, port, asked.connections, asked.size, asked.seconds
         )
         print(
             f"send: {count / asked.seconds:,.0f} messages/s of {asked.size} B, {failed} refused "
             f"- broker {cpu / count * 1e6:.1f} us of CPU a message"
         )
-        (size, gets), seconds, cpu = timed(here, readers, port, PARTITIONS)
+        (size, gets, seconds), cpu = timed(here, readers, port, PARTITIONS)
         print(
             f"get: {count / seconds:,.0f} messages/s, {size / seconds / 1e6:,.0f} MB/s, {gets} gets"
             f" - broker {cpu / count * 1e6:.2f} us of CPU a message"

@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mq.client.machine import files
 from mq.daemons.tube.broker.app import Broker
+from mq.daemons.tube.broker.sends import Successes
+from mq.protocol.tube.codes import Method
 from mq.protocol.tube.errors import RemoteFailure
+from mq.protocol.tube.messages import SendMessageResponseB2P
 from mq.protocol.tube.payload import checksum
+from mq.protocol.tube.rpc import encode_response
 from tests.daemons.tube.broker.harness import Client, bodies, run, serving
 
 
@@ -124,3 +130,20 @@ def test_sends_that_come_together_are_answered_by_few_fsyncs(tmp_path: Path) -> 
         return broker.flusher.flushes
 
     assert run(tmp_path, check, flushMode="sync") < 100
+
+
+@given(
+    serial=st.integers(0, (1 << 32) - 1),
+    message_id=st.integers(1 << 40, (1 << 63) - 1),
+    now=st.integers(0, 1 << 43),
+    at_index=st.integers(0, (1 << 63) - 1),
+)
+def test_the_answer_is_protobufs(serial: int, message_id: int, now: int, at_index: int) -> None:
+    answer = SendMessageResponseB2P(
+        success=True, errCode=200, errMsg=str(message_id), requireAuth=False,
+        messageId=message_id, appendTime=now, appendOffset=at_index,
+    )  # fmt: skip
+    frame = encode_response(serial, Method.SEND_MESSAGE_P2B, answer.SerializeToString())
+    successes = Successes()
+    for _ in range(2):
+        assert successes.frame(serial, message_id, now, at_index) == frame
