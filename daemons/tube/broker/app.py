@@ -276,7 +276,9 @@ class Broker:
     def _metrics(self) -> Iterator["Metric | None"]:
         from mq.daemons.tube.broker.metrics import metrics_of  # only where somebody reads it
 
-        return metrics_of(self)
+        return metrics_of(
+            self.serving, self.listeners, self.sends, self.gets, self.link, self.tasks
+        )
 
     def state(self) -> Iterator[str]:
         """What it has and does now."""

@@ -323,6 +323,7 @@ class MasterLink:
         found = topics.understood(defaults, texts or topics.topic_texts)
         await self._opened(list(found.values()))
         topics.take(answer.curBrokerConfId, said, defaults, texts)
+        await asyncio.to_thread(topics.save)
 
     async def _remove(self, gone: list[Topic]) -> None:
         """Delete what was of topics that are no more; the next heartbeat says that it is done."""

@@ -1,19 +1,27 @@
 """Metrics of a TubeMQ broker."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from mq.daemons.metrics import Kind, Metric, counter, gauge, of_tasks
+from mq.daemons.supervision import Tasks
+from mq.daemons.tube.broker.gets import Gets
+from mq.daemons.tube.broker.master_link import MasterLink
+from mq.daemons.tube.broker.sends import Sends
+from mq.daemons.tube.broker.serving import Serving
+from mq.daemons.tube.rpc import RpcListener
 
-if TYPE_CHECKING:
-    from mq.daemons.tube.broker.app import Broker
 
-
-def metrics_of(broker: "Broker") -> Iterator[Metric | None]:
+def metrics_of(
+    serving: Serving,
+    listeners: Mapping[str, RpcListener],
+    sends: Sends,
+    gets: Gets,
+    link: MasterLink | None,
+    tasks: Tasks,
+) -> Iterator[Metric | None]:
     """All of them; at each None anything else may happen."""
-    serving = broker.serving
     names = ("listener",)
-    connections = [((n,), float(len(one.channels))) for n, one in broker.listeners.items()]
+    connections = [((n,), float(len(one.channels))) for n, one in listeners.items()]
     yield Metric("mq_tube_connections", Kind.gauge, "Open connections.", names, connections)
     for what, doc in (
         ("broken_frames", "Connections closed because of what was no frame."),
@@ -23,33 +31,31 @@ def metrics_of(broker: "Broker") -> Iterator[Metric | None]:
         ("handler_failures", "Requests that failed in the broker."),
         ("refused_connections", "Connections over the limit."),
     ):
-        counts = [((n,), float(one.counters[what])) for n, one in broker.listeners.items()]
+        counts = [((n,), float(one.counters[what])) for n, one in listeners.items()]
         yield Metric(f"mq_tube_{what}_total", Kind.counter, doc, names, counts)
     requests: dict[str, float] = {}
-    for one in broker.listeners.values():
+    for one in listeners.values():
         for method, count in one.requests.items():
             requests[str(method)] = requests.get(str(method), 0.0) + count
     by_method = [((method,), count) for method, count in sorted(requests.items())]
     yield Metric(
         "mq_tube_requests_total", Kind.counter, "Requests, by method.", ("method",), by_method
     )
-    memory = next(iter(broker.listeners.values())).memory
+    memory = next(iter(listeners.values())).memory
     yield gauge("mq_tube_client_memory_bytes", "Bytes held for clients.", memory.size())
     yield None
-    yield counter("mq_tube_messages_in_total", "Messages taken.", broker.sends.taken)
-    yield counter("mq_tube_messages_out_total", "Messages given out.", broker.gets.messages)
-    yield counter("mq_tube_bytes_out_total", "Bytes of records given out.", broker.gets.bytes)
-    yield counter("mq_tube_disk_reads_total", "Gets that waited for a disk.", broker.gets.from_disk)
-    yield counter(
-        "mq_tube_bad_records_total", "Records left out: damaged.", broker.gets.bad_records
-    )
+    yield counter("mq_tube_messages_in_total", "Messages taken.", sends.taken)
+    yield counter("mq_tube_messages_out_total", "Messages given out.", gets.messages)
+    yield counter("mq_tube_bytes_out_total", "Bytes of records given out.", gets.bytes)
+    yield counter("mq_tube_disk_reads_total", "Gets that waited for a disk.", gets.from_disk)
+    yield counter("mq_tube_bad_records_total", "Records left out: damaged.", gets.bad_records)
     for name, doc, refused in (
-        ("mq_tube_refused_sends_total", "Sends refused, by code.", broker.sends.refused),
-        ("mq_tube_refused_gets_total", "Gets refused, by code.", broker.gets.refused),
+        ("mq_tube_refused_sends_total", "Sends refused, by code.", sends.refused),
+        ("mq_tube_refused_gets_total", "Gets refused, by code.", gets.refused),
     ):
         values = [((str(int(code)),), float(count)) for code, count in sorted(refused.items())]
         yield Metric(name, Kind.counter, doc, ("code",), values)
-    yield from _of_stores(broker)
+    yield from _of_stores(serving)
     yield gauge("mq_tube_consumers", "Partitions that have a consumer.", len(serving.consumers))
     yield counter(
         "mq_tube_consumers_expired_total", "Consumers not heard of.", serving.consumers.expired
@@ -58,16 +64,14 @@ def metrics_of(broker: "Broker") -> Iterator[Metric | None]:
     yield counter("mq_tube_denied_total", "Requests without a good token.", serving.access.refused)
     for direction, status in (("read", serving.reads), ("write", serving.writes)):
         yield gauge(f"mq_tube_{direction}_stopped", "1 while not served.", float(status.is_stopped))
-    if broker.link is not None:
-        yield gauge("mq_tube_registered", "1 while a master has it.", broker.link.is_registered)
-        yield counter(
-            "mq_tube_heartbeat_failures_total", "Heartbeats not answered.", broker.link.failures
-        )
-    yield of_tasks(broker.tasks)
+    if link is not None:
+        yield gauge("mq_tube_registered", "1 while a master has it.", link.is_registered)
+        yield counter("mq_tube_heartbeat_failures_total", "Heartbeats not answered.", link.failures)
+    yield of_tasks(tasks)
 
 
-def _of_stores(broker: "Broker") -> Iterator[Metric | None]:
-    stores = list(broker.serving.stores)
+def _of_stores(serving: Serving) -> Iterator[Metric | None]:
+    stores = list(serving.stores)
     yield gauge("mq_tube_stores", "Stores open.", len(stores))
     yield gauge("mq_tube_stores_broken", "Stores that take nothing until a restart.",
                 sum(one.is_broken for one in stores))  # fmt: skip
@@ -77,10 +81,10 @@ def _of_stores(broker: "Broker") -> Iterator[Metric | None]:
     yield gauge("mq_tube_waiting_bytes", "Bytes taken and not promised yet.", waiting)
     failures = sum(one.failures for one in stores)
     yield counter("mq_tube_store_failures_total", "Writes and fsyncs that failed.", failures)
-    flusher = broker.flusher
+    flusher = serving.stores.flusher
     yield counter("mq_tube_flushes_total", "Rounds of fsyncs.", flusher.flushes)
     yield counter("mq_tube_flush_seconds_total", "Time they took.", flusher.total_seconds)
-    deleted = broker.serving.stores.deleted
+    deleted = serving.stores.deleted
     yield counter("mq_tube_deleted_files_total", "Files that have expired.", deleted)
-    damages = len(broker.serving.stores.damages)
+    damages = len(serving.stores.damages)
     yield counter("mq_tube_damages_total", "Cuts that recoveries made.", damages)

@@ -6,6 +6,7 @@ Stores are opened in threads before anybody is told of their topics: recovery re
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from mq.client.machine import clock, files
@@ -127,7 +128,8 @@ class Stores:
                     store.close()
             for number in range(topic.stores):
                 folder = self.root / store_key(topic.name, number)
-                await asyncio.to_thread(_remove_folder, folder)
+                # Where no checkpoint is being written: that would make the folder again.
+                await self.flusher.run(partial(_remove_folder, folder))
 
     async def clean(self, topics: Iterable[Topic]) -> None:
         """Delete files that have expired."""

@@ -111,9 +111,8 @@ def topic_of(settings: TopicSettings, defaults: BrokerDefaults, max_size: int) -
 class Topics:
     """What the master has said of topics, in its own words and understood."""
 
-    def __init__(self, path: Path, fixed: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self.is_fixed = fixed
         self.config_id = -2
         self.checksum = -2
         self.defaults_text = ""
@@ -129,7 +128,10 @@ class Topics:
         """Take what was kept of before. Raises OSError."""
         kept = read_with_backup(self._path, _decode)
         if kept is not None:
-            self._take(*kept)
+            try:
+                self._take(*kept)
+            except MalformedText as error:
+                log.error("the topics of before are not understood: %s", error)
 
     def __getitem__(self, name: str) -> Topic:
         return self._topics[name]
@@ -169,7 +171,6 @@ class Topics:
         if not defaults.strip():
             return
         self._take(config_id, checksum, defaults, texts or self.topic_texts)
-        self._save()
 
     def _take(self, config_id: int, checksum: int, defaults: str, texts: tuple[str, ...]) -> None:
         topics = self.understood(defaults, texts)
@@ -207,7 +208,8 @@ class Topics:
             del self.removed[name]
         return [one for one in self.removed.values() if one.status < STATUS_HARD_REMOVE]
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Keep what was taken, for the next start; that it cannot be is logged. For a thread."""
         state = {
             "configId": self.config_id,
             "checksum": self.checksum,

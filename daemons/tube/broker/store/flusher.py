@@ -7,7 +7,7 @@ at a time only one is told that something could not be written, and the other wo
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mq.client.machine import threads
@@ -105,6 +105,15 @@ class Flusher:
                       extra={"failure": f"checkpoints of {store.key}"})  # fmt: skip
             return
         store.checkpointed(reached, segments, error)
+
+    async def run(self, work: Callable[[], None]) -> None:
+        """Do something with files when no fsync and no checkpoint is under way. Raises OSError."""
+        task = asyncio.ensure_future(self._thread.run(work))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.gather(task, return_exceptions=True)
+            raise
 
     async def close(self) -> None:
         """Wait for what runs and end the thread."""

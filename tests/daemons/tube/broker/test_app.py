@@ -1,0 +1,128 @@
+"""A whole broker: what it says of itself, and who may have its folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mq.client.tube.connection import Connection
+from mq.daemons.broker.store.errors import StoreLocked
+from mq.daemons.tube.broker.app import Broker
+from mq.protocol.tube.messages import SendMessageResponseB2P
+from tests.daemons.tube.broker.harness import PATIENCE, Client, bodies, run, serving
+
+BROKER = """
+import sys
+from mq.daemons import service
+from mq.daemons.tube.broker.app import Broker
+from mq.daemons.tube.broker.config import BrokerSettings
+given = dict(item.split("=", 1) for item in sys.argv[1:])
+sys.exit(service.run(lambda: Broker(BrokerSettings.load(None, given))))
+"""
+
+
+def test_a_broker_says_what_it_has(tmp_path: Path) -> None:
+    async def check(broker: Broker, client: Client) -> None:
+        await client.send(b"x")
+        assert broker.ready_text() == (
+            f"The TubeMQ broker 1 boot success. address 127.0.0.1:{broker.port}"
+        )
+        lines = list(broker.state())
+        assert "store demo-0: data 0 to 53, index 0 to 28" in lines
+        found = {one.name: one for one in broker._metrics() if one is not None}
+        assert found["mq_tube_messages_in_total"].values == [((), 1)]
+        assert found["mq_tube_requests_total"].values == [(("13",), 1.0)]
+        assert found["mq_tube_stores"].values == [((), 3)]
+
+    run(tmp_path, check)
+
+
+def test_a_folder_has_one_broker(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    code = (
+        "import fcntl, sys, time\n"
+        "f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0)\n"
+        "print('has it', flush=True); time.sleep(60)"
+    )
+    lock = tmp_path / "store" / "lock"
+    command = [sys.executable, "-c", code, str(lock)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline()
+            with pytest.raises(StoreLocked, match="set primaryPath"):
+                run(tmp_path, _nothing)
+        finally:
+            other.kill()
+
+
+async def _nothing(broker: Broker, client: Client) -> None: ...
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as (broker, _):
+            with pytest.raises(OSError, match=f"127.0.0.1:{broker.port}"):
+                async with serving(tmp_path / "other", port=broker.port):
+                    pass
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", ["sync", "os"])
+def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, mode: str) -> None:
+    """Also not what was committed before the last save; and nothing is there twice."""
+    acknowledged: list[bytes] = []
+
+    async def send_until_killed(port: int, process: subprocess.Popen[bytes], upto: int) -> None:
+        connection = Connection(f"127.0.0.1:{port}")
+        client = Client(connection)
+
+        async def one(number: int) -> None:
+            body = b"%d" % number
+            answer: SendMessageResponseB2P = await client.send(body)
+            assert answer.success
+            acknowledged.append(body)
+            if len(acknowledged) == upto:
+                os.kill(process.pid, signal.SIGKILL)
+
+        first = len(acknowledged) * 10
+        await asyncio.gather(*(one(first + n) for n in range(400)), return_exceptions=True)
+        connection.close()
+
+    async def found() -> list[bytes]:
+        async with serving(tmp_path, flushMode=mode, maxSegmentSize=4096) as (_, client):
+            await client.register(readStatus=0, currOffset=0)
+            messages: list[bytes] = []
+            while (answer := await client.get()).success:
+                messages += bodies(answer)
+            return messages
+
+    for turn in range(3):
+        given = {
+            "port": "0", "webPort": "-1", "brokerId": "1", "primaryPath": str(tmp_path / "store"),
+            "topicList": "demo:3:2", "flushMode": mode, "maxSegmentSize": "4096",
+        }  # fmt: skip
+        arguments = [f"{name}={value}" for name, value in given.items()]
+        command = [sys.executable, "-c", BROKER, *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            port = next(int(line.rpartition(b":")[2]) for line in process.stdout
+                        if b"boot success" in line)  # fmt: skip
+
+            async def main(
+                port: int = port, process: subprocess.Popen[bytes] = process, turn: int = turn
+            ) -> None:
+                async with asyncio.timeout(PATIENCE):
+                    await send_until_killed(port, process, (turn + 1) * 150)
+
+            asyncio.run(main())
+            process.kill()
+        messages = asyncio.run(found())
+        assert len(messages) == len(set(messages))
+        assert set(acknowledged) <= set(messages)
