@@ -254,9 +254,8 @@ class BrokerSettings(Settings):
 
 def _tls_names(properties: Mapping[str, str]) -> dict[str, str]:
     """What of the original's section we have: its key stores are Java's, ours are PEM files."""
-    known = {
-        "tlsEnable": "tlsEnable",
-        "tlsPort": "tlsPort",
-        "tlsTwoWayAuthEnable": "tls.server.authClient",
-    }
-    return {known[name]: value for name, value in properties.items() if name in known}
+    found = {name: properties[name] for name in ("tlsEnable", "tlsPort") if name in properties}
+    if properties.get("tlsTwoWayAuthEnable", "").strip().lower() == "true":
+        # A client without a certificate must not get in because ours are named otherwise.
+        found |= {"tls.server.authClient": "true", "tls.server.need.client.auth": "require"}
+    return found

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import trustme
 
 from mq.client.tube.connection import Connection
 from mq.daemons.broker.store.errors import StoreLocked
@@ -72,6 +74,30 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
                     pass
 
     asyncio.run(main())
+
+
+def test_clients_may_come_by_tls_on_a_port_of_its_own(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "server.pem"))
+    issued.private_key_pem.write_to_path(str(tmp_path / "server.key"))
+
+    async def check(broker: Broker, _: Client) -> None:
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        connection = Connection(f"127.0.0.1:{broker.tls_port}", tls=context)
+        client = Client(connection)
+        assert (await client.send(b"x" * 20_000)).success
+        await client.register()
+        assert bodies(await client.get()) == [b"x" * 20_000]
+        connection.close()
+
+    tls = {
+        "tlsEnable": "true", "tlsPort": "0", "tls.config.file": "",
+        "tls.server.certPath": str(tmp_path / "server.pem"),
+        "tls.server.keyPath": str(tmp_path / "server.key"),
+    }  # fmt: skip
+    run(tmp_path, check, **tls)
 
 
 @pytest.mark.parametrize("mode", ["sync", "os"])

@@ -80,3 +80,12 @@ def test_an_open_broker_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         BrokerSettings.load(None, {"hostName": "10.0.0.1", "confModAuthToken": "x-9"})
     assert "whoever connects may send and read" in caplog.text
+
+
+def test_two_way_tls_needs_to_know_who_signs_clients(tmp_path: Path) -> None:
+    path = tmp_path / "broker.ini"
+    path.write_text(SAMPLE.replace("tlsEnable=false", "tlsEnable=true\ntlsTwoWayAuthEnable=true"))
+    with pytest.raises(ConfigError, match="trustCertPath"):
+        BrokerSettings.load(path)
+    settings = BrokerSettings.load(path, {"tls.server.trustCertPath": "trusted.pem"})
+    assert (settings.tls.auth_client, settings.tls.need_client_auth) == (True, "require")
