@@ -13,16 +13,14 @@ from mq.daemons.tube.broker.store.refused import FAILED, OVERFLOW, Refused
 from mq.daemons.tube.broker.store.topic_store import Done, MessageIds
 from mq.daemons.tube.rpc import Call
 from mq.protocol.tube.codes import Code
-from mq.protocol.tube.errors import MalformedRpc
 from mq.protocol.tube.frame import TOKEN
 from mq.protocol.tube.messages import SendMessageRequestP2B, SendMessageResponseB2P, parse
 from mq.protocol.tube.names import OFFSET_HISTORY_TOPIC
 from mq.protocol.tube.payload import NO_KEY, key_code
-from mq.protocol.tube.rpc import FATAL, RESPONSE_HEADERS, varint
+from mq.protocol.tube.rpc import RESPONSE_HEADERS, varint
 
 log = logging.getLogger(__name__)
 
-_INVALID = "com.google.protobuf.InvalidProtocolBufferException"
 _FRAME = struct.Struct(">IIII")  # token, serial, one chunk, its length
 _FRONT = len(RESPONSE_HEADERS) + 5  # of an answer's payload: what is before its message
 _CRC_MASK = 0x7FFF_FFFF
@@ -40,7 +38,10 @@ class Sends:
         self.taken = 0
 
     def handle(self, call: Call) -> None:
-        """Take a message; its answer comes when it is as safe as the flush mode promises."""
+        """Take a message; its answer comes when it is as safe as the flush mode promises.
+
+        Raises MalformedRpc.
+        """
 
         frame = self._successes.frame
 
@@ -55,8 +56,6 @@ class Sends:
 
         try:
             self._take(_message(call.request.body), done)
-        except MalformedRpc as error:
-            call.fail(_INVALID, f"IPC server handle request error :{error}", FATAL)
         except Denied as denied:
             self._refuse(call, denied.code, str(denied))
         except Refused as refused:

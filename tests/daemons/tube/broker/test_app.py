@@ -39,7 +39,7 @@ def test_a_broker_says_what_it_has(tmp_path: Path) -> None:
         assert "store demo-0: data 0 to 53, index 0 to 28" in lines
         found = {one.name: one for one in broker._metrics() if one is not None}
         assert found["mq_tube_messages_in_total"].values == [((), 1)]
-        assert found["mq_tube_requests_total"].values == [(("13",), 1.0)]
+        assert (("13",), 1.0) in found["mq_tube_requests_total"].values
         assert found["mq_tube_stores"].values == [((), 3)]
 
     run(tmp_path, check)
