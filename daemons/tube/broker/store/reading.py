@@ -1,6 +1,6 @@
 """Reading the next messages of a partition."""
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from mq.daemons.tube.broker.store.layout import INDEX_SIZE
@@ -10,6 +10,10 @@ from mq.daemons.tube.broker.store.topic_store import TopicStore
 
 # Bytes of the index that are read at once: most gets need no more.
 _PIECE = 1024 * INDEX_SIZE
+# Bytes of other partitions that are read in between rather than with another call of the system,
+# which takes as long, and of a span that is read at once.
+_GAP = 16 * 1024
+_MOST = 4 * 1024 * 1024
 
 
 class Wish(NamedTuple):
@@ -70,7 +74,7 @@ def _read(
     if segment is not None:  # one file at a time, as Java reads: what is next is for the next get
         end = min(end, segment.end)
     while offset < end:
-        piece = index.read(offset, min(_PIECE, end - offset), wait=wait)
+        piece = bytes(_part(index, offset, min(_PIECE, end - offset), wait))
         chosen = select if wish.joined else select_singly
         found = chosen(piece, wish.partition, wish.codes, bounds, wish.limit - size)
         offset += found.scanned
@@ -79,19 +83,57 @@ def _read(
         runs += found.runs
         if found.is_done or not found.scanned:
             break
-    return Found([_run(data, *run, wait) for run in runs], size, offset - wish.offset, last)
+    pieces: list[bytes] = []
+    for span in _spans(runs):
+        pieces += _pieces(data, span, wait)
+    return Found(pieces, size, offset - wish.offset, last)
 
 
-def _run(data: Segments, offset: int, size: int, wait: bool) -> bytes:
-    """Records in a row, which may go on in the next file."""
-    piece = data.read(offset, size, wait=wait)
-    if len(piece) == size:
-        return piece
-    pieces = [piece]
-    missing = size - len(piece)
-    while missing and piece:
-        offset += len(piece)
-        piece = data.read(offset, missing, wait=wait)
+def _spans(runs: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Runs that are read at once, with what is between them."""
+    span: list[tuple[int, int]] = []
+    end = 0
+    for run in runs:
+        at, size = run
+        if span and (at - end > _GAP or at + size - span[0][0] > _MOST):
+            yield span
+            span = []
+        span.append(run)
+        end = at + size
+    if span:
+        yield span
+
+
+def _pieces(data: Segments, span: list[tuple[int, int]], wait: bool) -> Iterator[bytes]:
+    start = span[0][0]
+    end = span[-1][0] + span[-1][1]
+    part = _part(data, start, end - start, wait)
+    if len(part) < end - start:
+        part = memoryview(_on(data, start, end, bytes(part), wait))
+    for at, size in span:
+        yield bytes(part[at - start : at - start + size])
+
+
+def _on(data: Segments, start: int, end: int, read: bytes, wait: bool) -> bytes:
+    """The rest of a span that goes on in the next file, too."""
+    pieces = [read]
+    start += len(read)
+    while start < end:
+        piece = bytes(_part(data, start, end - start, wait))
+        if not piece:
+            break
         pieces.append(piece)
-        missing -= len(piece)
+        start += len(piece)
     return b"".join(pieces)
+
+
+# What is read on the event loop goes here first: memory that the kernel has given already.
+_buffer = memoryview(bytearray(_MOST))
+
+
+def _part(segments: Segments, offset: int, size: int, wait: bool) -> memoryview:
+    """Bytes of a file; without ``wait``, on the event loop, they are good until the next ones."""
+    if wait:
+        return memoryview(segments.read(offset, size))
+    buffer = _buffer[:size] if size <= _MOST else memoryview(bytearray(size))
+    return buffer[: segments.read_at_once(offset, buffer)]

@@ -121,29 +121,36 @@ class Segments:
         """What is not known to be on the disk: files, each with where it ends now."""
         return [(one, one.end) for one in self.segments[-2:] if one.synced < one.end]
 
-    def read(self, offset: int, size: int, *, wait: bool = True) -> bytes:
+    def read(self, offset: int, size: int) -> bytes:
         """Bytes from an offset on, as many as asked for or as the file has that the first is in.
 
-        Raises OSError: BlockingIOError without ``wait`` where a disk would have to be waited for.
+        Raises OSError.
         """
         segment = self.at(offset)
         if segment is None:
             return b""
         size = min(size, segment.end - offset)
-        if wait:
-            return files.pread(segment.descriptor, size, offset - segment.start)
-        buffer = bytearray(size)
+        return files.pread(segment.descriptor, size, offset - segment.start)
+
+    def read_at_once(self, offset: int, buffer: memoryview) -> int:
+        """The same into a buffer, without waiting for a disk; how many bytes.
+
+        Raises OSError, BlockingIOError where a disk would have to be waited for.
+        """
+        segment = self.at(offset)
+        if segment is None:
+            return 0
+        size = min(len(buffer), segment.end - offset)
+        position = offset - segment.start
         try:
-            count = files.preadv(
-                segment.descriptor, (buffer,), offset - segment.start, os.RWF_NOWAIT
-            )
+            count = files.preadv(segment.descriptor, (buffer[:size],), position, os.RWF_NOWAIT)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 raise
-            return files.pread(segment.descriptor, size, offset - segment.start)
+            count = files.preadv(segment.descriptor, (buffer[:size],), position)
         if count < size:
             raise BlockingIOError(errno.EAGAIN, "not all of it is in memory")
-        return bytes(buffer)
+        return count
 
     def bytes(self) -> int:
         return self.end - self.start
