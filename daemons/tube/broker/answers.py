@@ -4,6 +4,8 @@ The messages are most of it, and are copied once: from what was read into the fr
 the same frame of protobuf's messages.
 """
 
+from collections.abc import Set
+
 from mq.daemons.tube.broker.store.layout import HEAD, HEAD_SIZE, PREFIX, TOKEN
 from mq.protocol.native import native
 from mq.protocol.tube.codes import Code, Method
@@ -16,22 +18,32 @@ _BEFORE = GetMessageResponseB2C(
 _LONG = (1 << 64) - 1
 
 
+#: Which records are wanted: of a partition, with these codes (None: any). None: all there are.
+Wanted = tuple[int, Set[int] | None] | None
+
+
 class BadRecords(Exception):
     """Of what was read, something is no record."""
 
 
 def answer(
-    serial: int, runs: list[bytes], offset: int, lag: int, slow: bool, most: int
+    serial: int,
+    runs: list[bytes],
+    offset: int,
+    lag: int,
+    slow: bool,
+    most: int,
+    wanted: Wanted = None,
 ) -> tuple[bytes, int]:
     """The frame, and how many messages are in it.
 
-    ``runs`` are records in a row; ``offset`` is where the get began in the index, ``lag`` how much
+    ``runs`` are spans of records; ``offset`` is where the get began in the index, ``lag`` how much
     data is behind what was read, ``most`` where the index ends. Raises BadRecords.
     """
     if native is None:
-        return answer_in_python(serial, runs, offset, lag, slow, most)
+        return answer_in_python(serial, runs, offset, lag, slow, most, wanted)
     made: tuple[bytes, int] | None = native.tube_answer(
-        runs, serial, RESPONSE_HEADERS, Method.GET_MESSAGES_C2B, _BEFORE,
+        runs, wanted, serial, RESPONSE_HEADERS, Method.GET_MESSAGES_C2B, _BEFORE,
         behind(offset, lag, slow, most),
     )  # fmt: skip
     if made is None:
@@ -40,10 +52,16 @@ def answer(
 
 
 def answer_in_python(
-    serial: int, runs: list[bytes], offset: int, lag: int, slow: bool, most: int
+    serial: int,
+    runs: list[bytes],
+    offset: int,
+    lag: int,
+    slow: bool,
+    most: int,
+    wanted: Wanted = None,
 ) -> tuple[bytes, int]:
     """The same by Python. Raises BadRecords."""
-    messages = [message for run in runs for message in messages_of(run)]
+    messages = [message for run in runs for message in messages_of(run, wanted)]
     body = GetMessageResponseB2C(
         success=True,
         errCode=Code.SUCCESS,
@@ -62,18 +80,23 @@ def answer_in_python(
         raise BadRecords from None
 
 
-def messages_of(run: bytes) -> list[TransferedMessage]:
-    """The messages of records in a row. Raises BadRecords."""
+def messages_of(run: bytes, wanted: Wanted = None) -> list[TransferedMessage]:
+    """The messages of wanted records of a span. Raises BadRecords."""
     found = []
     at = 0
     while at < len(run):
         if len(run) - at < HEAD_SIZE:
             raise BadRecords
-        length, token, checksum, _, _, _, _, _, message_id, flag = HEAD.unpack_from(run, at)
+        length, token, checksum, of, _, _, _, code, message_id, flag = HEAD.unpack_from(run, at)
         end = at + length + 4
         if token != TOKEN or length <= PREFIX or end > len(run):
             raise BadRecords
         payload = run[at + HEAD_SIZE : end]
+        at = end
+        if wanted is not None and (
+            of != wanted[0] or (wanted[1] is not None and code not in wanted[1])
+        ):
+            continue
         if flag & 1 and (
             len(payload) < 4 or int.from_bytes(payload[:4], "big", signed=True) > len(payload) - 4
         ):
@@ -83,7 +106,6 @@ def messages_of(run: bytes) -> list[TransferedMessage]:
                 messageId=message_id, checkSum=checksum, payLoadData=payload, flag=flag
             )
         )
-        at = end
     return found
 
 

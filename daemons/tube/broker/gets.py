@@ -182,8 +182,12 @@ class Gets:
             get.consumer.codes is not None and found.scanned and left < _LITTLE_LEFT * get.wish.scan
         )
         most = get.store.max_index
+        wanted = get.wish.partition, get.wish.codes
         try:
-            return answer(serial, found.pieces, offset, lag, slow, most)
+            made = answer(serial, found.pieces, offset, lag, slow, most, wanted)
+            if made[1] != found.records:  # the index says otherwise
+                raise BadRecords
+            return made
         except BadRecords:
             pieces = self._good_records(get)
             return answer(serial, pieces, offset, lag, slow, most)

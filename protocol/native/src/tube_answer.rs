@@ -17,9 +17,9 @@ const CHUNK: usize = 8192;
 const MAX_CHUNKS: usize = 28 * 1024 * 1024 / CHUNK;
 
 /// What was found in a piece of the index: bytes that are done with, where the data ends that was
-/// looked at or -1, bytes of the records, whether that is all that may be read, and the records in
-/// a row.
-type Selection = (usize, i64, i64, bool, Vec<(i64, i64)>);
+/// looked at or -1, bytes of the records, whether that is all that may be read, how many records,
+/// and the spans of the data that they are in.
+type Selection = (usize, i64, i64, bool, usize, Vec<(i64, i64)>);
 
 fn i32_at(bytes: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
@@ -31,16 +31,18 @@ fn i64_at(bytes: &[u8], at: usize) -> i64 {
 
 /// Which records of a partition are next; as `select_in_python` of selection.py.
 #[pyfunction]
-#[pyo3(signature = (piece, partition, codes, bounds, limit))]
+#[pyo3(signature = (piece, partition, codes, bounds, limit, joins))]
 pub fn tube_select(
     piece: &[u8],
     partition: i32,
     codes: Option<HashSet<i32>>,
     bounds: (i64, i64),
     limit: i64,
+    joins: (i64, i64),
 ) -> Selection {
     let (least, most) = bounds;
-    let (mut scanned, mut last, mut size) = (0, -1, 0);
+    let (gap, longest) = joins;
+    let (mut scanned, mut last, mut size, mut count) = (0, -1, 0, 0);
     let mut runs: Vec<(i64, i64)> = Vec::new();
     for entry in piece.chunks_exact(INDEX) {
         let at = i64_at(entry, 4);
@@ -51,7 +53,7 @@ pub fn tube_select(
         }
         let end = match at.checked_add(i64::from(length)) {
             Some(end) if end <= most => end,
-            _ => return (scanned, at, size, true, runs),
+            _ => return (scanned, at, size, true, count, runs),
         };
         scanned += INDEX;
         last = end;
@@ -61,15 +63,20 @@ pub fn tube_select(
             continue;
         }
         match runs.last_mut() {
-            Some(run) if run.0 + run.1 == at => run.1 += i64::from(length),
+            Some(run)
+                if run.0 + run.1 <= at && at - (run.0 + run.1) <= gap && end - run.0 <= longest =>
+            {
+                run.1 = end - run.0
+            }
             _ => runs.push((at, i64::from(length))),
         }
         size += i64::from(length);
+        count += 1;
         if size >= limit {
-            return (scanned, last, size, true, runs);
+            return (scanned, last, size, true, count, runs);
         }
     }
-    (scanned, last, size, false, runs)
+    (scanned, last, size, false, count, runs)
 }
 
 /// A record's payload, and the varints before and behind it in its message.
@@ -103,8 +110,11 @@ fn varint_size(number: usize) -> usize {
     size
 }
 
-/// The records in a row, each as a TransferedMessage; None if one of them is none.
-fn messages<'a>(run: &'a [u8], found: &mut Vec<Message<'a>>) -> Option<()> {
+/// Which records of a span are wanted: of a partition, and of filter items; all without one.
+type Wanted = Option<(i32, Option<HashSet<i32>>)>;
+
+/// The wanted records of a span, each as a TransferedMessage; None if one of all is no record.
+fn messages<'a>(run: &'a [u8], wanted: &Wanted, found: &mut Vec<Message<'a>>) -> Option<()> {
     let mut rest = run;
     while !rest.is_empty() {
         if rest.len() < HEAD {
@@ -115,6 +125,14 @@ fn messages<'a>(run: &'a [u8], found: &mut Vec<Message<'a>>) -> Option<()> {
             return None;
         }
         let (record, behind) = rest.split_at(length + 4);
+        rest = behind;
+        if let Some((partition, codes)) = wanted {
+            let is_wanted = i32_at(record, 12) == *partition
+                && codes.as_ref().map_or(true, |codes| codes.contains(&i32_at(record, 36)));
+            if !is_wanted {
+                continue;
+            }
+        }
         let payload = &record[HEAD..];
         let flag = i32_at(record, 48);
         if flag & 1 != 0 {
@@ -134,7 +152,6 @@ fn messages<'a>(run: &'a [u8], found: &mut Vec<Message<'a>>) -> Option<()> {
         after.push(0x20);
         push_varint(&mut after, i64::from(flag) as u64);
         found.push(Message { payload, before, behind: after });
-        rest = behind;
     }
     Some(())
 }
@@ -165,14 +182,17 @@ impl Chunks<'_> {
     }
 }
 
-/// The frame that answers a get with the records in `runs`, and how many there are.
+/// The frame that answers a get with the wanted records in `runs`, and how many there are.
 ///
 /// `headers` are the first two messages of an answer, `before` and `behind` what the answer has
 /// before and behind its messages. None if a record is no record, or the frame would be too long.
 #[pyfunction]
+#[pyo3(signature = (runs, wanted, serial, headers, method, before, behind))]
+#[allow(clippy::too_many_arguments)]
 pub fn tube_answer<'py>(
     py: Python<'py>,
     runs: Vec<Bound<'py, PyBytes>>,
+    wanted: Wanted,
     serial: u32,
     headers: &[u8],
     method: u8,
@@ -181,7 +201,7 @@ pub fn tube_answer<'py>(
 ) -> PyResult<Option<(Bound<'py, PyBytes>, usize)>> {
     let mut found = Vec::new();
     for run in &runs {
-        if messages(run.as_bytes(), &mut found).is_none() {
+        if messages(run.as_bytes(), &wanted, &mut found).is_none() {
             return Ok(None);
         }
     }

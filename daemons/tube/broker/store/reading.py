@@ -1,19 +1,16 @@
 """Reading the next messages of a partition."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from typing import NamedTuple
 
 from mq.daemons.tube.broker.store.layout import INDEX_SIZE
 from mq.daemons.tube.broker.store.segments import Segments
-from mq.daemons.tube.broker.store.selection import select, select_singly
+from mq.daemons.tube.broker.store.selection import APART, JOINS, select
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 
 # Bytes of the index that are read at once: most gets need no more.
 _PIECE = 1024 * INDEX_SIZE
-# Bytes of other partitions that are read in between rather than with another call of the system,
-# which takes as long, and of a span that is read at once.
-_GAP = 16 * 1024
-_MOST = 4 * 1024 * 1024
+_MOST = 4 * 1024 * 1024  # of a span
 
 
 class Wish(NamedTuple):
@@ -24,16 +21,17 @@ class Wish(NamedTuple):
     codes: Set[int] | None
     limit: int
     scan: int
-    joined: bool = True  # records in a row are one piece
+    joined: bool = True  # records are read together; what is between them is, too
 
 
 class Found(NamedTuple):
-    """What was read. ``pieces`` are records in a row, as they are in the files."""
+    """What was read. ``pieces`` are records as they are in the files, with others in between."""
 
     pieces: list[bytes]
     size: int  # of the records, heads included
     scanned: int  # bytes of the index that were passed
     last: int  # where the data ends that was looked at; -1 if none was
+    records: int  # that are wanted
 
 
 def read(store: TopicStore, wish: Wish, *, wait: bool = False) -> Found:
@@ -69,49 +67,29 @@ def _read(
 ) -> Found:
     offset, end = wish.offset, min(wish.offset + wish.scan, most)
     runs: list[tuple[int, int]] = []
-    size, last = 0, -1
+    size, last, count = 0, -1, 0
+    joins = JOINS if wish.joined else APART
     segment = index.at(offset)
     if segment is not None:  # one file at a time, as Java reads: what is next is for the next get
         end = min(end, segment.end)
     while offset < end:
         piece = bytes(_part(index, offset, min(_PIECE, end - offset), wait))
-        chosen = select if wish.joined else select_singly
-        found = chosen(piece, wish.partition, wish.codes, bounds, wish.limit - size)
+        left = wish.limit - size
+        found = select(piece, wish.partition, wish.codes, bounds, left, joins)
         offset += found.scanned
         size += found.size
+        count += found.records
         last = max(last, found.last)
         runs += found.runs
         if found.is_done or not found.scanned:
             break
-    pieces: list[bytes] = []
-    for span in _spans(runs):
-        pieces += _pieces(data, span, wait)
-    return Found(pieces, size, offset - wish.offset, last)
+    pieces = [_span(data, at, at + length, wait) for at, length in runs]
+    return Found(pieces, size, offset - wish.offset, last, count)
 
 
-def _spans(runs: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Runs that are read at once, with what is between them."""
-    span: list[tuple[int, int]] = []
-    end = 0
-    for run in runs:
-        at, size = run
-        if span and (at - end > _GAP or at + size - span[0][0] > _MOST):
-            yield span
-            span = []
-        span.append(run)
-        end = at + size
-    if span:
-        yield span
-
-
-def _pieces(data: Segments, span: list[tuple[int, int]], wait: bool) -> Iterator[bytes]:
-    start = span[0][0]
-    end = span[-1][0] + span[-1][1]
-    part = _part(data, start, end - start, wait)
-    if len(part) < end - start:
-        part = memoryview(_on(data, start, end, bytes(part), wait))
-    for at, size in span:
-        yield bytes(part[at - start : at - start + size])
+def _span(data: Segments, start: int, end: int, wait: bool) -> bytes:
+    part = bytes(_part(data, start, end - start, wait))
+    return part if len(part) == end - start else _on(data, start, end, part, wait)
 
 
 def _on(data: Segments, start: int, end: int, read: bytes, wait: bool) -> bytes:

@@ -61,6 +61,22 @@ def test_both_make_the_same_frame(
 
 @pytest.mark.parametrize("make", [answer, answer_in_python])
 @pytest.mark.parametrize(
+    ("wanted", "found"),
+    [(None, 3), ((0, None), 2), ((1, None), 1), ((0, {7}), 1), ((0, set()), 0), ((9, None), 0)],
+)
+def test_of_a_span_those_that_are_wanted_are_in_the_answer(
+    make: Callable[..., tuple[bytes, int]], wanted: object, found: int
+) -> None:
+    span = b"".join(
+        HEAD.pack(49, TOKEN, checksum(b"a"), of, 0, 0, 0, code, 1, 0) + b"a"
+        for of, code in ((0, 7), (1, 7), (0, -1))
+    )
+    frame, count = make(1, [span], 0, 0, False, 0, wanted)
+    assert (count, len(read(frame).messages)) == (found, found)
+
+
+@pytest.mark.parametrize("make", [answer, answer_in_python])
+@pytest.mark.parametrize(
     "run",
     [
         record(b"a", token=1),

@@ -1,6 +1,6 @@
 """Which records of the index are chosen, by Python and by the native library."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from mq.daemons.tube.broker.store.selection import (
 )
 from mq.protocol.native import native
 
-Select = Callable[[bytes, int, Set[int] | None, tuple[int, int], int], Selection]
+Select = Callable[..., Selection]
 
 BOTH = [
     select_in_python,
@@ -33,25 +33,29 @@ def entries(*records: tuple[int, int, int, int]) -> bytes:
 def test_records_in_a_row_are_one_run(select: Select) -> None:
     piece = entries((1, 0, 60, -1), (1, 60, 70, -1), (2, 130, 60, -1), (1, 190, 60, -1))
     found = select(piece, 1, None, (0, 250), 10_000)
-    assert found == Selection(4 * INDEX_SIZE, 250, 190, False, [(0, 130), (190, 60)])
+    apart = select(piece, 1, None, (0, 250), 10_000, (59, 1000))
+    assert found == Selection(4 * INDEX_SIZE, 250, 190, False, 3, [(0, 250)])
+    assert apart.runs == [(0, 130), (190, 60)]
+    longest = select(piece, 1, None, (0, 250), 10_000, (60, 129))
+    assert longest.runs == [(0, 60), (60, 70), (190, 60)]
 
 
 @pytest.mark.parametrize("select", BOTH)
 def test_the_record_that_reaches_the_limit_is_the_last(select: Select) -> None:
     piece = entries((1, 0, 60, -1), (1, 60, 60, -1), (1, 120, 60, -1))
-    assert select(piece, 1, None, (0, 180), 61) == Selection(56, 120, 120, True, [(0, 120)])
+    assert select(piece, 1, None, (0, 180), 61) == Selection(56, 120, 120, True, 2, [(0, 120)])
 
 
 @pytest.mark.parametrize("select", BOTH)
 def test_filters_pass_over_other_codes(select: Select) -> None:
     piece = entries((1, 0, 60, 7), (1, 60, 60, -8), (1, 120, 60, -1))
-    assert select(piece, 1, {-8}, (0, 180), 999) == Selection(84, 180, 60, False, [(60, 60)])
+    assert select(piece, 1, {-8}, (0, 180), 999) == Selection(84, 180, 60, False, 1, [(60, 60)])
 
 
 @pytest.mark.parametrize("select", BOTH)
 def test_what_may_not_be_read_yet_ends_the_search(select: Select) -> None:
     piece = entries((1, 0, 60, 7), (1, 60, 60, 7))
-    assert select(piece, 1, None, (0, 119), 999) == Selection(28, 60, 60, True, [(0, 60)])
+    assert select(piece, 1, None, (0, 119), 999) == Selection(28, 60, 60, True, 1, [(0, 60)])
 
 
 @pytest.mark.parametrize("select", BOTH)
@@ -63,7 +67,9 @@ def test_what_is_no_record_or_has_gone_is_passed_over(
     select: Select, record: tuple[int, int, int, int]
 ) -> None:
     piece = entries(record, (1, 60, 60, 7))
-    assert select(piece, 1, None, (60, 1 << 40), 999) == Selection(56, 120, 60, False, [(60, 60)])
+    assert select(piece, 1, None, (60, 1 << 40), 999) == Selection(
+        56, 120, 60, False, 1, [(60, 60)]
+    )
 
 
 @pytest.mark.skipif(native is None, reason="it is not built")
@@ -82,6 +88,7 @@ def test_what_is_no_record_or_has_gone_is_passed_over(
     least=st.integers(0, 20),
     most=st.integers(0, 80) | st.just((1 << 63) - 1),
     limit=st.integers(1, 60),
+    joins=st.tuples(st.integers(-1, 20), st.integers(0, 60)),
 )
 def test_both_choose_the_same(
     records: list[tuple[int, int, int, int]],
@@ -90,6 +97,7 @@ def test_both_choose_the_same(
     least: int,
     most: int,
     limit: int,
+    joins: tuple[int, int],
 ) -> None:
-    given_ = (entries(*records) + tail, 1, codes, (least, most), limit)
+    given_ = (entries(*records) + tail, 1, codes, (least, most), limit, joins)
     assert select_in_python(*given_) == select_natively(*given_)

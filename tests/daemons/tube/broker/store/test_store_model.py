@@ -41,7 +41,7 @@ def in_partition(store: TopicStore, partition: int, codes: frozenset[int] | None
     """All that a consumer finds, get by get."""
     found, offset = [], store.min_index
     while offset < store.max_index:
-        got = read(store, Wish(partition, offset, codes, 700, 28 * 4))
+        got = read(store, Wish(partition, offset, codes, 700, 28 * 4, joined=False))
         for piece in got.pieces:
             at = 0
             while at < len(piece):
