@@ -54,7 +54,8 @@ class Broker:
     """A broker in this process: `async with Broker(settings) as broker`.
 
     Where a port is 0 any free one is taken; `port`, `tls_port` and `web_port` are those that were.
-    ``before_registering`` is called once, when these are known and before a master is asked.
+    ``before_registering`` is called once, when these are known and before a master is asked;
+    clients are let in when one has answered, or none does.
     Raises OSError when it cannot listen, and CannotStart when a store cannot be served.
     """
 
@@ -98,13 +99,19 @@ class Broker:
                 await self._before_registering(self)
             await self._learn_topics(parts)
             self.serving.is_started = True
+            # Not before: a producer that is told 503 leaves a broker alone for 50 s, and one that
+            # is not let in comes back at once.
+            for listener in self.listeners.values():
+                await listener.start()
             self._spawn()
             await self._administer(parts)
             self._parts = parts.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.serving.is_started = False
+        for listener in self.listeners.values():
+            listener.stopping = True  # told by an exception, for the same reason
+            listener.stop_accepting()
         await self.tasks.close()  # before the thread that they have work for
         await self._parts.aclose()
 
@@ -165,7 +172,9 @@ class Broker:
                 routes, host, port, tls=tls, memory=memory,
                 max_connections=lambda: operation.max_connections,
             )  # fmt: skip
-            self.listeners[name] = await parts.enter_async_context(listener)
+            await listener.bind()
+            parts.push_async_callback(listener.close)
+            self.listeners[name] = listener
         # Stores close before connections do: whoever waits for a flush is answered.
         parts.push_async_callback(self.serving.stores.close)
         parts.push_async_callback(self.gets.close)

@@ -278,12 +278,14 @@ def test_requests_are_signed_where_the_master_asks_for_it(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
-def test_what_comes_before_registering_knows_the_port(tmp_path: Path) -> None:
+def test_before_registering_the_port_is_known_and_nobody_is_let_in(tmp_path: Path) -> None:
     async def main() -> None:
         async with masters() as (master,):
             seen = []
 
             async def hook(broker: Broker) -> None:
+                with pytest.raises(ConnectionRefusedError):
+                    await asyncio.open_connection("127.0.0.1", broker.port)
                 seen.append((broker.port, len(master.registrations)))
 
             async with Broker(settings(tmp_path, master), hook) as broker:
