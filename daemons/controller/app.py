@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Self
 
 from mq.client.session import Session
 from mq.daemons import exporters
-from mq.daemons.config import ConfigError
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.controller.elections import Elections
-from mq.daemons.controller.etcd import Etcd, EtcdError, read_password, tls_context
+from mq.daemons.controller.etcd import Etcd, EtcdError, client_of
 from mq.daemons.controller.handlers import AdminHandlers, MembershipHandlers
 from mq.daemons.controller.leadership import Leadership
 from mq.daemons.controller.liveness import Liveness
@@ -80,7 +79,7 @@ class Controller:
         settings = self.settings
         self._guarded = port = GuardedPort(settings, CONTROLLER, settings.controller.rocketmq_home)
         self.listener = port.listener
-        etcd = await parts.enter_async_context(_etcd(settings))
+        etcd = await parts.enter_async_context(client_of(settings.etcd))
         self.tasks = await parts.enter_async_context(Tasks())
         await parts.enter_async_context(self.listener)
         tls = settings.tls.client_context() if settings.tls.enable else None
@@ -177,19 +176,3 @@ class Controller:
         ]
         yield f"broker sets: {len(sets)}"
         yield from limited(sorted(sets), "broker sets")
-
-
-def _etcd(settings: ControllerSettings) -> Etcd:
-    try:
-        import aiohttp  # noqa: F401
-    except ImportError:
-        raise ConfigError(
-            "a controller asks etcd by aiohttp, which is not there: pip install 'mq[controller]'"
-        ) from None
-    etcd = settings.etcd
-    return Etcd(
-        etcd.endpoints,
-        tls=tls_context(etcd.etcd_ca_file, etcd.etcd_cert_file, etcd.etcd_key_file),
-        user=etcd.etcd_user,
-        password=read_password(etcd.etcd_password_file),
-    )

@@ -1,4 +1,4 @@
-"""etcd, by the JSON of its gRPC gateway: what a controller keeps, and who leads.
+"""etcd, by the JSON of its gRPC gateway: what controllers and masters keep, and who leads.
 
 A request goes to one endpoint after another until one answers. What fails without an answer may
 have been done all the same: who has written then reads again what is there (`registry.py`).
@@ -18,6 +18,8 @@ from mq.daemons.config import ConfigError
 
 if TYPE_CHECKING:
     import aiohttp
+
+    from mq.daemons.controller.config import EtcdConfig
 
 log = logging.getLogger(__name__)
 
@@ -110,8 +112,17 @@ class Etcd:
         unless_changed: Mapping[str, Mapping[str, int]],
         lease: int = 0,
     ) -> Txn:
-        """Set a key, or with None delete it, if all that is given is still so: by key "created" or
-        "changed" and the revision, 0 for a key that is not there.
+        """The same as `change_if` for one key."""
+        return await self.change_if({key: value}, unless_changed, lease)
+
+    async def change_if(
+        self,
+        values: Mapping[str, bytes | None],
+        unless_changed: Mapping[str, Mapping[str, int]],
+        lease: int = 0,
+    ) -> Txn:
+        """Set keys, or with None delete them, all or none, if all that is given is still so: by key
+        "created" or "changed" and the revision, 0 for a key that is not there.
 
         Raises EtcdError also where an endpoint has not answered, and the next one says that it is
         not so any more: the first may have seen to that itself.
@@ -126,15 +137,13 @@ class Etcd:
             for name, wanted in unless_changed.items()
             for what, revision in wanted.items()
         ]
-        if value is None:
-            change = {"requestDeleteRange": {"key": _coded(key)}}
-        else:
-            put = {"key": _coded(key), "value": base64.b64encode(value).decode()}
-            change = {"requestPut": {**put, "lease": str(lease)} if lease else put}
+        changes = [_change(key, value, lease) for key, value in values.items()]
         failures: list[str] = []
-        answer = await self._ask("kv/txn", {"compare": compare, "success": [change]}, failures)
+        answer = await self._ask("kv/txn", {"compare": compare, "success": changes}, failures)
         if failures and not answer.get("succeeded"):
-            raise EtcdError(f"{key} may be set already, without an answer: {'; '.join(failures)}")
+            raise EtcdError(
+                f"{', '.join(values)} may be set already, without an answer: {'; '.join(failures)}"
+            )
         return Txn(bool(answer.get("succeeded")), int(answer["header"]["revision"]))
 
     async def grant(self, seconds: int) -> int:
@@ -220,6 +229,22 @@ class Etcd:
             return response.status, answer
 
 
+def client_of(config: "EtcdConfig") -> Etcd:
+    """What the settings ask for. Raises ConfigError."""
+    try:
+        import aiohttp  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "etcd is asked by aiohttp, which is not there: pip install 'mq[controller]'"
+        ) from None
+    return Etcd(
+        config.endpoints,
+        tls=tls_context(config.etcd_ca_file, config.etcd_cert_file, config.etcd_key_file),
+        user=config.etcd_user,
+        password=read_password(config.etcd_password_file),
+    )
+
+
 def tls_context(ca: str, certificate: str, key: str) -> ssl.SSLContext | None:
     """What https endpoints are asked with; None for the system's defaults. Raises ConfigError."""
     if not (ca or certificate or key):
@@ -248,6 +273,13 @@ def _client_error() -> type[Exception]:
     import aiohttp
 
     return aiohttp.ClientError
+
+
+def _change(key: str, value: bytes | None, lease: int) -> dict[str, Any]:
+    if value is None:
+        return {"requestDeleteRange": {"key": _coded(key)}}
+    put = {"key": _coded(key), "value": base64.b64encode(value).decode()}
+    return {"requestPut": {**put, "lease": str(lease)} if lease else put}
 
 
 def _coded(text: str) -> str:

@@ -35,12 +35,16 @@ class Leadership:
         address: str,
         seconds: int,
         on_lead: Callable[[], Awaitable[None]],
+        kind: str = "controller",
+        details: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`prefix` is of this group's keys, and ends in "/"."""
+        """`prefix` is of this group's keys, and ends in "/"; `kind` is what leads, for people;
+        `details` is what else the others are to know of who leads."""
         self._etcd = etcd
         self._key = f"{prefix}leader"
-        self._members = f"{prefix}controllers/"
-        self._value = orjson.dumps({"address": address})
+        self._members = f"{prefix}{kind}s/"
+        self._kind = kind
+        self._details = details
         self._seconds = seconds
         self._on_lead = on_lead
         self._lease = 0
@@ -48,6 +52,7 @@ class Leadership:
         self._until = 0.0
         self._ready = False
         self.leader = ""  # address of who leads, as far as is known
+        self.leader_details: Mapping[str, str] = {}
         self.controllers: tuple[str, ...] = (address,)  # addresses of all that live
         self.elections = 0  # that this one has won
         self.address = address
@@ -80,7 +85,7 @@ class Leadership:
     async def give_up(self) -> None:
         """Let another lead at once, instead of when the lease is over."""
         lease, self._lease = self._lease, 0
-        self._lose("this controller stops")
+        self._lose(f"this {self._kind} stops")
         if not lease:
             return
         try:
@@ -97,7 +102,7 @@ class Leadership:
         await self._etcd.keep_alive(self._lease)
         found = await self._etcd.get(self._key)
         if found is None or found.created != self._created:
-            self._lose("another controller leads")
+            self._lose(f"another {self._kind} leads")
             return
         self._until = asked + self._seconds - _MARGIN
         if not self._ready:
@@ -109,7 +114,8 @@ class Leadership:
         await self._be_there()
         found = await self._etcd.get(self._key)
         if found is not None and found.lease != self._lease:
-            self.leader = _address_in(found.value)
+            self.leader_details = _read(found.value)
+            self.leader = self.leader_details.get("address", "")
             await self._look_around()
             return
         self.leader = ""
@@ -119,7 +125,7 @@ class Leadership:
             self._created = found.created
         else:
             free = {self._key: {"created": 0}}
-            done = await self._etcd.put_if(self._key, self._value, free, self._lease)
+            done = await self._etcd.put_if(self._key, self._value(), free, self._lease)
             if not done.succeeded:
                 return
             self._created = done.revision
@@ -136,8 +142,11 @@ class Leadership:
                 raise
             return
         lease = await self._etcd.grant(self._seconds)
-        await self._etcd.put_if(self._members + self.address, self._value, {}, lease)
+        await self._etcd.put_if(self._members + self.address, self._value(), {}, lease)
         self._lease = lease
+
+    def _value(self) -> bytes:
+        return orjson.dumps({**self._details(), "address": self.address})
 
     async def _look_around(self) -> None:
         start = len(self._members)
@@ -150,19 +159,20 @@ class Leadership:
             self._ready = True
             self.elections += 1
             self.leader = self.address
-            log.info("this controller leads")
+            log.info("this %s leads", self._kind)
 
     def _lose(self, why: str) -> None:
         if self._ready:
-            log.warning("this controller leads no more: %s", why)
+            log.warning("this %s leads no more: %s", self._kind, why)
         self._ready = False
         self._created = 0
         self._until = 0.0
         self.leader = ""
 
 
-def _address_in(value: bytes) -> str:
+def _read(value: bytes) -> Mapping[str, str]:
     try:
-        return str(orjson.loads(value)["address"])
-    except (ValueError, KeyError, TypeError):
-        return ""
+        found = orjson.loads(value)
+        return {str(name): str(text) for name, text in found.items()}
+    except (ValueError, AttributeError):
+        return {}
