@@ -1,0 +1,266 @@
+"""The records of a master, in memory and kept: what is in memory is always what is on the disk.
+
+    change   one at a time: a step looks at what is there and says what is to be kept; that is
+             written, and then counts
+    doubt    where it is not known whether a write was done, all is read again before the next
+
+A change that has begun goes on to its end even if nobody waits for it any more.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from mq.client.machine import clock
+from mq.daemons.tube.master.records import (
+    BrokerConf,
+    ClusterSettings,
+    ConsumeControl,
+    GroupControl,
+    Record,
+    TopicControl,
+    TopicDeploy,
+    consume_key,
+    deploy_key,
+)
+from mq.daemons.tube.master.storage import Changes, Key, NotActive, Storage, StorageError
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Record)
+
+#: Records of a kind at most, and bytes of one: administrators, too, may err.
+MOST_RECORDS = 100_000
+MOST_BYTES = 512 * 1024
+
+
+class ChangeRefused(Exception):
+    """Nothing was changed, and why. ``code`` is one of TubeMQ's DataOpErrCode."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class DataCode:
+    """How changes end (DataOpErrCode)."""
+
+    SUCCESS = 200
+    NOT_EXIST = 401
+    EXISTED = 402
+    UNCHANGED = 403
+    UNCLEANED = 404
+    CONDITION_LACK = 405
+    ILLEGAL_STATUS = 406
+    ILLEGAL_VALUE = 407
+    CONFLICT_VALUE = 408
+    STORE_ABNORMAL = 501
+    STORE_NOT_MASTER = 511
+
+
+class Catalog:
+    """All records. ``on_change`` is called with those of a change that counts now."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._records: dict[str, dict[str, Record]] = {}
+        self._deployed: dict[str, dict[str, TopicDeploy]] = {}  # by topic, then broker's key
+        self._of_broker: dict[int, dict[str, TopicDeploy]] = {}  # by topic
+        self._lock = asyncio.Lock()
+        self._running: set[asyncio.Task[None]] = set()
+        self._serial = 0
+        self.is_known = False
+        self.on_change: list[Callable[[Changes], None]] = []
+        self.changes = 0
+
+    # what is there --------------------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> ClusterSettings:
+        """The settings of the cluster; the defaults where nobody has set them."""
+        found = self._one(ClusterSettings, ClusterSettings().key)
+        return found if found is not None else ClusterSettings()
+
+    def brokers(self) -> Iterator[BrokerConf]:
+        """All, by id."""
+        yield from sorted(self._all(BrokerConf), key=lambda one: one.broker_id)
+
+    def broker(self, broker_id: int) -> BrokerConf | None:
+        return self._one(BrokerConf, str(broker_id))
+
+    def deployed_topics(self) -> set[str]:
+        """Names of topics that some broker has, whatever their status."""
+        return set(self._deployed)
+
+    def deploy(self, broker_id: int, topic: str) -> TopicDeploy | None:
+        return self._one(TopicDeploy, deploy_key(broker_id, topic))
+
+    def of_broker(self, broker_id: int) -> list[TopicDeploy]:
+        """The topics of a broker, by name."""
+        found = self._of_broker.get(broker_id, {})
+        return [found[topic] for topic in sorted(found)]
+
+    def of_topic(self, topic: str) -> list[TopicDeploy]:
+        """A topic on its brokers, by id."""
+        return sorted(self._deployed.get(topic, {}).values(), key=lambda one: one.broker_id)
+
+    def topic_control(self, topic: str) -> TopicControl | None:
+        return self._one(TopicControl, topic)
+
+    def topic_controls(self) -> list[TopicControl]:
+        return sorted(self._all(TopicControl), key=lambda one: one.topic)
+
+    def group_control(self, group: str) -> GroupControl | None:
+        return self._one(GroupControl, group)
+
+    def group_controls(self) -> list[GroupControl]:
+        return sorted(self._all(GroupControl), key=lambda one: one.group)
+
+    def consume_control(self, group: str, topic: str) -> ConsumeControl | None:
+        return self._one(ConsumeControl, consume_key(group, topic))
+
+    def consume_controls(self, topic: str = "", group: str = "") -> list[ConsumeControl]:
+        """Those of a topic, a group, both, or all."""
+        return sorted(
+            (
+                one
+                for one in self._all(ConsumeControl)
+                if topic in ("", one.topic) and group in ("", one.group)
+            ),
+            key=lambda one: (one.topic, one.group),
+        )
+
+    def forbidden_topics(self, group: str) -> set[str]:
+        """Topics that a group may not consume (getDisableTopicByGroupName)."""
+        return {one.topic for one in self.consume_controls(group=group) if not one.enabled}
+
+    # what changes ---------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Read all records. Raises StorageError."""
+        async with self._lock:
+            await self._load()
+
+    async def settle(self) -> None:
+        """Read them again if it is not known what is kept. Raises StorageError."""
+        if not self.is_known:
+            await self.load()
+
+    async def change(self, step: Callable[[], Changes]) -> Changes:
+        """Take a step: `step` says what changes, or raises ChangeRefused; it is called when no
+        other change is under way. Returns what has changed once that is kept.
+
+        Raises ChangeRefused, also where it could not be kept.
+        """
+        outcome: list[Changes] = []
+        task = asyncio.get_running_loop().create_task(self._change(step, outcome))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        await asyncio.shield(task)
+        return outcome[0]
+
+    async def finish(self) -> None:
+        """Wait for changes that are under way."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    def next_serial(self) -> int:
+        """A serial id, later than any before: milliseconds, as TubeMQ has them."""
+        self._serial = max(clock.milliseconds(), self._serial + 1)
+        return self._serial
+
+    async def _change(self, step: Callable[[], Changes], outcome: list[Changes]) -> None:
+        async with self._lock:
+            if not self.is_known:
+                await self._load_again()
+            changes = step()
+            self._check_room(changes)
+            if changes:
+                self.is_known = False
+                try:
+                    await self._storage.keep(changes)
+                except NotActive as error:
+                    raise ChangeRefused(DataCode.STORE_NOT_MASTER, str(error)) from None
+                except StorageError as error:
+                    log.error("%s", error, extra={"failure": "metadata"})
+                    raise ChangeRefused(
+                        DataCode.STORE_ABNORMAL, f"the change is not confirmed: {error}"
+                    ) from None
+                self._take(changes)
+                self.is_known = True
+                self.changes += 1
+                self._tell(changes)
+            outcome.append(changes)
+
+    def _check_room(self, changes: Changes) -> None:
+        for (kind, key), record in changes.items():
+            there = self._records.get(kind, {})
+            if record is not None and key not in there and len(there) >= MOST_RECORDS:
+                raise ChangeRefused(
+                    DataCode.ILLEGAL_VALUE, f"there are {MOST_RECORDS} records of kind {kind}"
+                )
+            if record is not None and len(record.encode()) > MOST_BYTES:
+                raise ChangeRefused(DataCode.ILLEGAL_VALUE, f"{kind} {key} is too large")
+
+    async def _load_again(self) -> None:
+        try:
+            await self._load()
+        except StorageError as error:
+            raise ChangeRefused(DataCode.STORE_ABNORMAL, str(error)) from None
+
+    async def _load(self) -> None:
+        self.is_known = False
+        found = await self._storage.load()
+        before = self._keys()
+        self._records, self._deployed, self._of_broker = {}, {}, {}
+        loaded: dict[Key, Record | None] = {(r.kind, r.key): r for r in found}
+        self._take(loaded)
+        self.is_known = True
+        gone: dict[Key, Record | None] = dict.fromkeys(before - loaded.keys())
+        self._tell({**gone, **loaded})
+
+    def _tell(self, changes: Changes) -> None:
+        if changes:
+            for told in self.on_change:
+                told(changes)
+
+    def _keys(self) -> set[Key]:
+        return {(kind, key) for kind, of_kind in self._records.items() for key in of_kind}
+
+    def _take(self, changes: Changes) -> None:
+        for (kind, key), record in changes.items():
+            of_kind = self._records.setdefault(kind, {})
+            old = of_kind.pop(key, None)
+            if isinstance(old, TopicDeploy):
+                self._forget(old)
+            if record is not None:
+                of_kind[key] = record
+                self._serial = max(self._serial, _serial(record))
+            if isinstance(record, TopicDeploy):
+                self._deployed.setdefault(record.topic, {})[record.key] = record
+                self._of_broker.setdefault(record.broker_id, {})[record.topic] = record
+
+    def _forget(self, old: TopicDeploy) -> None:
+        for index, name, inner in (
+            (self._deployed, old.topic, old.key),
+            (self._of_broker, old.broker_id, old.topic),
+        ):
+            del index[name][inner]  # type: ignore[index]
+            if not index[name]:  # type: ignore[index]
+                del index[name]  # type: ignore[arg-type]
+
+    def _one(self, kind: type[R], key: str) -> R | None:
+        found = self._records.get(kind.kind, {}).get(key)
+        assert found is None or isinstance(found, kind)
+        return found
+
+    def _all(self, kind: type[R]) -> Iterable[R]:
+        for record in self._records.get(kind.kind, {}).values():
+            assert isinstance(record, kind)
+            yield record
+
+
+def _serial(record: Record) -> int:
+    audit = getattr(record, "audit", None)
+    return audit.serial if audit is not None else 0
