@@ -1,0 +1,129 @@
+"""Who of a consumer group gets which partitions: pure functions, no clock and no chance.
+
+    first   the first round after a start: per topic, contiguous slices of sorted lists
+    later   every other round: partitions that nobody holds are given out; only a group without
+            such partitions is evened out
+
+Sources: DefaultLoadBalancer of TubeMQ (bukAssign, balanceCluster). Two things differ, both within
+its rules. It gives partitions that nobody holds to random members, here they go to those that hold
+least, so that fewer move afterwards. And what it takes from a full member while no other is short
+of the minimum it gives to nobody until the next round; here it goes to one below the maximum.
+
+A partition is any hashable; those of `later` are compared by equality only.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+P = TypeVar("P", bound=Hashable)
+
+#: Partitions by member.
+Shares = dict[str, list[P]]
+
+
+def first(members: Iterable[str], topics: Iterable[Sequence[P]]) -> Shares[P]:
+    """Shares where nobody holds anything. `topics` has a sorted sequence for each topic."""
+    ids = sorted(members)
+    shares: Shares[P] = {member: [] for member in ids}
+    for partitions in topics:
+        each, extra = divmod(len(partitions), len(ids))
+        start = 0
+        for index, member in enumerate(ids):
+            end = start + each + (index < extra)
+            shares[member].extend(partitions[start:end])
+            start = end
+    return shares
+
+
+def later(
+    held: Mapping[str, Collection[P]],
+    partitions: Iterable[P],
+    *,
+    waiting: Collection[str] = (),
+    leaving: Collection[str] = (),
+    resting: Collection[str] = (),
+) -> Shares[P]:
+    """The next shares.
+
+    `held` has what every member says it holds; `waiting` are members that have not said anything
+    yet: nothing that is free goes to them, but what others have too much of does. Members that are
+    `leaving` give all up and get something else, `resting` ones give all up and get nothing
+    (admin_rebalance_group_allocate).
+    """
+    shares: Shares[P] = {member: [] for member in sorted(held)}
+    free = dict.fromkeys(partitions)
+    count = len(free)
+    for member in shares:
+        if member in leaving or member in resting:
+            continue
+        for partition in held[member]:
+            if partition in free:  # of two that say they hold it, one does
+                del free[partition]
+                shares[member].append(partition)
+    able = [member for member in shares if member not in resting]
+    if free:
+        takers = [member for member in able if member not in waiting]
+        _give_out(list(free), takers, shares, {m: held[m] for m in leaving if m in held})
+    elif able:
+        stay = [member for member in able if member not in leaving]
+        _even_out(stay, count, shares)
+    return shares
+
+
+def _give_out(
+    free: list[P], takers: list[str], shares: Shares[P], given_up: Mapping[str, Collection[P]]
+) -> None:
+    """To those that hold least; nobody gets back what he has just given up, unless he is alone."""
+    if not takers:
+        return
+    for partition in free:
+        others = [m for m in takers if partition not in given_up.get(m, ())]
+        shares[min(others or takers, key=lambda m: len(shares[m]))].append(partition)
+
+
+def _even_out(members: list[str], count: int, shares: Shares[P]) -> None:
+    """Have everyone hold `count` / members, rounded down or up, with as few moves as can be."""
+    if not members:
+        return
+    least, above = divmod(count, len(members))
+    most = least + (above > 0)
+    surplus: list[P] = []
+    for member in members:
+        share = shares[member]
+        if len(share) < most:
+            continue
+        keep = most if above > 0 else least
+        above -= 1
+        too_many = len(share) - keep
+        surplus += share[:too_many]
+        del share[:too_many]
+    for limit in (least, most):
+        for member in members:
+            while surplus and len(shares[member]) < limit:
+                shares[member].append(surplus.pop(0))
+
+
+class Change(NamedTuple, Generic[P]):
+    """What a member has to let go, and what it gets."""
+
+    lost: list[P]
+    got: list[P]
+
+
+def changes(held: Mapping[str, Collection[P]], shares: Shares[P]) -> dict[str, Change[P]]:
+    """By member, of those for whom anything changes."""
+    found = {}
+    for member, share in shares.items():
+        now, then = dict.fromkeys(held.get(member, ())), dict.fromkeys(share)
+        change = Change([p for p in now if p not in then], [p for p in then if p not in now])
+        if change.lost or change.got:
+            found[member] = change
+    return found
+
+
+def fewest_members(brokers: int, members: int, rate: int) -> int:
+    """How many members a group must have, where one may be served by `rate` brokers at most; 0 if
+    it has enough. `brokers` are those of its topic that has most (checkConsumerInputInfo)."""
+    if members <= 0 or brokers // members <= rate:
+        return 0
+    return -(-brokers // rate)
