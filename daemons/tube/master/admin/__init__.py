@@ -1,0 +1,1 @@
+"""What administrators ask a master by HTTP: a module per subject, a method per name."""

@@ -1,0 +1,294 @@
+"""A TubeMQ master: its parts, started in order and stopped in reverse.
+
+storage      keeps the records; of a set of masters in etcd, which also elects the active one
+catalog      the records in memory, changed one at a time
+core         who is alive, and who holds what
+listener     what producers, consumers and brokers ask
+web          what administrators ask
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from mq.daemons import exporters
+from mq.daemons.config import ConfigError
+from mq.daemons.memory import MemoryBudget
+from mq.daemons.service import CannotStart
+from mq.daemons.supervision import Tasks
+from mq.daemons.tube.master.admin.table import WebApi
+from mq.daemons.tube.master.catalog import Catalog
+from mq.daemons.tube.master.certificates import Certificates, read_accounts
+from mq.daemons.tube.master.config import MasterSettings
+from mq.daemons.tube.master.core import Core
+from mq.daemons.tube.master.requests.table import routes
+from mq.daemons.tube.master.rounds import balance_all
+from mq.daemons.tube.master.storage import EtcdStorage, SqliteStorage, Storage, StorageError
+from mq.daemons.tube.rpc import RpcListener
+from mq.daemons.tube.web import WebServer
+
+if TYPE_CHECKING:
+    from mq.daemons.controller.leadership import Leadership
+    from mq.daemons.metrics import Metric
+
+log = logging.getLogger(__name__)
+
+# How often those are looked for that were not heard of in time (HeartbeatManager).
+_SCAN_SECONDS = 1.0
+# Between two looks whether a write has left in doubt what is kept.
+_DOUBT_SECONDS = 0.5
+
+METADATA = "metadata.sqlite"
+
+
+class Master:
+    """A master in this process: `async with Master(settings) as master`.
+
+    With port 0 any free port is taken; ``port`` is the one that was. Raises OSError when it cannot
+    listen, CannotStart where its metadata cannot be read, ConfigError.
+    """
+
+    def __init__(self, settings: MasterSettings) -> None:
+        self.settings = settings
+        self.tasks: Tasks
+        self.catalog: Catalog
+        self.core: Core
+        self.listener: RpcListener
+        self.tls_listener: RpcListener | None = None
+        self.web: WebServer | None = None
+        self.leadership: Leadership | None = None  # of a set only
+        self.metrics_port = -1  # none
+        self._parts = AsyncExitStack()
+
+    @property
+    def port(self) -> int:
+        return self.listener.port
+
+    @property
+    def address(self) -> str:
+        """host:port that clients, brokers and other masters reach it at."""
+        return f"{self.settings.master.host_name}:{self.port}"
+
+    @property
+    def web_port(self) -> int:
+        """Of administrators; -1 for none."""
+        return self.web.port if self.web is not None else -1
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this master answers: it is alone, or was elected."""
+        return self.leadership is None or self.leadership.leads
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
+            await self._start(parts)
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    async def _start(self, parts: AsyncExitStack) -> None:
+        settings, config = self.settings, self.settings.master
+        operation = settings.operation
+        memory = MemoryBudget(
+            lambda: settings.operation.connection_memory_max_bytes,
+            lambda: settings.operation.client_memory_max_bytes,
+        )
+        host = settings.listen_host()
+        self.listener = RpcListener(
+            {}, host, config.port, memory=memory, max_connections=self._most_connections
+        )
+        await self.listener.bind()
+        parts.push_async_callback(self.listener.close)
+        storage = await self._storage(parts)
+        self.catalog = Catalog(storage)
+        self.tasks = await parts.enter_async_context(Tasks())
+        parts.push_async_callback(self._finish_changes)
+        self.core = Core(
+            config,
+            self.catalog,
+            _certificates(settings),
+            is_active=lambda: self.is_active,
+            address=lambda: self.address,
+            spawn=self.tasks.spawn,
+        )
+        self.listener.routes = routes(self.core)
+        if config.web_port >= 0:
+            api = WebApi(self.core, config.conf_mod_auth_token, self._active_web)
+            self.web = await parts.enter_async_context(WebServer(host, config.web_port, api.paths))
+        if self.leadership is None:
+            try:
+                await self.catalog.load()
+            except StorageError as error:
+                raise CannotStart(str(error)) from None
+        else:
+            work = self.tasks.spawn(self.leadership.work, "leadership")
+            parts.push_async_callback(self._give_up, work)
+        await self._listen_by_tls(parts, host, memory)
+        await parts.enter_async_context(self.listener)
+        self.tasks.spawn(self._expire, "expiry")
+        self.tasks.spawn(self._balance, "balance")
+        self.tasks.spawn(self._renew_tokens, "visit tokens")
+        self.tasks.spawn(self._settle_doubts, "doubtful writes")
+        if exporters.are_wanted(operation):
+            self.metrics_port = await exporters.start_exporters(
+                operation, self.metrics, self.tasks, parts
+            )
+
+    def _most_connections(self) -> int:
+        return self.settings.operation.max_connections
+
+    async def _storage(self, parts: AsyncExitStack) -> Storage:
+        config = self.settings.master
+        if not config.master_group:
+            path = Path(config.meta_data_path) / METADATA
+            return await parts.enter_async_context(SqliteStorage(path))
+        from mq.daemons.controller.etcd import client_of
+        from mq.daemons.controller.leadership import Leadership
+
+        etcd = await parts.enter_async_context(client_of(self.settings.etcd))
+        prefix = f"{self.settings.etcd.etcd_prefix}/{config.master_group}/"
+        self.leadership = Leadership(
+            etcd,
+            prefix,
+            address=self.address,
+            seconds=self.settings.etcd.leader_lease_seconds,
+            on_lead=self._begin_to_lead,
+            kind="master",
+            details=lambda: {"web": f"{config.host_name}:{self.web_port}"},
+        )
+        return EtcdStorage(etcd, f"{prefix}records/", self.leadership)
+
+    async def _begin_to_lead(self) -> None:
+        """Know what the last active master has kept. Raises EtcdError: then another may try."""
+        from mq.daemons.controller.etcd import EtcdError
+
+        try:
+            await self.catalog.load()
+        except StorageError as error:
+            raise EtcdError(str(error)) from None
+        self.core.forget()
+
+    async def _give_up(self, leading: "asyncio.Task[None]") -> None:
+        """Let another be active, and do not begin again while this one stops."""
+        assert self.leadership is not None
+        leading.cancel()
+        await asyncio.wait([leading])
+        await self.leadership.give_up()
+
+    async def _finish_changes(self) -> None:
+        await self.catalog.finish()
+
+    async def _listen_by_tls(self, parts: AsyncExitStack, host: str, memory: MemoryBudget) -> None:
+        config = self.settings.master
+        if not config.tls_enable:
+            return
+        self.tls_listener = RpcListener(
+            routes(self.core),
+            host,
+            config.tls_port,
+            tls=self.settings.tls.complete().server_context(),
+            memory=memory,
+            max_connections=self._most_connections,
+        )
+        await parts.enter_async_context(self.tls_listener)
+
+    def _active_web(self) -> str:
+        """host:port where administrators reach the active master; "" where nobody knows."""
+        if self.leadership is None:
+            return ""
+        return str(self.leadership.leader_details.get("web", "")) if self.leadership.leader else ""
+
+    # what goes on by itself -----------------------------------------------------------------------
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(_SCAN_SECONDS)
+            if self.is_active:
+                self.core.expire()
+
+    async def _balance(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.master.consumer_balance_period_ms / 1000)
+            if self.is_active:
+                balance_all(self.core)
+
+    async def _renew_tokens(self) -> None:
+        while True:
+            await asyncio.sleep(self.core.tokens.period)
+            self.core.tokens.renew()
+
+    async def _settle_doubts(self) -> None:
+        while True:
+            await asyncio.sleep(_DOUBT_SECONDS)
+            if self.is_active:
+                try:
+                    await self.catalog.settle()
+                except StorageError as error:
+                    log.error("metadata is not known: %s", error, extra={"failure": "metadata"})
+
+    # what it says of itself -----------------------------------------------------------------------
+
+    def ready_text(self) -> str:
+        """The line that says that it serves, and where."""
+        web = f", web {self.web.host}:{self.web.port}" if self.web is not None else ""
+        return f"The TubeMQ master serves at {self.listener.host}:{self.port}{web}"
+
+    def status_text(self) -> str:
+        if not self.is_active:
+            assert self.leadership is not None
+            return f"{self.ready_text()}; standby, {self.leadership.leader or 'nobody'} is active"
+        core = self.core
+        return (
+            f"{self.ready_text()}; {len(core.brokers.runs)} brokers, {core.groups.members()} "
+            f"consumers, {len(core.producers)} producers"
+        )
+
+    def reload(self) -> None:
+        """Read the accounts again."""
+        path = self.settings.master.accounts_file
+        try:
+            self.core.certificates.accounts = read_accounts(path)
+        except ConfigError as error:
+            log.error("the accounts stay as they were: %s", error)
+
+    def metrics(self) -> Iterator["Metric"]:
+        """What it tells of itself to monitoring."""
+        from mq.daemons.tube.master.metrics import metrics_of  # only where somebody reads it
+
+        ports = [port for port in (self.listener, self.tls_listener) if port is not None]
+        return metrics_of(self.core, self.tasks, ports)
+
+    def state(self) -> Iterator[str]:
+        """What it has and does now."""
+        from mq.daemons.state_dump import limited  # hardly ever needed
+
+        core = self.core
+        yield self.status_text()
+        yield f"connections: {len(self.listener.channels)}"
+        yield from self.tasks.state()
+        for run in core.brokers.alive():
+            yield f"broker {run.broker}: {run.step.text}, {len(run.topics)} topics"
+        groups = [
+            f"group {group.name}: {len(group.members)} members, "
+            f"{sum(len(m.held or ()) for m in group.members.values())} partitions held, "
+            f"{len(list(group.events.pending()))} members with events"
+            for group in core.groups
+        ]
+        yield f"groups: {len(groups)}"
+        yield from limited(groups, "groups")
+
+
+def _certificates(settings: MasterSettings) -> Certificates:
+    config = settings.master
+    return Certificates(
+        asks_producers=config.start_produce_authenticate,
+        asks_consumers=config.start_consume_authenticate,
+        accounts=read_accounts(config.accounts_file),
+        broker=config.broker_account(),
+        valid_ms=config.auth_valid_time_stamp_period_ms,
+    )

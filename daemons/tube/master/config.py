@@ -1,0 +1,240 @@
+"""Configuration of a TubeMQ master: the names of master.ini, and what is ours.
+
+A file has sections: `[master]` as the original's, `[etcd]` for a set of masters. Of the sections of
+its databases, `[meta_bdb]`, `[meta_zookeeper]` and their kin, nothing is read: metadata is in
+SQLite, or in etcd.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from mq.daemons.acl.networks import is_loopback
+from mq.daemons.config import ConfigError, Section, Settings, setting
+from mq.daemons.controller.config import EtcdConfig
+from mq.daemons.host_addresses import EVERYWHERE, LOOPBACK
+from mq.daemons.operation_config import OperationConfig
+from mq.daemons.tls_config import TlsConfig
+from mq.daemons.tube.ini import read_ini
+from mq.daemons.tube.master.broker_run import Waits
+from mq.protocol.tube.codes import MASTER_PORT, MASTER_TLS_PORT, MASTER_WEB_PORT
+
+log = logging.getLogger(__name__)
+
+#: What the original has where its file says nothing, and what its sample file has: no secrets.
+KNOWN_TOKENS = frozenset({"ASDFGHJKL", "abc"})
+_MINUTE = 60_000
+
+
+@dataclass(frozen=True)
+class MasterConfig(Section):
+    """The master itself."""
+
+    host_name: str = setting(
+        LOOPBACK,
+        "name or address that clients, brokers and other masters reach this one at; where it is "
+        "not loopback, connections are taken from everywhere",
+        important=True,
+    )
+    bind_address: str = setting("", "address to listen on; empty: as hostName says")
+    port: int = setting(MASTER_PORT, "port of clients and brokers", important=True)
+    web_port: int = setting(MASTER_WEB_PORT, "port of administrators, HTTP", important=True)
+    tls_enable: bool = setting(False, "listen on tlsPort, too, with the certificates of tls.*")
+    tls_port: int = setting(MASTER_TLS_PORT, "port of clients and brokers that use TLS")
+    consumer_balance_period_ms: int = setting(
+        _MINUTE, "pause between two rounds that share out partitions", unit="ms", important=True
+    )
+    first_balance_delay_after_start_ms: int = setting(
+        30_000, "of no use in the original, either", unit="ms", effect=False
+    )
+    consumer_heartbeat_timeout_ms: int = setting(
+        30_000, "a consumer that is not heard of for so long has gone", unit="ms"
+    )
+    producer_heartbeat_timeout_ms: int = setting(
+        30_000, "a producer that is not heard of for so long has gone", unit="ms"
+    )
+    broker_heartbeat_timeout_ms: int = setting(
+        30_000, "a broker that is not heard of for so long has gone", unit="ms"
+    )
+    subscribe_wait_ms: int = setting(
+        30_000, "producers see a new topic so long after consumers", unit="ms"
+    )
+    publish_wait_ms: int = setting(5000, "and so long after that its broker is done", unit="ms")
+    conf_mod_auth_token: str = setting(
+        "ASDFGHJKL",
+        "what administrators show to change something; anybody knows the default, so it is taken "
+        "on loopback only",
+    )
+    meta_data_path: str = setting(
+        "var/meta_data", "folder of the metadata, where the master is alone", important=True
+    )
+    master_group: str = setting(
+        "",
+        "the set of masters that this one is of, which elects the active one in etcd and keeps its "
+        "metadata there; empty: it is alone",
+        important=True,
+    )
+    accounts_file: str = setting(
+        "", "file of lines name=password: with it clients' signatures are checked"
+    )
+    start_visit_token_check: bool = setting(False, "have brokers ask clients for the visit token")
+    start_produce_authenticate: bool = setting(False, "ask producers who they are")
+    start_produce_authorize: bool = setting(False, "tell brokers to ask producers what they may")
+    start_consume_authenticate: bool = setting(False, "ask consumers who they are")
+    start_consume_authorize: bool = setting(False, "tell brokers to ask consumers what they may")
+    visit_token_valid_period_ms: int = setting(
+        5 * _MINUTE, "how long a visit token is good", unit="ms"
+    )
+    auth_valid_time_stamp_period_ms: int = setting(
+        20_000, "how far the clock of who signs may be from ours", unit="ms"
+    )
+    need_broker_visit_auth: bool = setting(False, "ask brokers who they are")
+    visit_name: str = setting("", "the name that brokers have to show")
+    visit_password: str = setting("", "and their password")
+    max_group_broker_consume_rate: int = setting(
+        1000, "brokers that one member of a group may be served by at most"
+    )
+    start_offset_reset_check: bool = setting(
+        False, "let a group begin at offsets that it names only if it is set up"
+    )
+    max_meta_force_update_period_ms: int = setting(
+        3 * _MINUTE, "members that balance themselves are told of topics again so often", unit="ms"
+    )
+    max_group_rebalance_wait_period: int = setting(
+        2, "of no use in the original, either", effect=False
+    )
+    max_auto_forbidden_cnt: int = setting(
+        5, "brokers that are not let write by themselves", effect=False
+    )
+    rebalance_parallel: int = setting(4, "threads that share out partitions", effect=False)
+    row_lock_wait_dur_ms: int = setting(30_000, "time to get a lock", unit="ms", effect=False)
+    rpc_read_timeout_ms: int = setting(10_000, "time for a request", unit="ms", effect=False)
+    netty_write_buffer_high_water_mark: int = setting(
+        10 << 20, "unsent bytes of one peer", unit="bytes", effect=False
+    )
+    netty_write_buffer_low_water_mark: int = setting(
+        5 << 20, "unsent bytes of one peer", unit="bytes", effect=False
+    )
+    online_only_read_to_rw_period_ms: int = setting(
+        2 * _MINUTE, "of no use", name="onlineOnlyReadToRWPeriodMs", unit="ms", effect=False
+    )
+    offline_only_read_to_rw_period_ms: int = setting(
+        30_000, "of no use", name="offlineOnlyReadToRWPeriodMs", unit="ms", effect=False
+    )
+    step_chg_wait_period_ms: int = setting(12_000, "of no use", unit="ms", effect=False)
+    socket_send_buffer: int = setting(-1, "SO_SNDBUF", effect=False)
+    socket_recv_buffer: int = setting(-1, "SO_RCVBUF", effect=False)
+    web_resource_path: str = setting("", "pages of the original", effect=False)
+    use_web_proxy: bool = setting(False, "pages of the original", effect=False)
+
+    def waits(self) -> Waits:
+        """How long the steps of a broker's start take."""
+        return Waits(self.subscribe_wait_ms / 1000, self.publish_wait_ms / 1000)
+
+    def broker_account(self) -> tuple[str, str] | None:
+        """Who brokers have to be."""
+        return (self.visit_name, self.visit_password) if self.need_broker_visit_auth else None
+
+    def check(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+        for name, value, least, most in (
+            ("port", self.port, 0, 65535),
+            ("webPort", self.web_port, -1, 65535),
+            ("tlsPort", self.tls_port, 0, 65535),
+            ("consumerBalancePeriodMs", self.consumer_balance_period_ms, 10, 1 << 31),
+            ("consumerHeartbeatTimeoutMs", self.consumer_heartbeat_timeout_ms, 100, 1 << 31),
+            ("producerHeartbeatTimeoutMs", self.producer_heartbeat_timeout_ms, 100, 1 << 31),
+            ("brokerHeartbeatTimeoutMs", self.broker_heartbeat_timeout_ms, 100, 1 << 31),
+            ("subscribeWaitMs", self.subscribe_wait_ms, 0, 1 << 31),
+            ("publishWaitMs", self.publish_wait_ms, 0, 1 << 31),
+            ("visitTokenValidPeriodMs", self.visit_token_valid_period_ms, 3 * _MINUTE, 1 << 31),
+            ("authValidTimeStampPeriodMs", self.auth_valid_time_stamp_period_ms, 5000, 2 * _MINUTE),
+            ("maxGroupBrokerConsumeRate", self.max_group_broker_consume_rate, 1, 1 << 31),
+            ("maxMetaForceUpdatePeriodMs", self.max_meta_force_update_period_ms, _MINUTE, 1 << 31),
+        ):
+            if not least <= value <= most:
+                raise ConfigError(f"{name}={value}: expected {least} to {most}")
+        if self.need_broker_visit_auth and not (self.visit_name and self.visit_password):
+            raise ConfigError("needBrokerVisitAuth=true: set visitName and visitPassword, too")
+        if self.master_group and not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", self.master_group):
+            raise ConfigError(
+                f'masterGroup={self.master_group}: expected letters, digits, "_", "." and "-"'
+            )
+        if not self.conf_mod_auth_token or len(self.conf_mod_auth_token) > 128:
+            raise ConfigError("confModAuthToken: expected 1 to 128 characters")
+        if not re.fullmatch(r"[^\s@#,:]{1,256}", self.host_name):
+            raise ConfigError(f"hostName={self.host_name}: expected the name or address of a host")
+
+
+class MasterSettings(Settings):
+    """The configuration of one master."""
+
+    section_names = ("master", "etcd", "tls", "operation")
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(path)
+        self.master = MasterConfig()
+        self.etcd = EtcdConfig(etcd_prefix="/mq/tube")
+        self.tls = TlsConfig()
+        self.operation = OperationConfig()
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
+        """Defaults, then the file, then `overrides` by name; then the checks.
+
+        Raises:
+            ConfigError: the file or a value cannot be used.
+        """
+        settings = cls(path)
+        if path is not None:
+            for name, properties in read_ini(path).items():
+                if name in ("", "master", "etcd", "tls", "operation"):
+                    settings.apply(properties)
+        settings.apply(overrides or {})
+        for section in settings.sections:
+            section.check()
+        settings.log_without_effect()
+        settings._guard()
+        return settings
+
+    def listen_host(self) -> str:
+        """Where to listen."""
+        master = self.master
+        if master.bind_address:
+            return master.bind_address
+        return LOOPBACK if is_loopback(master.host_name) else EVERYWHERE
+
+    def _guard(self) -> None:
+        """Say what anybody may do here; raises ConfigError where that is too much."""
+        host, master = self.listen_host(), self.master
+        if is_loopback(host):
+            return
+        if master.web_port >= 0 and master.conf_mod_auth_token in KNOWN_TOKENS:
+            raise ConfigError(
+                f"confModAuthToken is one that anybody knows, and this master listens on {host}: "
+                "set another, or webPort=-1"
+            )
+        open_to = [
+            who
+            for who, asked in (
+                ("producers", master.start_produce_authenticate and master.accounts_file),
+                ("consumers", master.start_consume_authenticate and master.accounts_file),
+                ("brokers", master.need_broker_visit_auth),
+            )
+            if not asked
+        ]
+        if open_to:
+            log.warning(
+                "this master listens on %s and does not ask %s who they are: whoever connects may "
+                "register, read and send (accountsFile, startProduceAuthenticate, "
+                "startConsumeAuthenticate, needBrokerVisitAuth)",
+                host,
+                " and ".join(open_to),
+            )

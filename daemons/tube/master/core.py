@@ -1,0 +1,146 @@
+"""What a master knows while it is active: who is alive, who holds what, and what administrators
+have set up. Requests and rounds work on it, in one thread; nothing here waits.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mq.client.machine import clock
+from mq.daemons.supervision import Work
+from mq.daemons.tube.master.beats import Beats
+from mq.daemons.tube.master.brokers import Brokers
+from mq.daemons.tube.master.catalog import Catalog
+from mq.daemons.tube.master.certificates import Certificates
+from mq.daemons.tube.master.config import MasterConfig
+from mq.daemons.tube.master.groups import ConsumeType, Group, Groups, now_ms
+from mq.daemons.tube.master.producers import Producers
+from mq.daemons.tube.master.tokens import VisitTokens
+from mq.daemons.tube.rpc import ServiceFailure
+from mq.protocol.tube.errors import STANDBY
+from mq.protocol.tube.strings import TopicMeta, TopicMetaBroker
+
+log = logging.getLogger(__name__)
+
+
+class Peer(NamedTuple):
+    """Who asks: `host:port`, and whether by TLS."""
+
+    address: str
+    over_tls: bool
+
+
+class MemberKey(NamedTuple):
+    """A member of a group, as it is heard of: `id@group`."""
+
+    member: str
+    group: str
+
+    def __str__(self) -> str:
+        return f"{self.member}@{self.group}"
+
+
+class Core:
+    """The parts. ``is_active`` says whether this master answers; ``address`` names it; ``spawn``
+    begins a task of the daemon."""
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        catalog: Catalog,
+        certificates: Certificates,
+        *,
+        is_active: Callable[[], bool],
+        address: Callable[[], str],
+        spawn: Callable[[Work, str], object],
+    ) -> None:
+        self.config = config
+        self.catalog = catalog
+        self.certificates = certificates
+        self.tokens = VisitTokens(config.visit_token_valid_period_ms)
+        self.brokers = Brokers(catalog, config.waits())
+        self.groups = Groups()
+        self.producers = Producers()
+        self.broker_beats: Beats[int] = Beats(config.broker_heartbeat_timeout_ms / 1000)
+        self.consumer_beats: Beats[MemberKey] = Beats(config.consumer_heartbeat_timeout_ms / 1000)
+        self.producer_beats: Beats[str] = Beats(config.producer_heartbeat_timeout_ms / 1000)
+        self.is_active = is_active
+        self._address = address
+        self.spawn = spawn
+        self.rounds = 0  # since this master became active
+        self.rounds_in_all = 0
+        self.round_id = clock.milliseconds()
+        self.expired = {"broker": 0, "consumer": 0, "producer": 0}
+        self.events_made = 0
+        self.events_done = 0
+        catalog.on_change.append(self.brokers.from_catalog)
+
+    def now(self) -> float:
+        return clock.monotonic()
+
+    def check_active(self, client_id: str) -> None:
+        """Raises ServiceFailure where another master is active: clients ask the next one then
+        (TMaster.checkNodeStatus)."""
+        if not self.is_active():
+            raise ServiceFailure(
+                STANDBY,
+                f"{self._address()} is not master now. the connecting client id is {client_id}",
+            )
+
+    def forget(self) -> None:
+        """Begin as after a start: this master was not active for a while, or is not any more."""
+        self.brokers.clear()
+        self.groups.clear()
+        self.producers.clear()
+        for beats in (self.broker_beats, self.consumer_beats, self.producer_beats):
+            beats.clear()
+        self.rounds = 0
+
+    def remove_consumer(self, key: MemberKey) -> None:
+        self.consumer_beats.end(key)
+        self.groups.leave(key.group, key.member)
+
+    def expire(self) -> None:
+        """Let go whoever was not heard of in time."""
+        now = self.now()
+        for key in self.consumer_beats.expired(now):
+            log.info("consumer %s was not heard of in time", key)
+            self.groups.leave(key.group, key.member)
+            self.expired["consumer"] += 1
+        for producer in self.producer_beats.expired(now):
+            log.info("producer %s was not heard of in time", producer)
+            self.producers.remove(producer)
+            self.expired["producer"] += 1
+        for broker_id in self.broker_beats.expired(now):
+            log.warning("broker %d was not heard of in time", broker_id)
+            self.brokers.remove(broker_id)
+            self.expired["broker"] += 1
+
+    def refresh_meta(self, group: Group) -> None:
+        """Tell a group that balances itself what its topics are like now (freshTopicMetaInfo)."""
+        forbidden = self.catalog.forbidden_topics(group.name)
+        found = {}
+        for topic in sorted(group.topics):
+            brokers = tuple(
+                TopicMetaBroker(
+                    one.broker_id,
+                    one.props.num_topic_stores,
+                    one.props.num_partitions,
+                    topic not in forbidden
+                    and self.brokers.views.subscribable(one.broker_id, topic),
+                )
+                for one in self.catalog.of_topic(topic)
+            )
+            if brokers:
+                found[topic] = str(TopicMeta(topic, brokers))
+        group.set_meta(found, now_ms())
+
+    def allowed_rate(self, group: str) -> int:
+        """How many brokers one member of a group may be served by."""
+        control = self.catalog.group_control(group)
+        if control is not None and control.broker_client_rate > 0:
+            return control.broker_client_rate
+        return self.config.max_group_broker_consume_rate
+
+    def of_type(self, consume_type: ConsumeType) -> list[Group]:
+        return [group for group in self.groups if group.consume_type is consume_type]

@@ -1,0 +1,284 @@
+"""Consumer groups: their members, what these agree on, and what each says it holds.
+
+Who comes first says how the group consumes; whoever differs is refused with codes 424 to 430
+(ConsumeGroupInfo). The group goes with its last member.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mq.client.machine import clock
+from mq.daemons.tube.master.events import GroupEvents
+from mq.protocol.tube.codes import UNDEFINED, Code
+from mq.protocol.tube.strings import Partition, PartitionKey
+
+#: What all clients together may make this process hold. A member costs a few kilobytes, and a
+#: partition that it holds some hundred bytes.
+MOST_MEMBERS = 50_000
+MOST_HELD = 20_000  # by one member
+MOST_HELD_IN_ALL = 1_000_000
+
+
+class Refused(Exception):
+    """A request is answered with this code and text."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ConsumeType(Enum):
+    """How a group gets its partitions; the text is for people."""
+
+    NORMAL = "normal-consume"
+    BOUND = "bind-consume"  # begins at offsets that it names, when all its members are there
+    CLIENT_BALANCE = "client-reb"  # shares them out itself
+
+
+@dataclass(slots=True)
+class Member:
+    """A consumer as it has registered."""
+
+    id: str
+    group: str
+    consume_type: ConsumeType
+    topics: frozenset[str]
+    conditions: Mapping[str, frozenset[str]]
+    over_tls: bool = False
+    address: str = ""
+    session_key: str = ""
+    session_time: int = 0
+    source_count: int = -1
+    node_id: int = -1
+    selects_big: bool = True
+    required: Mapping[PartitionKey, int] = field(default_factory=dict)
+    # What it says it holds; None until it has said so, or had a heartbeat.
+    held: dict[PartitionKey, Partition] | None = None
+    last_assigned: int = UNDEFINED  # of one that balances itself: when it did, in ms
+    meta_id: int = UNDEFINED  # likewise: which metadata it has
+
+
+class Group:
+    """A group that has members."""
+
+    def __init__(self, founder: Member) -> None:
+        self.name = founder.group
+        self.consume_type = founder.consume_type
+        self.topics = founder.topics
+        self.conditions = founder.conditions
+        self.session_key = founder.session_key
+        self.session_time = founder.session_time
+        self.source_count = founder.source_count
+        self.selects_big = founder.selects_big
+        self.members: dict[str, Member] = {}
+        self.events = GroupEvents()
+        self.not_allocated = True
+        self.bound_rounds = 0  # of a bound group, in which it was allocated
+        self.bound_checks = 0  # in which its members were not all there
+        self.checked = False  # it was once seen that it has members enough for its brokers
+        self.check_failed = False
+        self.rate = UNDEFINED  # brokers for each member, when last looked at
+        self.fewest_members = UNDEFINED
+        # Members to be given other partitions (admin_rebalance_group_allocate), and for how many
+        # rounds they get nothing; 0: at once.
+        self.leaving: dict[str, int] = {}
+        self.resting: dict[str, int] = {}
+        self._booked: dict[PartitionKey, str] = {}
+        self.meta_id = UNDEFINED  # of topics' metadata, for members that balance themselves
+        self.meta: dict[str, str] = {}
+        self.from_max_id = UNDEFINED
+
+    @property
+    def is_waiting_bound(self) -> bool:
+        """Whether it is bound and has not been given its partitions (isUnReadyServerBalance)."""
+        return (
+            self.consume_type is ConsumeType.BOUND
+            and self.not_allocated
+            and bool(self._booked)
+            and self.bound_rounds < 2
+        )
+
+    def join(self, member: Member) -> bool:
+        """Take a member in; whether it is new. Raises Refused where it does not fit in."""
+        self._check(member)
+        old = self.members.get(member.id)
+        if old is not None:
+            # TubeMQ keeps what it knew but for the address and such (updCurConsumerInfo).
+            old.over_tls, old.address = member.over_tls, member.address
+            old.last_assigned, old.meta_id = member.last_assigned, member.meta_id
+            if member.node_id >= 0:
+                old.node_id = member.node_id
+            return False
+        self.members[member.id] = member
+        self._book(member)
+        return True
+
+    def leave(self, member_id: str) -> Member | None:
+        """A member has gone."""
+        self._booked = {key: m for key, m in self._booked.items() if m != member_id}
+        self.leaving.pop(member_id, None)
+        self.resting.pop(member_id, None)
+        self.events.drop(member_id)
+        return self.members.pop(member_id, None)
+
+    def booked(self) -> dict[PartitionKey, str]:
+        """Of a bound group: who has named an offset for each partition, and so gets it."""
+        return dict(self._booked)
+
+    def offset_of(self, key: PartitionKey) -> int | None:
+        """Where a bound group begins in a partition."""
+        member = self.members.get(self._booked.get(key, ""))
+        return member.required.get(key) if member is not None else None
+
+    def set_meta(self, meta: Mapping[str, str], now_ms: int) -> None:
+        """Metadata of topics; its id is another if that has changed (updCsmTopicMetaInfo)."""
+        if meta and (meta.keys() != self.meta.keys() or dict(meta) != self.meta):
+            self.meta.update(meta)
+            self.meta_id = max(now_ms, self.meta_id + 1)
+
+    def _book(self, member: Member) -> None:
+        for key, offset in member.required.items():
+            known = self.offset_of(key)
+            if known is None or (offset >= known if self.selects_big else offset < known):
+                self._booked[key] = member.id
+
+    def _check(self, member: Member) -> None:
+        """Raises Refused: TubeMQ's order, codes and, but for lists, texts (validConsumerInfo)."""
+        who = f"[Inconsistency subscribe] {member.id}"
+        others = "is inconsistency with other consumers in the group"
+        if member.consume_type is not self.consume_type:
+            raise Refused(
+                Code.CLIENT_INCONSISTENT_CONSUMETYPE,
+                f"{who} using {member.consume_type.value} subscribe is inconsistency with other "
+                f"consumers using {self.consume_type.value} subscribe in the group",
+            )
+        if self.topics and member.topics != self.topics:
+            raise Refused(
+                Code.CLIENT_INCONSISTENT_TOPICSET,
+                f"{who} subscribed topics {_shown(member.topics)} {others}, existedTopics: "
+                f"{_shown(self.topics)}",
+            )
+        if member.conditions != self.conditions:
+            raise Refused(
+                Code.CLIENT_INCONSISTENT_FILTERSET,
+                f"{who} subscribe with filter condition {_conditions(member.conditions)} {others}, "
+                f"existed topic conditions is {_conditions(self.conditions)}",
+            )
+        if self.consume_type is ConsumeType.BOUND:
+            self._check_bound(member, f"{who}'s", others)
+        elif self.consume_type is ConsumeType.CLIENT_BALANCE and self.source_count > 0:
+            self._check_source_count(member, f"{who}'s", others)
+            for other in self.members.values():
+                if other.node_id == member.node_id and other.id != member.id:
+                    raise Refused(
+                        Code.CLIENT_DUPLICATE_INDEXID,
+                        f"{who}'s nodeId value({member.node_id}) is occupied by {other.id}'s "
+                        f"nodeId value({other.node_id}) in the group!",
+                    )
+
+    def _check_bound(self, member: Member, whose: str, others: str) -> None:
+        if member.session_key != self.session_key:
+            raise Refused(
+                Code.CLIENT_INCONSISTENT_SESSIONKEY,
+                f"{whose} sessionKey {others}, required is {self.session_key}, request is "
+                f"{member.session_key}",
+            )
+        if member.selects_big != self.selects_big:
+            raise Refused(
+                Code.CLIENT_INCONSISTENT_SELECTBIG,
+                f"{whose} isSelectBig {others}, required is {str(self.selects_big).lower()}, "
+                f"request is {str(member.selects_big).lower()}",
+            )
+        self._check_source_count(member, whose, others)
+
+    def _check_source_count(self, member: Member, whose: str, others: str) -> None:
+        if member.source_count != self.source_count:
+            raise Refused(
+                Code.CLIENT_INCONSISTENT_SOURCECOUNT,
+                f"{whose} sourceCount {others}, required is {self.source_count}, request is "
+                f"{member.source_count}",
+            )
+
+
+class Groups:
+    """All groups that have members, by name. A member's id is in one group at most."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Group] = {}
+        self._of_member: dict[str, str] = {}
+        self._held = 0
+        self.most_members = MOST_MEMBERS
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(sorted(self._groups.values(), key=lambda one: one.name))
+
+    def get(self, name: str) -> Group | None:
+        return self._groups.get(name)
+
+    def members(self) -> int:
+        return len(self._of_member)
+
+    def join(self, member: Member) -> Group:
+        """Take a member into its group, which may begin with it. Raises Refused."""
+        before = self._of_member.get(member.id)
+        if before is None and len(self._of_member) >= self.most_members:
+            raise Refused(
+                Code.SERVICE_UNAVAILABLE, f"there are {self.most_members} consumers already"
+            )
+        if before is not None and before != member.group:
+            self.leave(before, member.id)  # TubeMQ would go on with it in both, and mix them up
+        group = self._groups.get(member.group)
+        if group is None:
+            group = Group(member)
+        group.join(member)
+        self._groups[group.name] = group
+        self._of_member[member.id] = group.name
+        return group
+
+    def leave(self, name: str, member_id: str) -> Member | None:
+        """A member has gone, and with the last one the group."""
+        group = self._groups.get(name)
+        if group is None:
+            return None
+        member = group.leave(member_id)
+        if member is not None:
+            self._held -= len(member.held or ())
+            del self._of_member[member_id]
+        if not group.members:
+            del self._groups[name]
+        return member
+
+    def hold(self, member: Member, partitions: Mapping[PartitionKey, Partition]) -> bool:
+        """A member says what it holds; whether that is new. Raises Refused if it is too much."""
+        before = member.held or {}
+        held = self._held - len(before) + len(partitions)
+        if len(partitions) > MOST_HELD or held > MOST_HELD_IN_ALL:
+            raise Refused(
+                Code.BAD_REQUEST, f"{len(partitions)} partitions are more than one may report"
+            )
+        self._held = held
+        member.held = dict(partitions)
+        return before.keys() != partitions.keys()
+
+    def clear(self) -> None:
+        """Forget all: another master has them now."""
+        self._groups.clear()
+        self._of_member.clear()
+        self._held = 0
+
+
+def now_ms() -> int:
+    return clock.milliseconds()
+
+
+def _shown(names: frozenset[str]) -> str:
+    return f"[{', '.join(sorted(names))}]"
+
+
+def _conditions(conditions: Mapping[str, frozenset[str]]) -> str:
+    inner = ", ".join(f"{topic}={_shown(conditions[topic])}" for topic in sorted(conditions))
+    return f"{{{inner}}}"

@@ -1,0 +1,166 @@
+"""Requests 7 to 9: brokers."""
+
+import logging
+from typing import Any
+
+from mq.daemons.tube.master.beats import Unknown
+from mq.daemons.tube.master.broker_run import BrokerRun, Report
+from mq.daemons.tube.master.brokers import unknown
+from mq.daemons.tube.master.core import Core, Peer
+from mq.daemons.tube.master.groups import Refused
+from mq.daemons.tube.master.removal import forget_removed
+from mq.daemons.tube.master.requests.checks import legal
+from mq.daemons.tube.master.requests.producers import OK
+from mq.daemons.tube.master.wanted import removed
+from mq.protocol.tube.codes import UNDEFINED, Code
+from mq.protocol.tube.messages import (
+    CloseRequestB2M,
+    CloseResponseM2B,
+    ClusterConfig,
+    EnableBrokerFunInfo,
+    HeartRequestB2M,
+    HeartResponseM2B,
+    MasterBrokerAuthorizedInfo,
+    RegisterRequestB2M,
+    RegisterResponseM2B,
+)
+from mq.protocol.tube.names import check_client_id
+
+log = logging.getLogger(__name__)
+
+
+def register(core: Core, request: RegisterRequestB2M, peer: Peer) -> RegisterResponseM2B:
+    """A broker begins: it is told what it is to have, and whom it has to ask who they are."""
+    core.certificates.check_broker(request.authInfo)
+    client_id = legal(check_client_id, request.clientId)
+    core.check_active(client_id)
+    run = core.brokers.register(
+        client_id,
+        Report(
+            request.brokerOnline,
+            request.curBrokerConfId,
+            request.confCheckSumId,
+            request.brokerDefaultConfInfo,
+            tuple(request.brokerTopicSetConfInfo),
+        ),
+        tls_port=request.tlsPort if request.HasField("tlsPort") else None,
+        offers_tls=request.enableTls,
+        over_tls=peer.over_tls,
+        now=core.now(),
+    )
+    core.broker_beats.begin(run.broker.broker_id, core.now())
+    config = core.config
+    answer = RegisterResponseM2B(
+        **OK,
+        stopRead=False,
+        stopWrite=False,
+        takeConfInfo=False,
+        ssdStoreId=UNDEFINED,
+        enableBrokerInfo=EnableBrokerFunInfo(
+            enableConsumeAuthenticate=config.start_consume_authenticate,
+            enableConsumeAuthorize=config.start_consume_authorize,
+            enableProduceAuthenticate=config.start_produce_authenticate,
+            enableProduceAuthorize=config.start_produce_authorize,
+            enableVisitTokenCheck=config.start_visit_token_check,
+        ),
+    )
+    _add_settings(core, run, answer)
+    _add_shared(core, request, answer)
+    return answer
+
+
+def heartbeat(core: Core, request: HeartRequestB2M, peer: Peer) -> HeartResponseM2B:
+    """A broker is there still, and may say what it has, and which topics it has removed."""
+    core.certificates.check_broker(request.authInfo)
+    broker_id = _broker_id(request.brokerId)
+    core.check_active(str(broker_id))
+    if broker_id not in core.brokers.runs:
+        raise unknown(broker_id)
+    try:
+        core.broker_beats.renew(broker_id, core.now())
+    except Unknown as error:
+        raise Refused(Code.HB_NO_NODE, str(error)) from None
+    run = core.brokers.heartbeat(
+        broker_id,
+        Report(
+            request.brokerOnline,
+            request.curBrokerConfId,
+            request.confCheckSumId,
+            request.brokerDefaultConfInfo if request.takeConfInfo else None,
+            tuple(request.brokerTopicSetConfInfo),
+        ),
+        core.now(),
+    )
+    core.brokers.book_status(broker_id, request.readStatusRpt, request.writeStatusRpt)
+    if request.takeRemovedTopicInfo:
+        forget_removed(core, broker_id, request.removedTopicsInfo)
+    answer = HeartResponseM2B(
+        **OK,
+        stopRead=False,
+        stopWrite=False,
+        needReportData=False,
+        takeConfInfo=False,
+        takeRemoveTopicInfo=True,
+        curBrokerConfId=UNDEFINED,
+        confCheckSumId=UNDEFINED,
+        ssdStoreId=UNDEFINED,
+    )
+    _add_settings(core, run, answer)
+    answer.needReportData = answer.takeConfInfo
+    answer.removeTopicConfInfo.extend(removed(core.catalog, broker_id))
+    _add_shared(core, request, answer)
+    return answer
+
+
+def close(core: Core, request: CloseRequestB2M, peer: Peer) -> CloseResponseM2B:
+    """A broker ends."""
+    core.certificates.check_broker(request.authInfo)
+    broker_id = _broker_id(request.brokerId)
+    core.check_active(str(broker_id))
+    if not core.brokers.remove(broker_id):
+        raise unknown(broker_id)
+    core.broker_beats.end(broker_id)
+    log.info("broker %d closes", broker_id)
+    return CloseResponseM2B(**OK)
+
+
+def _broker_id(text: str) -> int:
+    text = text.strip()
+    if not text:
+        raise Refused(Code.BAD_REQUEST, "Request miss necessary brokerId data")
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 1 << 31):
+        raise Refused(
+            Code.BAD_REQUEST, f'Parse brokerId to int failure For input string: "{text[:100]}"'
+        )
+    return int(text)
+
+
+def _add_settings(core: Core, run: BrokerRun, answer: Any) -> None:
+    """What the broker is to have, if it does not."""
+    answer.curBrokerConfId, answer.confCheckSumId = run.config_id, run.checksum
+    wanted = run.to_send()
+    if wanted is not None:
+        answer.takeConfInfo = True
+        answer.brokerDefaultConfInfo = wanted.defaults
+        answer.brokerTopicSetConfInfo.extend(wanted.topics)
+
+
+def _add_shared(core: Core, request: Any, answer: Any) -> None:
+    """Tokens, the limits of the cluster, and how large messages may be."""
+    answer.brokerAuthorizedInfo.CopyFrom(
+        MasterBrokerAuthorizedInfo(visitAuthorizedToken=core.tokens.for_brokers)
+    )
+    answer.authorizedInfo.visitAuthorizedToken = core.tokens.fresh
+    cluster = core.catalog.cluster
+    if request.HasField("clsConfig"):
+        config = ClusterConfig(configId=cluster.audit.serial)
+        if request.clsConfig.configId != cluster.audit.serial:
+            config.maxMsgSize = cluster.max_msg_bytes
+        answer.clsConfig.CopyFrom(config)
+    if request.HasField("flowCheckId"):
+        answer.qryPriorityId = cluster.qry_priority
+        answer.flowCheckId = cluster.audit.serial
+        if request.flowCheckId != cluster.audit.serial:
+            answer.flowControlInfo = cluster.flow_rules if cluster.flow_enabled else " "
+    elif isinstance(answer, HeartResponseM2B):
+        answer.flowCheckId = answer.qryPriorityId = UNDEFINED
