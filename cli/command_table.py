@@ -204,6 +204,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "filtersrv": "Run a filter server, which lets classes choose messages beside a broker.",
         "snode": "Run a snode, a proxy without a store between clients and brokers.",
         "standalone": "Run a name server and a broker in one process, or a whole cluster.",
+        "tube master": "Run a TubeMQ master, which clients and brokers of TubeMQ register with.",
     },
 }
 
@@ -352,6 +353,7 @@ MODULES: dict[str, str] = {
     "updateOrderConf": "topic_settings",
     "updateTopicList": "topic_settings",
     "trace": "tracing",
+    "tube master": "tube_daemons",
     "tube send": "tube_messages",
     "tube consume": "tube_messages",
     "tube tail": "tube_messages",

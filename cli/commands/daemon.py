@@ -53,7 +53,7 @@ ConfigItem = Annotated[
 ]
 
 
-def _overrides(items: list[str] | None) -> dict[str, str]:
+def overrides_of(items: list[str] | None) -> dict[str, str]:
     found = {}
     for item in items or []:
         key, equals, value = item.partition("=")
@@ -67,12 +67,12 @@ def _overrides(items: list[str] | None) -> dict[str, str]:
     return found
 
 
-def _path(config_file: str | None) -> Path | None:
+def path_of(config_file: str | None) -> Path | None:
     return Path(config_file) if config_file else None
 
 
 @contextmanager
-def _configuring(*, printing: bool) -> Iterator[None]:
+def configuring(*, printing: bool) -> Iterator[None]:
     """Turn what is wrong with the settings into one line; log warnings as the daemon will.
 
     Where the settings are only printed there is no log, and the lines stay clean.
@@ -98,7 +98,7 @@ def _configuring(*, printing: bool) -> Iterator[None]:
             logging.disable(logging.NOTSET)
 
 
-def _printed(
+def printed(
     environment: Environment, settings: "Settings", everything: bool, important: bool
 ) -> bool:
     """Print settings if asked to. -p and -m end the daemon before it starts, as in Java."""
@@ -109,7 +109,7 @@ def _printed(
     return True
 
 
-def _told(settings: "Settings", daemon: D) -> D:
+def told(settings: "Settings", daemon: D) -> D:
     """A daemon that is about to start, its settings written to the log first."""
     settings.log_all()
     return daemon
@@ -129,14 +129,14 @@ def namesrv(
     """
     from mq.daemons.namesrv.config import NamesrvSettings
 
-    with _configuring(printing=print_all or print_important):
-        settings = NamesrvSettings.load(_path(config_file), _overrides(config_item))
-    if _printed(environment, settings, print_all, print_important):
+    with configuring(printing=print_all or print_important):
+        settings = NamesrvSettings.load(path_of(config_file), overrides_of(config_item))
+    if printed(environment, settings, print_all, print_important):
         return Status.DONE
     from mq.daemons.namesrv.app import NameServer
     from mq.daemons.service import run
 
-    return run(lambda: _told(settings, NameServer(settings)))
+    return run(lambda: told(settings, NameServer(settings)))
 
 
 def broker(
@@ -165,10 +165,10 @@ def broker(
     from mq.daemons.broker.config import BrokerSettings
     from mq.daemons.instances.plan import check_apart, plan
 
-    path = _path(config_file)
+    path = path_of(config_file)
     overrides = {"namesrvAddr": name_servers} if name_servers else {}
-    with _configuring(printing=print_all or print_important):
-        overrides |= _overrides(config_item)
+    with configuring(printing=print_all or print_important):
+        overrides |= overrides_of(config_item)
         planned = {one.name: one for one in plan(path, overrides, instances)}
         if instance is not None and instance not in planned:
             names = ", ".join(planned) or "none: it is for one broker"
@@ -183,7 +183,7 @@ def broker(
     if print_all or print_important:
         for name, settings in brokers.items():
             environment.stdout.write(f"[{name}]\n" if len(brokers) > 1 else "")
-            _printed(environment, settings, print_all, print_important)
+            printed(environment, settings, print_all, print_important)
         return Status.DONE
     from mq.daemons.service import run
 
@@ -193,10 +193,10 @@ def broker(
     if settings.broker.enable_controller_mode:
         from mq.daemons.broker.membership.controlled_broker import ControlledBroker
 
-        return run(lambda: _told(settings, ControlledBroker(settings)))
+        return run(lambda: told(settings, ControlledBroker(settings)))
     from mq.daemons.broker.app import Broker
 
-    return run(lambda: _told(settings, Broker(settings)))
+    return run(lambda: told(settings, Broker(settings)))
 
 
 def controller(
@@ -214,14 +214,14 @@ def controller(
     """
     from mq.daemons.controller.config import ControllerSettings
 
-    with _configuring(printing=print_all or print_important):
-        settings = ControllerSettings.load(_path(config_file), _overrides(config_item))
-    if _printed(environment, settings, print_all, print_important):
+    with configuring(printing=print_all or print_important):
+        settings = ControllerSettings.load(path_of(config_file), overrides_of(config_item))
+    if printed(environment, settings, print_all, print_important):
         return Status.DONE
     from mq.daemons.controller.app import Controller
     from mq.daemons.service import run
 
-    return run(lambda: _told(settings, Controller(settings)))
+    return run(lambda: told(settings, Controller(settings)))
 
 
 def filtersrv(
@@ -242,15 +242,15 @@ def filtersrv(
     from mq.daemons.filtersrv.config import FiltersrvSettings
 
     overrides = {"namesrvAddr": name_servers} if name_servers else {}
-    with _configuring(printing=print_all):
-        overrides |= _overrides(config_item)
-        settings = FiltersrvSettings.load(_path(config_file), overrides)
-    if _printed(environment, settings, print_all, False):
+    with configuring(printing=print_all):
+        overrides |= overrides_of(config_item)
+        settings = FiltersrvSettings.load(path_of(config_file), overrides)
+    if printed(environment, settings, print_all, False):
         return Status.DONE
     from mq.daemons.filtersrv.app import FilterServer
     from mq.daemons.service import run
 
-    return run(lambda: _told(settings, FilterServer(settings)))
+    return run(lambda: told(settings, FilterServer(settings)))
 
 
 def snode(
@@ -269,14 +269,14 @@ def snode(
     from mq.daemons.snode.config import SnodeSettings
 
     overrides = {"namesrvAddr": name_servers} if name_servers else {}
-    with _configuring(printing=print_all or print_important):
-        settings = SnodeSettings.load(_path(config_file), overrides | _overrides(config_item))
-    if _printed(environment, settings, print_all, print_important):
+    with configuring(printing=print_all or print_important):
+        settings = SnodeSettings.load(path_of(config_file), overrides | overrides_of(config_item))
+    if printed(environment, settings, print_all, print_important):
         return Status.DONE
     from mq.daemons.service import run
     from mq.daemons.snode.app import Snode
 
-    return run(lambda: _told(settings, Snode(settings)))
+    return run(lambda: told(settings, Snode(settings)))
 
 
 def _several(
@@ -320,7 +320,7 @@ def _cluster(folder: Path) -> int:
         raise CommandError(
             f"{folder} has no *.conf", hint=f"mq cluster init {folder}", status=Status.NOT_FOUND
         )
-    with _configuring(printing=False):
+    with configuring(printing=False):
         return run(lambda: Instances("daemons", commands, first=first))
 
 
@@ -359,9 +359,9 @@ def standalone(
                 "--cluster goes with none of -c, --set and --store: settings are in DIR"
             )
         return _cluster(Path(cluster))
-    with _configuring(printing=False):
+    with configuring(printing=False):
         properties = read_file(Path(config_file)) if config_file else {}
-        properties |= _overrides(config_item)
+        properties |= overrides_of(config_item)
     return run(
         lambda: Standalone(
             Path(store) if store else None,

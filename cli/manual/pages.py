@@ -28,7 +28,7 @@ def pages() -> Iterator[tuple[str, str]]:
         if group != "daemon":
             yield f"man/mq-{group}.1", group_page(group)
     for command in commands("daemon"):
-        yield f"man/mq-{command.name}.8", daemon_page(command)
+        yield f"man/{_page_of(command.name)}.8", daemon_page(command)
 
 
 def main_page() -> str:
@@ -82,7 +82,7 @@ def group_page(group: str) -> str:
 
 def daemon_page(command: Described) -> str:
     """mq-broker(8) and the like, with every setting."""
-    name = f"mq-{command.name}"
+    name = _page_of(command.name)
     body = [
         *roff.section("SYNOPSIS", [f".Nm mq {command.name}", ".Op Ar options"]),
         *roff.section("DESCRIPTION", roff.paragraphs((command.summary, *command.paragraphs))),
@@ -94,6 +94,10 @@ def daemon_page(command: Described) -> str:
         *roff.section("SEE ALSO", _see_also(name)),
     ]
     return roff.page(name, 8, DATE, command.summary.rstrip(".").lower(), body)
+
+
+def _page_of(daemon: str) -> str:
+    return f"mq-{daemon.replace(' ', '-')}"
 
 
 def _command_lists() -> list[str]:
@@ -188,7 +192,7 @@ def _examples() -> list[str]:
 
 def _see_also(own: str) -> list[str]:
     names = [("mq", 1), *((f"mq-{group}", 1) for group in catalog.GROUPS if group != "daemon")]
-    names += [(f"mq-{name}", 8) for name in catalog.GROUPS["daemon"]]
+    names += [(_page_of(name), 8) for name in catalog.GROUPS["daemon"]]
     # mandoc wants them by section, then by name.
     others = sorted((item for item in names if item[0] != own), key=lambda item: (item[1], item[0]))
     last = len(others) - 1
@@ -205,12 +209,14 @@ def _settings(daemon: str) -> list[str]:
     from mq.daemons.filtersrv.config import FiltersrvSettings
     from mq.daemons.namesrv.config import NamesrvSettings
     from mq.daemons.snode.config import SnodeSettings
+    from mq.daemons.tube.master.config import MasterSettings
 
     kinds: dict[str, type[Settings]] = {
         "namesrv": NamesrvSettings,
         "controller": ControllerSettings,
         "filtersrv": FiltersrvSettings,
         "snode": SnodeSettings,
+        "tube master": MasterSettings,
     }
     settings = kinds.get(daemon, BrokerSettings)()
     lines = [roff.text(prose.SETTINGS[daemon])]

@@ -106,12 +106,18 @@ _KEYS = (
     "with their Java names."
 )
 
+_INI_KEYS = (
+    "The file given with -f has sections of name=value, as those of TubeMQ's own servers; --set "
+    "overrides it. These are the names."
+)
+
 SETTINGS = {
     "namesrv": _KEYS,
     "broker": _KEYS,
     "controller": _KEYS,
     "filtersrv": f"{_KEYS} The file may be the broker's: its ports are not taken from there.",
     "snode": _KEYS,
+    "tube master": _INI_KEYS,
     "standalone": f"{_KEYS} They are those of the broker.",
 }
 

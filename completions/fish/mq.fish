@@ -172,6 +172,7 @@ function __mq_second -a word
             printf '%s\t%s\n' 'consume' 'Consume a topic of TubeMQ as a member of a group: what is shown is confirmed.'
             printf '%s\t%s\n' 'tail' 'Show the messages of a topic of TubeMQ as they come.'
             printf '%s\t%s\n' 'bench' 'Measure how fast a topic of TubeMQ can be sent to, and read.'
+            printf '%s\t%s\n' 'master' 'Run a TubeMQ master, which clients and brokers of TubeMQ register with.'
         case store
             printf '%s\t%s\n' 'inspect' 'Show what a store on the disk has, without a broker.'
             printf '%s\t%s\n' 'dump' 'Print the messages of a store in the order of its log, without a broker.'
@@ -1843,6 +1844,12 @@ function __mq_options -a command
             echo '--broker-port|1||Of the broker; 0: any.'
             echo '--set|1||Set a property; may be repeated.'
             echo '--cluster|1|directories|Run what `mq cluster init` wrote there.'
+            __mq_shared_15
+        case 'tube master'
+            echo '-f,--file|1|files|master.ini.'
+            echo '-p,--printConfigItem|0||Print every setting and end.'
+            echo '-m,--printImportantConfig|0||Print the important ones and end.'
+            echo '--set|1||Set a property; may be repeated.'
             __mq_shared_15
     end
 end

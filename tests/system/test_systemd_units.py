@@ -46,6 +46,7 @@ def test_there_is_a_unit_for_each_daemon() -> None:
         "mq-filtersrv@.service",
         "mq-namesrv.service",
         "mq-snode.service",
+        "mq-tube-master.service",
     ]
     assert {*UNITS} == {*DAEMONS, EXPORT, SPARK}
 
@@ -56,6 +57,7 @@ def test_there_is_a_unit_for_each_daemon() -> None:
         "mq-namesrv.service",
         "mq-controller.service",
         "mq-snode.service",
+        "mq-tube-master.service",
         "mq-broker@a.service",
         "mq-filtersrv@a.service",
         "mq-offset-export@a.service",
@@ -81,14 +83,17 @@ def test_a_daemon_can_do_little_beside_its_work(units: Path, name: str) -> None:
 
 @pytest.mark.parametrize("unit", DAEMONS, ids=[unit.name for unit in DAEMONS])
 def test_the_command_of_a_unit_exists(unit: Path, tmp_path: Path) -> None:
-    found = re.search(rf"^ExecStart={MQ} (\w+) -c (\S+)$", unit.read_text(), re.MULTILINE)
+    pattern = rf"^ExecStart={MQ} (\w+(?: \w+)?) (-[cf]) (\S+)$"
+    found = re.search(pattern, unit.read_text(), re.MULTILINE)
     assert found is not None
+    words = found[1].split()
+    port = "listenPort" if found[2] == "-c" else "port"
     config = tmp_path / "daemon.conf"
-    config.write_text("listenPort=0\n")
-    command = [sys.executable, "-m", "mq", found[1], "-c", str(config), "-p"]
+    config.write_text(f"{port}=0\n" if found[2] == "-c" else f"[{words[1]}]\n{port}=0\n")
+    command = [sys.executable, "-m", "mq", *words, found[2], str(config), "-p"]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert printed.returncode == 0, printed.stderr
-    assert "listenPort=0" in printed.stdout
+    assert f"{port}=0\n" in printed.stdout
 
 
 def test_the_command_of_the_export_writes_offsets_and_nothing_else(tmp_path: Path) -> None:

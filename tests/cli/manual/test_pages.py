@@ -53,16 +53,15 @@ def test_every_command_stands_in_the_overview_and_in_its_group(texts: dict[str, 
         for name in names:
             assert f".It Cm {name}\n" in texts["mq.1"]
             if group == "daemon":
-                assert f".Nm mq {name}\n" in texts[f"mq-{name}.8"]
+                assert f".Nm mq {name}\n" in texts[f"mq-{name.replace(' ', '-')}.8"]
             else:
                 assert f".Ss {roff.escape(name)}\n" in texts[f"mq-{group}.1"]
 
 
 def test_every_own_option_stands_in_its_page(texts: dict[str, str]) -> None:
     for command in commands():
-        page = texts[
-            f"mq-{command.name}.8" if command.group == "daemon" else f"mq-{command.group}.1"
-        ]
+        daemon = f"mq-{command.name.replace(' ', '-')}.8"
+        page = texts[daemon if command.group == "daemon" else f"mq-{command.group}.1"]
         for option in command.own:
             for flag in option.flags:
                 assert f"Fl {roff.argument(flag[1:])}" in page, (command.name, flag)
