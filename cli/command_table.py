@@ -205,6 +205,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "snode": "Run a snode, a proxy without a store between clients and brokers.",
         "standalone": "Run a name server and a broker in one process, or a whole cluster.",
         "tube master": "Run a TubeMQ master, which clients and brokers of TubeMQ register with.",
+        "tube broker": "Run a TubeMQ broker, which keeps messages in files that the original reads, too.",
+        "tube standalone": "Run a TubeMQ master and a broker in one process.",
     },
 }
 
@@ -354,6 +356,8 @@ MODULES: dict[str, str] = {
     "updateTopicList": "topic_settings",
     "trace": "tracing",
     "tube master": "tube_daemons",
+    "tube broker": "tube_daemons",
+    "tube standalone": "tube_daemons",
     "tube send": "tube_messages",
     "tube consume": "tube_messages",
     "tube tail": "tube_messages",

@@ -10,6 +10,7 @@ Installing mq is enough, pytest finds the plugin. A test asks for a fixture:
 - `mq_broker`: a name server and a broker for this test alone, with an empty store.
 - `mq_session_broker`: one for the whole run; tests keep apart by their topics.
 - `mq_topic`: the name of a topic on it that no other test has.
+- `mq_tube`: a TubeMQ master and broker for this test alone.
 
 The setting `mq_broker_settings` (a list of name=value lines in the ini file) is for all of them.
 """
@@ -30,6 +31,7 @@ import pytest
 if TYPE_CHECKING:
     from mq.client import Admin, SendResult, Session
     from mq.daemons.standalone import Standalone
+    from mq.daemons.tube.standalone import TubeStandalone
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import StoredMessage
 
@@ -41,7 +43,62 @@ _START_SECONDS = 30.0
 _PORTS = range(12_000, 20_000, 5)
 
 
-class RunningBroker:
+class _InThread:
+    """Daemons in a thread of this process: a context manager."""
+
+    def start(self) -> None:
+        """Start them; back when they serve."""
+        self._take_ports()
+        self._loop = _event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mq", daemon=True)
+        self._thread.start()
+        try:
+            self._run(self._open, _START_SECONDS)
+        except BaseException:
+            self._end()
+            raise
+
+    def stop(self) -> None:
+        """Stop them; what they have stored stays in the folder. Safe to call again."""
+        if self._loop.is_closed():
+            return
+        try:
+            self._run(self._close, _START_SECONDS)
+        finally:
+            self._end()
+
+    def restart(self) -> None:
+        """Stop them and start them on the same ports and store, as clients see it in a release."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _take_ports(self) -> None:
+        raise NotImplementedError
+
+    async def _open(self) -> None:
+        raise NotImplementedError
+
+    async def _close(self) -> None:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float | None = None) -> T:
+        """Do something in the thread of the daemons."""
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(timeout)
+
+
+class RunningBroker(_InThread):
     """A name server and a broker in a thread of this process, on loopback: a context manager.
 
     Clients of any kind, in any thread or process, reach them at `name_server`.
@@ -143,40 +200,10 @@ class RunningBroker:
                 f"group {group} has {left} messages of topic {topic} left after {timeout:g} s"
             )
 
-    def restart(self) -> None:
-        """Stop both and start them on the same ports and store, as clients see it in a release."""
-        self.stop()
-        self.start()
-
     # its life -------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start both; back when they serve."""
+    def _take_ports(self) -> None:
         self._ports = self._ports or free_ports()
-        self._loop = _event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="mq", daemon=True)
-        self._thread.start()
-        try:
-            self._run(self._open, _START_SECONDS)
-        except BaseException:
-            self._end()
-            raise
-
-    def stop(self) -> None:
-        """Stop both; what they have stored stays in the folder. Safe to call again."""
-        if self._loop.is_closed():
-            return
-        try:
-            self._run(self._close, _START_SECONDS)
-        finally:
-            self._end()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     async def _open(self) -> None:
         from mq.client.session import Session
@@ -196,15 +223,6 @@ class RunningBroker:
     async def _close(self) -> None:
         await self._session.close()
         await self._pair.__aexit__()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float | None = None) -> T:
-        """Do something in the thread of the daemons."""
-        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(timeout)
 
     # what is asked --------------------------------------------------------------------------------
 
@@ -245,6 +263,56 @@ class RunningBroker:
             )
             lag += end - max(first, committed or 0)
         return lag
+
+
+class RunningTube(_InThread):
+    """A TubeMQ master and a broker in a thread of this process, on loopback: a context manager.
+
+    TubeMQ's own clients, and ours, reach them at `master`.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        """Keep messages in ``folder``. `settings` are both daemons', by their names."""
+        self.folder = folder
+        self._settings = dict(settings or {})
+        self._ports: tuple[int, int, int] | None = None  # the same after a restart
+        self._pair: TubeStandalone
+
+    @property
+    def master(self) -> str:
+        """host:port of the master: all that a client needs."""
+        return self._pair.master_address
+
+    @property
+    def web(self) -> str:
+        """The URL of the master's administration."""
+        return f"http://127.0.0.1:{self._pair.master.web_port}/webapi.htm"
+
+    def create_topic(self, name: str, partitions: int = 3) -> None:
+        """Make a topic; back when it can be sent to and consumed."""
+        self._run(lambda: self._pair.create_topic(name, partitions))
+
+    def _take_ports(self) -> None:
+        if self._ports is None:
+            first, second = free_ports()
+            self._ports = (first, first + 1, second)
+
+    async def _open(self) -> None:
+        from mq.daemons.tube.standalone import TubeStandalone
+
+        assert self._ports is not None
+        master, broker, web = self._ports
+        pair = TubeStandalone(
+            self.folder,
+            master_port=master,
+            broker_port=broker,
+            web_port=web,
+            properties=self._settings,
+        )
+        self._pair = await pair.__aenter__()
+
+    async def _close(self) -> None:
+        await self._pair.__aexit__()
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
@@ -329,3 +397,10 @@ def mq_topic(mq_session_broker: RunningBroker) -> str:
     name = f"Test{uuid.uuid4().hex}"
     mq_session_broker.create_topic(name)
     return name
+
+
+@pytest.fixture
+def mq_tube(tmp_path: Path) -> Iterator[RunningTube]:
+    """A TubeMQ master and broker for one test, with an empty store."""
+    with RunningTube(tmp_path / "mq-tube") as tube:
+        yield tube

@@ -13,6 +13,7 @@ EXEMPT = {
     "client/machine": "the seams",
     "protocol/document.py": "makes the documentation",
     "daemons/standalone.py": "takes a temporary folder of this machine",
+    "daemons/tube/standalone.py": "likewise",
     "client/operations": "what commands write and read where they run: exports, plans",
     "client/load": "mq bench measures this machine",
     "client/log_sender.py": "a loop of its own in a thread of its own, for programs that have none",

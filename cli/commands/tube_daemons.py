@@ -1,5 +1,9 @@
-"""The daemons of TubeMQ. Source: MasterStartup, whose only option is -f."""
+"""The daemons of TubeMQ: a master, a broker, and both for tests.
 
+Sources: MasterStartup and BrokerStartup, whose only option is -f.
+"""
+
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,9 +21,11 @@ from mq.cli.commands.daemon import (
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.status import Status
 
-COMMANDS = {"daemon": ("tube master",)}
+COMMANDS = {"daemon": ("tube master", "tube broker", "tube standalone")}
 
-IniFile = Annotated[str | None, typer.Option("-f", "--file", metavar="FILE", help="master.ini.")]
+IniFile = Annotated[
+    str | None, typer.Option("-f", "--file", metavar="FILE", help="master.ini or broker.ini.")
+]
 
 
 def tube_master(
@@ -45,3 +51,72 @@ def tube_master(
     from mq.daemons.tube.master.app import Master
 
     return run(lambda: told(settings, Master(settings)))
+
+
+def tube_broker(
+    environment: Environment,
+    config_file: IniFile = None,
+    print_all: PrintAll = False,
+    print_important: PrintImportant = False,
+    config_item: ConfigItem = None,
+) -> int:
+    """Run a TubeMQ broker, which keeps messages in files that the original reads, too.
+
+    It runs until SIGTERM or Ctrl-C. Its masters (masterAddressList), ours or the original, tell it
+    its topics.
+    """
+    from mq.daemons.tube.broker.config import BrokerSettings
+
+    with configuring(printing=print_all or print_important):
+        settings = BrokerSettings.load(path_of(config_file), overrides_of(config_item))
+    if printed(environment, settings, print_all, print_important):
+        return Status.DONE
+    from mq.daemons.service import run
+    from mq.daemons.tube.broker.app import Broker
+
+    return run(lambda: told(settings, Broker(settings)))
+
+
+def tube_standalone(
+    environment: Environment,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="DIR", help="Where to keep messages; else temporary."),
+    ] = None,
+    master_port: Annotated[
+        int, typer.Option("--master-port", metavar="PORT", help="Of the master; 0: any.")
+    ] = 8715,
+    broker_port: Annotated[
+        int, typer.Option("--broker-port", metavar="PORT", help="Of the broker; 0: any.")
+    ] = 8123,
+    web_port: Annotated[
+        int, typer.Option("--web-port", metavar="PORT", help="Of the master's administrators.")
+    ] = 8080,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="NAME[:PARTITIONS]", help="Make a topic; may be repeated."),
+    ] = None,
+    config_item: ConfigItem = None,
+) -> int:
+    """Run a TubeMQ master and a broker in one process.
+
+    For trying things out and for tests: both on loopback, until SIGTERM or Ctrl-C, with a store
+    that is gone afterwards unless --store names one. Topics are there at once, and members of a
+    group have their partitions within a second. --set is for both.
+    """
+    from mq.daemons.service import run
+    from mq.daemons.tube.standalone import TubeStandalone, parse_topics
+
+    with configuring(printing=False):
+        properties = overrides_of(config_item)
+        wanted = parse_topics(topics or [])
+    return run(
+        lambda: TubeStandalone(
+            Path(store) if store else None,
+            master_port=master_port,
+            broker_port=broker_port,
+            web_port=web_port,
+            topics=wanted,
+            properties=properties,
+        )
+    )

@@ -209,6 +209,7 @@ def _settings(daemon: str) -> list[str]:
     from mq.daemons.filtersrv.config import FiltersrvSettings
     from mq.daemons.namesrv.config import NamesrvSettings
     from mq.daemons.snode.config import SnodeSettings
+    from mq.daemons.tube.broker.config import BrokerSettings as TubeBrokerSettings
     from mq.daemons.tube.master.config import MasterSettings
 
     kinds: dict[str, type[Settings]] = {
@@ -217,6 +218,8 @@ def _settings(daemon: str) -> list[str]:
         "filtersrv": FiltersrvSettings,
         "snode": SnodeSettings,
         "tube master": MasterSettings,
+        "tube broker": TubeBrokerSettings,
+        "tube standalone": TubeBrokerSettings,
     }
     settings = kinds.get(daemon, BrokerSettings)()
     lines = [roff.text(prose.SETTINGS[daemon])]

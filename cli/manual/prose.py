@@ -118,6 +118,8 @@ SETTINGS = {
     "filtersrv": f"{_KEYS} The file may be the broker's: its ports are not taken from there.",
     "snode": _KEYS,
     "tube master": _INI_KEYS,
+    "tube broker": _INI_KEYS,
+    "tube standalone": f"{_INI_KEYS} They are those of the broker.",
     "standalone": f"{_KEYS} They are those of the broker.",
 }
 

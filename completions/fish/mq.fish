@@ -173,6 +173,8 @@ function __mq_second -a word
             printf '%s\t%s\n' 'tail' 'Show the messages of a topic of TubeMQ as they come.'
             printf '%s\t%s\n' 'bench' 'Measure how fast a topic of TubeMQ can be sent to, and read.'
             printf '%s\t%s\n' 'master' 'Run a TubeMQ master, which clients and brokers of TubeMQ register with.'
+            printf '%s\t%s\n' 'broker' 'Run a TubeMQ broker, which keeps messages in files that the original reads, too.'
+            printf '%s\t%s\n' 'standalone' 'Run a TubeMQ master and a broker in one process.'
         case store
             printf '%s\t%s\n' 'inspect' 'Show what a store on the disk has, without a broker.'
             printf '%s\t%s\n' 'dump' 'Print the messages of a store in the order of its log, without a broker.'
@@ -1846,9 +1848,23 @@ function __mq_options -a command
             echo '--cluster|1|directories|Run what `mq cluster init` wrote there.'
             __mq_shared_15
         case 'tube master'
-            echo '-f,--file|1|files|master.ini.'
+            echo '-f,--file|1|files|master.ini or broker.ini.'
             echo '-p,--printConfigItem|0||Print every setting and end.'
             echo '-m,--printImportantConfig|0||Print the important ones and end.'
+            echo '--set|1||Set a property; may be repeated.'
+            __mq_shared_15
+        case 'tube broker'
+            echo '-f,--file|1|files|master.ini or broker.ini.'
+            echo '-p,--printConfigItem|0||Print every setting and end.'
+            echo '-m,--printImportantConfig|0||Print the important ones and end.'
+            echo '--set|1||Set a property; may be repeated.'
+            __mq_shared_15
+        case 'tube standalone'
+            echo '--store|1|directories|Where to keep messages; else temporary.'
+            echo '--master-port|1||Of the master; 0: any.'
+            echo '--broker-port|1||Of the broker; 0: any.'
+            echo '--web-port|1||Of the master\'s administrators.'
+            echo '--topic|1|topics|Make a topic; may be repeated.'
             echo '--set|1||Set a property; may be repeated.'
             __mq_shared_15
     end

@@ -46,6 +46,7 @@ def test_there_is_a_unit_for_each_daemon() -> None:
         "mq-filtersrv@.service",
         "mq-namesrv.service",
         "mq-snode.service",
+        "mq-tube-broker.service",
         "mq-tube-master.service",
     ]
     assert {*UNITS} == {*DAEMONS, EXPORT, SPARK}
@@ -57,6 +58,7 @@ def test_there_is_a_unit_for_each_daemon() -> None:
         "mq-namesrv.service",
         "mq-controller.service",
         "mq-snode.service",
+        "mq-tube-broker.service",
         "mq-tube-master.service",
         "mq-broker@a.service",
         "mq-filtersrv@a.service",
