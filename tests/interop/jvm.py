@@ -70,7 +70,7 @@ def jars(release: str) -> Path:
     if not pom.is_file():
         raise ValueError(f"no pom for {release} in {pom.parent}")
     with locked(CACHE / f"{release}.lock"):
-        if not (folder.is_dir() and any(folder.glob("rocketmq-*.jar"))):
+        if not (folder.is_dir() and any(folder.glob("*.jar"))):
             partial = CACHE / f"{release}.partial"
             shutil.rmtree(partial, ignore_errors=True)
             command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]

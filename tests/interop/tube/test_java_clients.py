@@ -1,0 +1,105 @@
+"""TubeMQ's own Java clients with our master and broker, unchanged: they produce and consume."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.interop.jvm import require_java
+from tests.interop.tube.peers import RELEASES, TubeClient, until
+from tests.interop.tube.servers import TubeBroker, TubeMaster, cluster
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def servers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[TubeMaster, TubeBroker]]:
+    """Shared: each test has topics and groups of its own."""
+    require_java()
+    with cluster(tmp_path_factory.mktemp("tube")) as both:
+        yield both
+
+
+@pytest.fixture(params=RELEASES)
+def client(
+    request: pytest.FixtureRequest, servers: tuple[TubeMaster, TubeBroker], tmp_path: Path
+) -> Iterator[TubeClient]:
+    with TubeClient(request.param, servers[0].address, tmp_path) as java:
+        yield java
+
+
+def name_of(client: TubeClient, topic: str) -> str:
+    return f"{topic}_{client.release.replace('.', '_').replace('-', '_')}"
+
+
+def test_a_hundred_thousand_messages_come_and_filters_let_theirs_through(
+    client: TubeClient, servers: tuple[TubeMaster, TubeBroker]
+) -> None:
+    topic, count = name_of(client, "many"), 100_000
+    servers[0].create_topic(topic, 4)
+    client("publish", "p", topic)
+    assert client.send(topic, count, items="a,b,c") == 0
+    client("consume", "all", name_of(client, "all"), topic, "-", "first")
+    client("consume", "some", name_of(client, "some"), topic, "a,c", "first")
+    until(lambda: client.got("all")[0] >= count, "all messages")
+    assert client.got("all") == (count, set(range(count)))
+    wanted = {number for number in range(count) if number % 3 != 1}
+    until(lambda: client.got("some")[0] >= len(wanted), "those that a filter lets through")
+    assert client.got("some") == (len(wanted), wanted)
+
+
+def test_two_consumers_share_what_there_is_while_they_join_and_leave(
+    client: TubeClient, servers: tuple[TubeMaster, TubeBroker]
+) -> None:
+    topic, group, step = name_of(client, "shared"), name_of(client, "sharers"), 2_000
+    servers[0].create_topic(topic, 6)
+    every = {f"1:{topic}:{number}" for number in range(6)}
+    client("publish", "p", topic)
+    client("consume", "one", group, topic, "-", "first")
+    until(lambda: client.partitions("one") == every, "all partitions at one")
+    client.send(topic, step)
+    client("consume", "two", group, topic, "-", "first")
+    client.send(topic, step, first=step)
+    until(lambda: _is_even(client, every), "three partitions at each")
+    client.send(topic, step, first=2 * step)
+    until(lambda: _both(client) == set(range(3 * step)), "all messages at both")
+    assert client.got("two")[0] > 0
+    client("stop", "two")
+    until(lambda: client.partitions("one") == every, "all partitions at one again")
+    client.send(topic, step, first=3 * step)
+    until(lambda: _both(client) == set(range(4 * step)), "all messages")
+
+
+def _is_even(client: TubeClient, every: set[str]) -> bool:
+    one, two = client.partitions("one"), client.partitions("two")
+    return len(one) == len(two) == 3 and one | two == every
+
+
+def _both(client: TubeClient) -> set[int]:
+    return client.got("one")[1] | client.got("two")[1]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_nothing_is_lost_when_the_broker_is_killed_and_started_again(
+    release: str, tmp_path: Path
+) -> None:
+    require_java()
+    count = 60_000
+    with (
+        cluster(tmp_path) as (master, broker),
+        TubeClient(release, master.address, tmp_path) as producer,
+        TubeClient(release, master.address, tmp_path) as consumer,
+        ThreadPoolExecutor() as threads,
+    ):
+        master.create_topic("kept", 3)
+        producer("publish", "p", "kept")
+        consumer("consume", "c", "keepers", "kept", "-", "first")
+        sending = threads.submit(producer.send, "kept", count, size=500)
+        until(lambda: consumer.got("c")[0] > 1_000, "messages before the kill")
+        broker.kill()
+        broker.start()
+        sending.result()
+        until(lambda: consumer.got("c")[1] == set(range(count)), "every message that was taken")
