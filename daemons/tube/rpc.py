@@ -68,6 +68,14 @@ _EXCEPTION = "java.lang.Exception"
 _INVALID_MESSAGE = "com.google.protobuf.InvalidProtocolBufferException"
 
 
+def _services(method: Method) -> tuple[Service, ...]:
+    """Where a method is served. The Go client sends to the service that messages are read from, and
+    the original takes it (PbEnDecoder.isValidServiceTypeAndMethod)."""
+    if method is Method.SEND_MESSAGE_P2B:
+        return Service.BROKER_WRITE, Service.BROKER_READ
+    return (SERVICES[method],)
+
+
 class ServiceFailure(Exception):
     """Raised by a handler to answer with an exception (see `rpc.EXCEPTIONS`), not a result."""
 
@@ -380,7 +388,9 @@ class RpcListener:
     def routes(self, routes: Mapping[Method, Route]) -> None:
         self._routes = dict(routes)
         self._found = {
-            (int(SERVICES[method]), int(method)): route for method, route in routes.items()
+            (int(service), int(method)): route
+            for method, route in routes.items()
+            for service in _services(method)
         }
 
     def count(self, what: str) -> None:
@@ -478,7 +488,7 @@ class RpcListener:
             raise ServiceFailure("ServiceStoppingException", "service is stopping...")
         if request.service not in (Service.MASTER, Service.BROKER_READ, Service.BROKER_WRITE):
             raise _Unknown(ERROR, "Service Type is invalid!")
-        if SERVICES[Method(method)] != request.service:
+        if request.service not in _services(Method(method)):
             text = f"Unsupported method {method}in service type {request.service}!"
             raise _Unknown(ERROR, text)
         route = self._found.get((request.service, method))

@@ -219,6 +219,18 @@ def test_a_handler_that_raises_is_an_exception_to_the_client(
     run(test())
 
 
+def test_sends_are_taken_by_the_service_for_reads_too_as_the_go_client_has_it() -> None:
+    async def test() -> None:
+        routes = {Method.SEND_MESSAGE_P2B: Route(lambda call: call.request.body)}
+        async with RpcListener(routes, "127.0.0.1", 0) as listener, client(listener) as peer:
+            for service in (Service.BROKER_READ, Service.BROKER_WRITE):
+                frame = encode_request(7, Method.SEND_MESSAGE_P2B, b"sent", 5000, service=service)
+                peer.send(frame)
+                assert await peer.answer() == b"sent"
+
+    run(test())
+
+
 def test_an_answer_that_lacks_a_field_is_a_failure_of_the_server(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
