@@ -294,7 +294,7 @@ class TubeConsumer(TubeReader):
                 ...
 
     `masters` are "host:port", several with commas between or in a list. `topics` has for each topic
-    the types of messages that are wanted, or None for all; a list of topics will do. `options`, and
+    the types of messages that are wanted, or None for all; topics, or one, will do. `options`, and
     keywords that are fields of them, say how; `service` is shared with other clients.
 
     With `async for` messages are confirmed when the next ones are asked for. Else:

@@ -39,6 +39,8 @@ class Subscription:
 
     def __init__(self, topics: Topics) -> None:
         """Raises ClientError for no topic, and for names and filter items that none may have."""
+        if isinstance(topics, str):
+            topics = (topics,)
         given = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics)
         self._wanted: dict[str, frozenset[bytes] | None] = {}
         try:
