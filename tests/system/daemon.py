@@ -40,7 +40,7 @@ class DaemonProcess:
 
     def start(self) -> None:
         """Start it and wait until it serves. Raises AssertionError with its log if it does not."""
-        command = [sys.executable, "-m", "mq", *self.word.split()]
+        command = [sys.executable, "-m", "mq", self.word]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         environment = dict(os.environ)

@@ -18,7 +18,7 @@ from mq.client.errors import MQError
 from mq.client.tube.consumer import TubeConsumer
 from mq.client.tube.options import ConsumeFrom
 from mq.client.tube.producer import TubeProducer
-from tests.system.tube_cluster import TubeCluster
+from tests.interop.tube.servers import cluster
 
 ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))
 TOPIC = "ledger"
@@ -90,12 +90,11 @@ def check(ledger: Ledger, found: dict[str, list[str]]) -> None:
             last[lane] = int(number)
 
 
-async def kill_and_send(cluster: TubeCluster, kill: Callable[[random.Random], None]) -> None:
+async def kill_and_send(master: str, kill: Callable[[random.Random], None]) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     ledger = Ledger()
-    master = cluster.master.address
     async with TubeProducer(master, TOPIC, heartbeat_interval=0.3) as producer:
         lanes = [asyncio.create_task(ledger.keep(producer, lane)) for lane in range(LANES)]
         try:
@@ -119,13 +118,14 @@ async def kill_and_send(cluster: TubeCluster, kill: Callable[[random.Random], No
 def test_no_acknowledged_message_is_lost_or_doubled_by_kill_9_of_the_broker(
     tmp_path: Path, mode: str
 ) -> None:
-    with TubeCluster(tmp_path, TOPIC, PARTITIONS, flushMode=mode, **SMALL) as cluster:
+    with cluster(tmp_path, flushMode=mode, **SMALL) as (master, broker):
+        master.create_topic(TOPIC, PARTITIONS)
 
         def kill(chance: random.Random) -> None:
-            cluster.broker.kill()
-            cluster.broker.start()
+            broker.kill()
+            broker.start()
 
-        asyncio.run(kill_and_send(cluster, kill))
+        asyncio.run(kill_and_send(master.address, kill))
 
 
 @pytest.mark.longer
@@ -133,13 +133,14 @@ def test_no_acknowledged_message_is_lost_or_doubled_by_kill_9_of_the_broker(
 def test_no_acknowledged_message_is_lost_by_kill_9_of_master_and_broker_in_any_order(
     tmp_path: Path,
 ) -> None:
-    with TubeCluster(tmp_path, TOPIC, PARTITIONS, **SMALL) as cluster:
+    with cluster(tmp_path, **SMALL) as (master, broker):
+        master.create_topic(TOPIC, PARTITIONS)
 
         def kill(chance: random.Random) -> None:
-            killed = chance.sample([cluster.master, cluster.broker], chance.choice([1, 2]))
+            killed = chance.sample([master, broker], chance.choice([1, 2]))
             for daemon in killed:
                 daemon.kill()
             for daemon in chance.sample(killed, len(killed)):
                 daemon.start()
 
-        asyncio.run(kill_and_send(cluster, kill))
+        asyncio.run(kill_and_send(master.address, kill))

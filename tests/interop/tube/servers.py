@@ -77,10 +77,10 @@ class TubeBroker(Process):
 
 
 @contextmanager
-def cluster(tmp: Path) -> Iterator[tuple[TubeMaster, TubeBroker]]:
-    """A master and a broker that it has admitted."""
+def cluster(tmp: Path, **settings: object) -> Iterator[tuple[TubeMaster, TubeBroker]]:
+    """A master and a broker, with settings of its own, that it has admitted."""
     with TubeMaster(tmp) as master:
-        broker = TubeBroker(tmp, master)
+        broker = TubeBroker(tmp, master, **settings)
         at = {"brokerId": 1, "brokerIp": "127.0.0.1", "brokerPort": broker.port}
         master.ask("admin_add_broker_configure", **at)
         master.ask("admin_online_broker_configure", brokerId=1)
