@@ -52,19 +52,20 @@ class Access:
             del self._tokens[next(iter(self._tokens))]
 
     def check(self, info: AuthorizedInfo, *, produces: bool) -> None:
-        """Raises Denied (SimpleCertificateBrokerHandler.identityValidUserInfo).
+        """Raises Denied. A request without authInfo has one of protobuf's defaults, as in Java."""
+        self.check_tokens(info.visitAuthorizedToken, info.authAuthorizedToken, produces=produces)
 
-        A request without authInfo has one of protobuf's defaults, as in Java.
-        """
+    def check_tokens(self, visit: int, authentication: str, *, produces: bool) -> None:
+        """Raises Denied (SimpleCertificateBrokerHandler.identityValidUserInfo)."""
         if (
             self.checks_tokens
-            and info.visitAuthorizedToken not in self._tokens
+            and visit not in self._tokens
             and self.is_kept()
             and clock.milliseconds() - self.registered_ms > self._grace_ms
         ):
             self.refused += 1
             raise Denied(Code.CERTIFICATE_FAILURE, "Visit Authorized Token is invalid!")
         authenticates = self.authenticates_producers if produces else self.authenticates_consumers
-        if authenticates and not info.authAuthorizedToken.strip():
+        if authenticates and not authentication.strip():
             self.refused += 1
             raise Denied(Code.CERTIFICATE_FAILURE, "authAuthorizedToken is Blank!")

@@ -4,14 +4,13 @@ import logging
 import struct
 from zlib import crc32
 
-from google.protobuf.message import DecodeError
-
 from mq.client.machine import clock
 from mq.daemons.tube.broker.access import Denied
 from mq.daemons.tube.broker.serving import Serving, client_id
 from mq.daemons.tube.broker.store.refused import FAILED, OVERFLOW, Refused
 from mq.daemons.tube.broker.store.topic_store import Done, MessageIds
 from mq.daemons.tube.rpc import Call
+from mq.protocol.native import native
 from mq.protocol.tube.codes import Code
 from mq.protocol.tube.frame import TOKEN
 from mq.protocol.tube.messages import SendMessageRequestP2B, SendMessageResponseB2P, parse
@@ -25,6 +24,10 @@ _FRAME = struct.Struct(">IIII")  # token, serial, one chunk, its length
 _FRONT = len(RESPONSE_HEADERS) + 5  # of an answer's payload: what is before its message
 _CRC_MASK = 0x7FFF_FFFF
 _UNCHECKED = -1  # what a producer says that has made no checksum
+
+#: Of a send: client id, topic, partition, payload, its checksum, the one that was said, the
+#: address of the sender, the key code of the type, flag; visit token, and that of authentication.
+Sent = tuple[str, str, int, bytes, int, int, int, int, int, tuple[int, str]]
 
 
 class Sends:
@@ -55,27 +58,26 @@ class Sends:
             self._refuse(call, refused.code, str(refused))
 
         try:
-            self._take(_message(call.request.body), done)
+            self._take(read_send(call.request.body), done)
         except Denied as denied:
             self._refuse(call, denied.code, str(denied))
         except Refused as refused:
             self._refuse(call, refused.code, str(refused))
 
-    def _take(self, message: SendMessageRequestP2B, done: Done) -> None:
+    def _take(self, sent: Sent, done: Done) -> None:
         """Raises Denied and Refused."""
+        client, name, partition, payload, checksum, said, address, code, flag, tokens = sent
         serving = self._serving
         if not serving.is_started or serving.writes.is_stopped:
             raise Denied(Code.SERVICE_UNAVAILABLE, "Write StoreService temporary unavailable!")
-        serving.access.check(message.authInfo, produces=True)
-        client_id(message.clientId)
-        partition = message.partitionId
-        if message.topicName == OFFSET_HISTORY_TOPIC:
+        serving.access.check_tokens(*tokens, produces=True)
+        client_id(client)
+        if name == OFFSET_HISTORY_TOPIC:
             raise Denied(
                 Code.FORBIDDEN,
                 f"topicName {OFFSET_HISTORY_TOPIC} does not allow producers to send data!",
             )
-        topic, store = serving.need_partition(message.topicName, partition)
-        payload = message.data
+        topic, store = serving.need_partition(name, partition)
         if not payload:
             raise Denied(Code.BAD_REQUEST, "data length is zero!")
         if len(payload) > topic.max_size:
@@ -84,46 +86,38 @@ class Sends:
                 f"data length over max length, allowed max length is {topic.max_size}, "
                 f"data length is {len(payload)}",
             )
-        checksum = crc32(payload) & _CRC_MASK
-        if message.checkSum not in (_UNCHECKED, checksum):
+        if said != checksum and said != _UNCHECKED:
             raise Denied(
                 Code.FORBIDDEN,
-                f"Checksum msg data failure: {message.checkSum} of {topic.name} not equal to the "
+                f"Checksum msg data failure: {said} of {topic.name} not equal to the "
                 f"data's checksum of {checksum}",
             )
-        kind = message.msgType.strip()
         now = clock.milliseconds()
-        store.append(
-            partition,
-            payload,
-            checksum,
-            message.sentAddr,
-            key_code(kind) if kind else NO_KEY,
-            message.flag,
-            self._ids.next(now),
-            now,
-            done,
-        )
+        message_id = self._ids.next(now)
+        store.append(partition, payload, checksum, address, code, flag, message_id, now, done)
 
     def _refuse(self, call: Call, code: int, text: str) -> None:
         self.refused[code] = self.refused.get(code, 0) + 1
         call.answer(SendMessageResponseB2P(success=False, errCode=code, errMsg=text))
 
 
-def _message(body: bytes) -> SendMessageRequestP2B:
-    """As `parse` reads it, in fewer steps: there is one for each message. Raises MalformedRpc."""
-    try:
-        message = SendMessageRequestP2B.FromString(body)
-        if (
-            message.IsInitialized()
-            and type(message.clientId) is str
-            and type(message.topicName) is str
-            and type(message.msgType) is str
-        ):
-            return message
-    except DecodeError:
-        pass
-    return parse(SendMessageRequestP2B, body)
+def read_send(body: bytes) -> Sent:
+    """What a request says, natively where it is as every client writes it. Raises MalformedRpc."""
+    sent: Sent | None = None if native is None else native.read_send(body)
+    return sent or read_in_python(body)
+
+
+def read_in_python(body: bytes) -> Sent:
+    """The same by protobuf. Raises MalformedRpc."""
+    message = parse(SendMessageRequestP2B, body)
+    kind = message.msgType.strip()
+    info = message.authInfo
+    return (
+        *(message.clientId, message.topicName, message.partitionId, message.data),
+        *(crc32(message.data) & _CRC_MASK, message.checkSum, message.sentAddr),
+        *(key_code(kind) if kind else NO_KEY, message.flag),
+        (info.visitAuthorizedToken, info.authAuthorizedToken),
+    )
 
 
 class Successes:

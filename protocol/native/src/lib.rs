@@ -23,12 +23,14 @@ mod send;
 mod stored;
 mod tube_answer;
 mod tube_messages;
+mod tube_sends;
+mod tube_wire;
 
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 24] = [
+const SOURCES: [(&str, &[u8]); 26] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
     ("condition.rs", include_bytes!("condition.rs")),
@@ -53,6 +55,8 @@ const SOURCES: [(&str, &[u8]); 24] = [
     ("stored.rs", include_bytes!("stored.rs")),
     ("tube_answer.rs", include_bytes!("tube_answer.rs")),
     ("tube_messages.rs", include_bytes!("tube_messages.rs")),
+    ("tube_sends.rs", include_bytes!("tube_sends.rs")),
+    ("tube_wire.rs", include_bytes!("tube_wire.rs")),
 ];
 
 #[pymodule]
@@ -71,6 +75,7 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(select::select, module)?)?;
     module.add_function(wrap_pyfunction!(replica::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(index::put_items, module)?)?;
+    module.add_function(wrap_pyfunction!(tube_sends::read_send, module)?)?;
     module.add_function(wrap_pyfunction!(tube_messages::read_tube_messages, module)?)?;
     module.add_function(wrap_pyfunction!(tube_answer::tube_select, module)?)?;
     module.add_function(wrap_pyfunction!(tube_answer::tube_answer, module)?)

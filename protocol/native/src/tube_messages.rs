@@ -5,82 +5,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use std::collections::HashSet;
 
+use crate::tube_wire::{Reader, Value};
+
 const HAS_ATTRIBUTES: i32 = 1;
 const MESSAGE_TYPE: &[u8] = b"$msgType$";
 
 /// What stands for a field that is not there.
 const UNDEFINED: i64 = -2;
-
-/// Protobuf's wire format, as far as these messages need it.
-struct Reader<'a> {
-    data: &'a [u8],
-    at: usize,
-}
-
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-    Other,
-}
-
-impl<'a> Reader<'a> {
-    fn new(data: &'a [u8]) -> Self {
-        Reader { data, at: 0 }
-    }
-
-    fn is_done(&self) -> bool {
-        self.at >= self.data.len()
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for place in 0..10 {
-            let byte = *self.data.get(self.at)?;
-            self.at += 1;
-            if place == 9 && byte > 1 {
-                return None;
-            }
-            value |= u64::from(byte & 0x7f) << (7 * place);
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let end = self.at.checked_add(count)?;
-        let found = self.data.get(self.at..end)?;
-        self.at = end;
-        Some(found)
-    }
-
-    /// The number of the next field, and its value. `None` for what Python had better look at.
-    fn field(&mut self) -> Option<(u64, Value<'a>)> {
-        let tag = self.varint()?;
-        let number = tag >> 3;
-        if number == 0 || tag > u64::from(u32::MAX) {
-            return None;
-        }
-        let value = match tag & 7 {
-            0 => Value::Number(self.varint()?),
-            1 => {
-                self.bytes(8)?;
-                Value::Other
-            }
-            2 => {
-                let count = usize::try_from(self.varint()?).ok()?;
-                Value::Bytes(self.bytes(count)?)
-            }
-            5 => {
-                self.bytes(4)?;
-                Value::Other
-            }
-            _ => return None, // groups
-        };
-        Some((number, value))
-    }
-}
 
 /// A `TransferedMessage`.
 struct Message<'a> {
