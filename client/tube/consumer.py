@@ -226,6 +226,16 @@ class TubeReader:
         context = batch if isinstance(batch, str) else batch.confirm_context
         return await self._reading.confirm(context, consumed)
 
+    async def ask_offset(self, key: str) -> ConsumedOffset:
+        """Ask the broker of a partition that is held how far the group is, and where it ends.
+
+        What the broker had looked at and found nothing in counts as behind it. Meanwhile the
+        partition is not read. Raises TubeError: 404 for one that is not held, 408 for one whose
+        messages are not confirmed yet; and what asking raises.
+        """
+        self._check_running()
+        return await self._reading.ask_offset(key)
+
     def current_offsets(self) -> dict[str, ConsumedOffset]:
         """How far this consumer is in each partition that it holds (GetCurConsumedInfo)."""
         return self._table.offsets()

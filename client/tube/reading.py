@@ -282,6 +282,19 @@ class Reading:
             raise for_code(Code.CLIENT_STOPPED, "the consumer was closed before it was answered")
         return task.result().offset
 
+    async def ask_offset(self, key: str) -> ConsumedOffset:
+        """How far the group is, as `ask_offset` of consumers."""
+        self._check_open()
+        with self._table.leaving([key]) as found:  # no get that this would commit may begin
+            if not found:
+                raise for_code(Code.NOT_FOUND, f"{key} is not held")
+            held = found[0]
+            if held.stamp is not None:
+                raise for_code(Code.ALL_PARTITION_INUSE, f"the messages of {key} are in use")
+            reached = await self._calls.commit(held.partition, consumed=held.last_consumed)
+            held.book(*reached)
+            return reached
+
     def _committed(self, task: "asyncio.Task[ConsumedOffset]") -> None:
         self._commits.discard(task)
         if not task.cancelled():

@@ -504,6 +504,49 @@ def test_a_reply_of_nothing_that_is_wanted_is_passed_over() -> None:
     run_fast(scenario())
 
 
+def test_a_broker_says_how_far_a_group_is_behind_what_it_found_nothing_in() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1, kind="open")], [message(2, kind="paid")])
+        async with holding(master, broker, topics={"orders": ["paid"]}) as consumer:
+            with pytest.raises(NothingToRead):
+                await consumer.get_message()
+            assert await consumer.ask_offset("1:orders:0") == (28, 56)
+            assert consumer.current_offsets()["1:orders:0"] == (28, 56)
+            batch = await consumer.get_message()
+            assert [one.message_id for one in batch.messages] == [2]
+
+    run_fast(scenario())
+
+
+def test_what_is_asked_of_an_offset_commits_nothing_that_is_not_confirmed() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(), [message(1)])
+        async with holding(master, broker) as consumer:
+            with pytest.raises(NothingToRead, match="is not held"):
+                await consumer.ask_offset("1:orders:7")
+            batch = await consumer.get_message()
+            with pytest.raises(NothingToRead, match="are in use"):
+                await consumer.ask_offset("1:orders:0")
+            await consumer.confirm(batch, consumed=False)
+            assert (await consumer.ask_offset("1:orders:0")).offset == 0
+            assert broker.committed_of(broker.partition()) == 0
+            # A get that is asked for meanwhile waits: its messages would be committed with it.
+            broker.plays(COMMIT, HANG)
+            asking = asyncio.create_task(consumer.ask_offset("1:orders:0"))
+            await broker.heard(COMMIT, len(broker.asked(COMMIT)) + 1)
+            waiting = asyncio.create_task(consumer.get_message())
+            gets = len(broker.asked(GET))
+            await asyncio.sleep(1)
+            assert len(broker.asked(GET)) == gets
+            with pytest.raises(RequestTimeout):
+                await asking
+            assert (await waiting).messages == batch.messages
+
+    run_fast(scenario())
+
+
 def test_a_reply_to_a_partition_that_has_left_meanwhile_is_dropped() -> None:
     async def scenario() -> None:
         master, broker = Master(), Broker()
