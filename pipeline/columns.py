@@ -12,11 +12,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
 
-from mq.pipeline.errors import SchemaError
 from mq.pipeline.property_columns import PropertyTable, parts
 from mq.pipeline.records import Integers, Records
+from mq.pipeline.tables import default_ddl
 from mq.protocol import properties as property_text
 from mq.protocol.flags import SysFlag
 from mq.protocol.host import host_text
@@ -234,30 +233,9 @@ FURTHER_COLUMNS: Mapping[str, Mapping[str, Maker]] = {
 
 def default_schema(*, properties_as_map: bool) -> str:
     """All columns, as DDL; properties as JSON text, or as a map."""
-    types = {name: next(iter(makers)) for name, makers in COLUMNS.items()}
-    if properties_as_map:
-        types["properties"] = "map<string,string>"
-    return ", ".join(f"{name} {kind}" for name, kind in types.items())
-
-
-def makers_of(schema: StructType) -> list[Maker]:
-    """What makes the columns of a schema, in its order. Names match in any case, as in Spark.
-
-    Raises SchemaError for a column that messages have not, or not with that type.
-    """
-    all_columns = {**COLUMNS, **FURTHER_COLUMNS}
-    known = {name.lower(): (name, makers) for name, makers in all_columns.items()}
-    found = []
-    for wanted in schema.fields:
-        if wanted.name.lower() not in known:
-            columns = ", ".join(all_columns)
-            raise SchemaError(f"there is no column {wanted.name}; columns are {columns}")
-        name, makers = known[wanted.name.lower()]
-        kind = wanted.dataType.simpleString()
-        if kind not in makers:
-            raise SchemaError(f"column {name} cannot be {kind}; it is {' or '.join(makers)}")
-        found.append(makers[kind])
-    return found
+    if not properties_as_map:
+        return default_ddl(COLUMNS)
+    return default_ddl({**COLUMNS, "properties": {"map<string,string>": _properties_map}})
 
 
 def is_compressed(records: Records) -> Any:

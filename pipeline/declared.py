@@ -14,6 +14,7 @@ from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
 from mq.pipeline import parsing
 from mq.pipeline.errors import OptionError
+from mq.pipeline.parsing import Position
 
 if TYPE_CHECKING:
     import ssl
@@ -43,13 +44,37 @@ def _acl_file(text: str) -> AccessKey:
 
 
 @dataclass(frozen=True)
-class ClusterOptions:
-    """Where the cluster is, and who asks."""
+class ClientOptions:
+    """Who asks a cluster of either system, and how it is encrypted."""
 
-    name_server: str = option("nameServer", parsing.name_servers, "127.0.0.1:9876")
     access_key: AccessKey | None = option("aclFile", _acl_file, "/etc/mq/tools.yml")
     tls: bool = option("useTLS", parsing.yes, "true", False)
     tls_properties: tuple[tuple[str, str], ...] = ()
+
+    def context(self) -> "ssl.SSLContext | None":
+        """What connections are encrypted with; None if they are not.
+
+        Raises ClientError for TLS files that cannot be used.
+        """
+        if not self.tls:
+            return None
+        from mq.client.tls import client_context  # ssl is long to import, and jobs are listed too
+
+        return client_context(dict(self.tls_properties))
+
+    def check_tls(self) -> None:
+        """Raises OptionError for TLS files that cannot be used."""
+        try:
+            self.context()
+        except ClientError as error:
+            raise OptionError("useTLS", str(error), "true") from None
+
+
+@dataclass(frozen=True)
+class ClusterOptions(ClientOptions):
+    """Where the cluster is, and who asks."""
+
+    name_server: str = option("nameServer", parsing.name_servers, "127.0.0.1:9876")
 
     def open_session(self, timeout: float) -> "BlockingSession":
         """A session whose requests take `timeout` seconds at most.
@@ -58,25 +83,29 @@ class ClusterOptions:
         """
         from mq.client.blocking import BlockingSession
 
-        context = self._context() if self.tls else None
         return BlockingSession(
-            self.name_server, timeout=timeout, credentials=self.access_key, tls=context
+            self.name_server, timeout=timeout, credentials=self.access_key, tls=self.context()
         )
 
     def check_cluster(self) -> None:
         """Raises OptionError for what cannot be used."""
         if not self.name_server:
             raise wrong(type(self), "nameServer", "it is needed: the address of a name server")
-        if self.tls:
-            try:
-                self._context()
-            except ClientError as error:
-                raise OptionError("useTLS", str(error), "true") from None
+        self.check_tls()
 
-    def _context(self) -> "ssl.SSLContext":
-        from mq.client.tls import client_context  # ssl is long to import, and jobs are listed too
 
-        return client_context(dict(self.tls_properties))
+@dataclass(frozen=True)
+class PlanOptions:
+    """How reads are planned, of either system."""
+
+    starting_offsets: Position | None = None
+    ending_offsets: Position | None = None
+    fail_on_data_loss: bool = option("failOnDataLoss", parsing.yes, "false", True)
+    retries: int = option("numRetries", parsing.number(0, 1000), "3", 3)
+    retry_pause_ms: int = option("retryIntervalMs", parsing.number(0, 600_000), "1000", 1000)
+    max_offsets: int | None = option("maxOffsetsPerTrigger", parsing.number(1, 2**53), "100000")
+    min_offsets: int | None = option("minOffsetsPerTrigger", parsing.number(1, 2**53), "1000")
+    max_delay: float = option("maxTriggerDelay", parsing.seconds, "15m", 900.0)
 
 
 def read_declared(kind: type[T], given: Mapping[str, str]) -> T:
@@ -89,7 +118,7 @@ def read_declared(kind: type[T], given: Mapping[str, str]) -> T:
     tls_properties = []
     for key, text in given.items():
         name = key.lower()
-        if name in _TLS_BY_LOWER and issubclass(kind, ClusterOptions):
+        if name in _TLS_BY_LOWER and issubclass(kind, ClientOptions):
             tls_properties.append((_TLS_BY_LOWER[name], text))
         elif name in known:
             values[known[name].name] = _read(known[name].metadata, text)

@@ -1,16 +1,15 @@
 """Decoder of replies: Arrow record batches of the columns that a query wants."""
 
 from collections.abc import Iterator, Sequence
-from inspect import signature
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from mq.pipeline.columns import Context, find_property, is_compressed, makers_of
+from mq.pipeline.columns import COLUMNS, FURTHER_COLUMNS, Context, find_property, is_compressed
 from mq.pipeline.records import Integers, Records
+from mq.pipeline.tables import Table
 from mq.protocol.compression import decompress
 from mq.protocol.properties import PropertyKey
 
@@ -26,10 +25,7 @@ class Decoder:
 
         Raises SchemaError for what messages do not have.
         """
-        self._makers = makers_of(schema)
-        # Spark 4.0 and 4.1 have no such argument: times are UTC there unless told otherwise.
-        zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-        self._schema = to_arrow_schema(schema, **zone)  # type: ignore[arg-type]
+        self._table = Table(schema, {**COLUMNS, **FURTHER_COLUMNS})
         self._wants_body = any(name.lower() == "body" for name in schema.names)
         self._tags = pa.array(tags, pa.string())
 
@@ -58,16 +54,7 @@ class Decoder:
             yield self._batch(records, Context(broker_name, None))
 
     def _batch(self, records: Records, context: Context) -> pa.RecordBatch:
-        arrays = [
-            array if array.type.equals(field.type) else array.cast(field.type)
-            for field, array in zip(
-                self._schema, (make(records, context) for make in self._makers), strict=True
-            )
-        ]
-        if not arrays:  # count() needs no column
-            struct = pa.array([{}] * len(records), pa.struct([]))
-            return pa.RecordBatch.from_struct_array(struct)
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return self._table.batch(len(records), lambda make: make(records, context))
 
 
 def _decompressed(records: Records) -> Iterator[tuple[Records, list[bytes]]]:

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from mq.client.blocking import BlockingSession
 from mq.client.subscription import SQL92, TAG
 from mq.pipeline import parsing
-from mq.pipeline.declared import ClusterOptions, example_of, option, read_declared, wrong
+from mq.pipeline.declared import (
+    ClusterOptions,
+    PlanOptions,
+    example_of,
+    option,
+    read_declared,
+    wrong,
+)
 from mq.pipeline.errors import OptionError
 from mq.pipeline.parsing import Position
 from mq.pipeline.puller import PullSettings
@@ -33,7 +40,7 @@ _OFFSETS_EXAMPLE = '{"Orders": {"broker-a": {"0": 23, "1": -2}}}'
 
 
 @dataclass(frozen=True)
-class ReadOptions(ClusterOptions):
+class ReadOptions(ClusterOptions, PlanOptions):
     """What a query reads, and how."""
 
     topics: tuple[str, ...] = option("topic", parsing.topics, "Orders,Refunds", ())
@@ -52,16 +59,10 @@ class ReadOptions(ClusterOptions):
     expected_brokers: tuple[str, ...] = option(
         "expectedBrokers", parsing.names, "broker-a,broker-b", ()
     )
-    fail_on_data_loss: bool = option("failOnDataLoss", parsing.yes, "false", True)
     expression: str = option("subExpression", parsing.text, "TagA || TagB", ALL_TAGS)
     expression_type: str = option("subExpressionType", _expression_type, SQL92, TAG)
     timeout_ms: int = option("pullTimeoutMs", parsing.number(1, 600_000), "10000", 10_000)
     batch: int = option("pullBatchSize", parsing.number(1, 100_000), "1024", 8192)
-    retries: int = option("numRetries", parsing.number(0, 1000), "3", 3)
-    retry_pause_ms: int = option("retryIntervalMs", parsing.number(0, 600_000), "1000", 1000)
-    max_offsets: int | None = option("maxOffsetsPerTrigger", parsing.number(1, 2**53), "100000")
-    min_offsets: int | None = option("minOffsetsPerTrigger", parsing.number(1, 2**53), "1000")
-    max_delay: float = option("maxTriggerDelay", parsing.seconds, "15m", 900.0)
     commit_offsets: bool = option("commitOffsets", _commit_offsets, "group", False)
     min_partitions: int | None = option("minPartitions", parsing.number(1, 100_000), "16")
     include_properties: bool = option("includeProperties", parsing.yes, "true", False)

@@ -1,17 +1,15 @@
 """Plans of reads: from what a query wants and what there is to the ranges that tasks pull."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from mq.pipeline.cluster import Bounds, Cluster
-from mq.pipeline.errors import DataLoss, OptionError
+from mq.pipeline.declared import PlanOptions, wrong
+from mq.pipeline.losses import report_gone
 from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, Queue
-from mq.pipeline.options import ReadOptions, example
+from mq.pipeline.options import ReadOptions
 from mq.pipeline.parsing import Position
 from mq.pipeline.puller import QueueRange
-
-log = logging.getLogger(__name__)
 
 
 def starting_offsets(
@@ -23,8 +21,14 @@ def starting_offsets(
     """
     if options.starting_timestamp is not None:
         return cluster.at_time(bounds, options.starting_timestamp)
+    return chosen_start(options, bounds, default)
+
+
+def chosen_start(options: PlanOptions, bounds: Mapping[Queue, Bounds], default: int) -> Offsets:
+    """Where each queue begins by the option startingOffsets; errors as of `starting_offsets`."""
     position = options.starting_offsets
-    asked = _resolve("startingOffsets", default if position is None else position, default, bounds)
+    position = default if position is None else position
+    asked = _resolve(options, "startingOffsets", position, default, bounds)
     for queue, offset in asked.items():
         if offset < bounds[queue].begin:
             report_loss(options, queue, offset, bounds[queue].begin)
@@ -39,26 +43,34 @@ def ending_offsets(
     if options.ending_timestamp is not None:
         # The first message that is too late ends the range.
         return cluster.at_time(bounds, options.ending_timestamp)
+    return chosen_end(options, bounds)
+
+
+def chosen_end(options: PlanOptions, bounds: Mapping[Queue, Bounds]) -> Offsets:
+    """Where each queue ends by the option endingOffsets; errors as of `ending_offsets`."""
     position = LATEST if options.ending_offsets is None else options.ending_offsets
-    return _resolve("endingOffsets", position, LATEST, bounds)
+    return _resolve(options, "endingOffsets", position, LATEST, bounds)
 
 
 def _resolve(
-    name: str, position: Position, default: int, bounds: Mapping[Queue, Bounds]
+    options: PlanOptions,
+    name: str,
+    position: Position,
+    default: int,
+    bounds: Mapping[Queue, Bounds],
 ) -> Offsets:
     """Offsets for all queues: those that `position` does not name get the default."""
     asked = position if isinstance(position, dict) else {}
     unknown = sorted(asked.keys() - bounds.keys())
     if unknown:
-        raise OptionError(name, f"there is no {unknown[0]} to be read", example(name))
+        raise wrong(type(options), name, f"there is no {unknown[0]} to be read")
     otherwise = default if isinstance(position, dict) else position
     found = {}
     for queue, at in bounds.items():
         offset = asked.get(queue, otherwise)
         if offset > at.end:
-            raise OptionError(
-                name, f"{offset} is beyond the end of {queue}, which is {at.end}", example(name)
-            )
+            reason = f"{offset} is beyond the end of {queue}, which is {at.end}"
+            raise wrong(type(options), name, reason)
         found[queue] = at.begin if offset == EARLIEST else at.end if offset == LATEST else offset
     return found
 
@@ -89,12 +101,15 @@ def split(whole: Sequence[QueueRange], least: int | None) -> list[QueueRange]:
     return parts
 
 
-def limited(start: Mapping[Queue, int], end: Mapping[Queue, int], most: int) -> Offsets:
+def limited(
+    start: Mapping[Queue, int], end: Mapping[Queue, int], most: int, step: int = 1
+) -> Offsets:
     """An end that is at most `most` messages from `start`, by each queue's share of all of them.
 
-    What rounding leaves goes to the first queues that have messages left.
+    What rounding leaves goes to the first queues that have messages left. From a message to the
+    next offsets go up by `step`.
     """
-    sizes = {queue: max(0, end[queue] - start.get(queue, end[queue])) for queue in end}
+    sizes = {queue: max(0, end[queue] - start.get(queue, end[queue])) // step for queue in end}
     total = sum(sizes.values())
     if total <= most:
         return dict(end)
@@ -104,12 +119,9 @@ def limited(start: Mapping[Queue, int], end: Mapping[Queue, int], most: int) -> 
         more = min(left, sizes[queue] - taken[queue], 1)
         taken[queue] += more
         left -= more
-    return {queue: start.get(queue, end[queue]) + taken[queue] for queue in end}
+    return {queue: start.get(queue, end[queue]) + taken[queue] * step for queue in end}
 
 
-def report_loss(options: ReadOptions, queue: Queue, begin: int, end: int) -> None:
+def report_loss(options: PlanOptions, queue: Queue, begin: int, end: int) -> None:
     """Raise DataLoss, or log it, as failOnDataLoss says."""
-    what = f"{queue}: the messages from offset {begin} to {end} are gone: they were deleted"
-    if options.fail_on_data_loss:
-        raise DataLoss(what)
-    log.warning("%s", what)
+    report_gone(queue, begin, end, fail=options.fail_on_data_loss)

@@ -30,7 +30,7 @@ from mq.client.errors import (
     for_code,
 )
 from mq.client.routes import broker_address
-from mq.pipeline.errors import BrokerAway, DataLoss
+from mq.pipeline.losses import report_away, report_gone
 from mq.pipeline.records import Integers, walk
 from mq.pipeline.wire import Frame, Wire
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -314,10 +314,7 @@ class QueuePuller:
         self._connected().send(self._request(slot))
 
     def _lose(self, begin: int, end: int, why: str = "they were deleted") -> None:
-        what = f"{self._range.queue}: the messages from offset {begin} to {end} are gone: {why}"
-        if self._settings.fail_on_data_loss:
-            raise DataLoss(what)
-        log.warning("%s", what)
+        report_gone(self._range.queue, begin, end, why, fail=self._settings.fail_on_data_loss)
 
     def _complete(self) -> Iterator[Segment]:
         """Take the slots off whose records have come, as far as none is missing before them."""
@@ -357,11 +354,13 @@ class QueuePuller:
         left = self._range.begin if self._first is None else self._first.begin
         if self._failures > self._settings.retries:
             what = f"{self._range.queue}, offset {left}: {self._failures} tries failed: {error}"
-            if self._settings.fail_on_data_loss:
-                raise DataLoss(f"{what}; the broker has to come back") from error
-            if not self._settings.skip_absent:
-                raise BrokerAway(what) from error
-            log.warning("%s; up to %d nothing is read", what, self._range.end)
+            report_away(
+                what,
+                self._range.end,
+                error,
+                fail=self._settings.fail_on_data_loss,
+                skip=self._settings.skip_absent,
+            )
             return False
         pause = self._settings.retry_pause * 2 ** (self._failures - 1)
         log.warning("%s, offset %d: again in %g s: %s", self._range.queue, left, pause, error)

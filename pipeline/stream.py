@@ -8,7 +8,9 @@ begins, and with that the beginning is written down.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,78 +24,99 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from mq.pipeline.cluster import Bounds, Cluster
+from mq.pipeline.declared import PlanOptions
 from mq.pipeline.decoder import Decoder
 from mq.pipeline.errors import BrokerAway, DataLoss
-from mq.pipeline.offsets import EARLIEST, LATEST, Nested, Offsets, Queue, from_nested, to_nested
+from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, Queue, from_nested, to_nested
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.planning import limited, ranges, report_loss, split, starting_offsets
 from mq.pipeline.puller import QueueRange
 from mq.pipeline.reading import Partition, read
 
+Json = dict[str, Any]  # offsets as a checkpoint has them
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics without end. Queues that appear later are read from their beginning."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Raises SchemaError for columns that messages have not."""
-        Decoder(schema)
-        self._options = options
-        self._schema = schema
-        self._to_pin: Nested | None = None
+class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches. Queues that appear later are read from their beginning.
+
+    Of which system the queues are subclasses know.
+    """
+
+    step = 1  # from the offset of a message to that of the next
+
+    def __init__(self, options: PlanOptions) -> None:
+        self._plan = options
+        self._to_pin: Json | None = None
         self._target: Offsets | None = None  # where a query with availableNow ends
         self._latest: Offsets = {}
-        self._committed: Offsets = {}
         self._last_batch = time.monotonic()
-        self._logged: set[str] = set()  # topics that are absent, which was logged
 
-    def initialOffset(self) -> Nested:
+    @abstractmethod
+    def _begin(self) -> Offsets:
         """Where a new query begins; "latest" unless the options say otherwise."""
-        with Cluster(self._options) as cluster:
-            bounds = cluster.bounds(cluster.topics())
-            offsets = starting_offsets(self._options, cluster, bounds, LATEST)
-            cluster.try_pulls(QueueRange(*queue, at, at) for queue, at in offsets.items())
-        start = to_nested(offsets)
-        if self._options.starting_timestamp is None and self._options.starting_offsets != EARLIEST:
+
+    @abstractmethod
+    def _ask_bounds(self) -> dict[Queue, Bounds]:
+        """The queues that there are now."""
+
+    @abstractmethod
+    def _tasks(self, whole: Sequence[QueueRange]) -> list[InputPartition]:
+        """What reads these ranges."""
+
+    @abstractmethod
+    def _to_json(self, offsets: Mapping[Queue, int]) -> Json: ...
+
+    @abstractmethod
+    def _from_json(self, json: Json) -> Offsets: ...
+
+    def _is_pinned(self) -> bool:
+        """Whether where a new query begins may change until it is asked again."""
+        return self._plan.starting_offsets != EARLIEST
+
+    def initialOffset(self) -> Json:
+        """Where a new query begins."""
+        start = self._to_json(self._begin())
+        if self._is_pinned():
             self._to_pin = start
         return start
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        if self._options.max_offsets is not None:
-            return ReadMaxRows(self._options.max_offsets)
-        if self._options.min_offsets is not None:
-            return ReadMinRows(self._options.min_offsets)
+        if self._plan.max_offsets is not None:
+            return ReadMaxRows(self._plan.max_offsets)
+        if self._plan.min_offsets is not None:
+            return ReadMinRows(self._plan.min_offsets)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = {queue: at.end for queue, at in self._bounds().items()}
 
-    def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """Where the next batch ends; `start` itself if it has to wait."""
         pinned, self._to_pin = self._to_pin, None
         if pinned == start and pinned:
             return start
-        began = from_nested(start)
+        began = self._from_json(start)
         end, begin = self._ahead(began)
         if not isinstance(limit, ReadAllAvailable) and self._is_early(begin, end):
             return start
         if isinstance(limit, ReadMaxRows):
-            end = limited(begin, end, limit.max_rows)
+            end = limited(begin, end, limit.max_rows, self.step)
         self._last_batch = time.monotonic()
         # What is not known now, such as queues of a broker that is away, stays as it is.
         new = {queue: offset for queue, offset in end.items() if offset != begin[queue]}
-        return to_nested({**began, **new})
+        return self._to_json({**began, **new})
 
-    def reportLatestOffset(self) -> Nested | None:
-        return to_nested(self._latest) if self._latest else None
+    def reportLatestOffset(self) -> Json | None:
+        return self._to_json(self._latest) if self._latest else None
 
-    def partitions(self, start: Nested, end: Nested) -> list[InputPartition]:
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         again, self._to_pin = self._to_pin, None
         if again == start and again:
             return []  # the first batch after a restart: it was empty, and is to be so again
-        began, ended = from_nested(start), from_nested(end)
+        began, ended = self._from_json(start), self._from_json(end)
         moved_back = [queue for queue in ended if began.get(queue, 0) > ended[queue]]
         for queue in moved_back:
-            report_loss(self._options, queue, began.pop(queue), ended[queue])
+            report_loss(self._plan, queue, began.pop(queue), ended[queue])
         unknown = ended.keys() - began.keys()
         if unknown:
             bounds = self._bounds()
@@ -101,26 +124,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if away:  # they were there when the batch was planned
                 raise BrokerAway(f"{away[0]} cannot be asked")
             began.update({queue: bounds[queue].begin for queue in unknown})
-        parts = split(ranges(began, ended), self._options.min_partitions)
-        return [Partition((each,), skip_absent=False) for each in parts]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Partition)
-        return read(self._options, self._schema, partition)
-
-    def commit(self, end: Nested) -> None:
-        """Mirror the offsets to the consumer group, if that is wanted."""
-        if not self._options.commit_offsets:
-            return
-        done = from_nested(end)
-        changed = {queue: at for queue, at in done.items() if self._committed.get(queue) != at}
-        with Cluster(self._options) as cluster:
-            cluster.commit(self._options.group, changed)
-        self._committed = done
+        return self._tasks(ranges(began, ended))
 
     def _bounds(self) -> dict[Queue, Bounds]:
-        with Cluster(self._options, answered=True, logged=self._logged) as cluster:
-            bounds = cluster.bounds(cluster.topics())
+        bounds = self._ask_bounds()
         self._latest = {queue: at.end for queue, at in bounds.items()}
         return bounds
 
@@ -144,11 +151,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The queues that there are now. Where some are missing that a batch has read already,
         because their broker is down, name servers are asked again; in the end their offsets stay
         where they are, or the query fails."""
-        pause = self._options.retry_pause_ms / 1000
-        for tries_left in range(self._options.retries, -1, -1):
+        pause = self._plan.retry_pause_ms / 1000
+        for tries_left in range(self._plan.retries, -1, -1):
             bounds = self._bounds()
             gone = sorted(began.keys() - bounds.keys())
-            if not gone or not self._options.fail_on_data_loss:
+            if not gone or not self._plan.fail_on_data_loss:
                 break
             if not tries_left:
                 raise DataLoss(
@@ -160,9 +167,60 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _is_early(self, begin: Mapping[Queue, int], end: Mapping[Queue, int]) -> bool:
         """Whether minOffsetsPerTrigger lets the batch wait for more messages."""
-        least = self._options.min_offsets
+        least = self._plan.min_offsets
         if least is None or self._target is not None:
             return False
-        ready = sum(end[queue] - begin[queue] for queue in end)
+        ready = sum(end[queue] - begin[queue] for queue in end) // self.step
         waited = time.monotonic() - self._last_batch
-        return 0 <= ready < least and waited < self._options.max_delay
+        return 0 <= ready < least and waited < self._plan.max_delay
+
+
+class StreamReader(MicroBatches):
+    """Reads topics of RocketMQ without end."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Raises SchemaError for columns that messages have not."""
+        super().__init__(options)
+        Decoder(schema)
+        self._options = options
+        self._schema = schema
+        self._committed: Offsets = {}
+        self._logged: set[str] = set()  # topics that are absent, which was logged
+
+    def _begin(self) -> Offsets:
+        with Cluster(self._options) as cluster:
+            bounds = cluster.bounds(cluster.topics())
+            offsets = starting_offsets(self._options, cluster, bounds, LATEST)
+            cluster.try_pulls(QueueRange(*queue, at, at) for queue, at in offsets.items())
+        return offsets
+
+    def _is_pinned(self) -> bool:
+        return self._options.starting_timestamp is None and super()._is_pinned()
+
+    def _ask_bounds(self) -> dict[Queue, Bounds]:
+        with Cluster(self._options, answered=True, logged=self._logged) as cluster:
+            return cluster.bounds(cluster.topics())
+
+    def _tasks(self, whole: Sequence[QueueRange]) -> list[InputPartition]:
+        parts = split(whole, self._options.min_partitions)
+        return [Partition((each,), skip_absent=False) for each in parts]
+
+    def _to_json(self, offsets: Mapping[Queue, int]) -> Json:
+        return dict(to_nested(offsets))
+
+    def _from_json(self, json: Json) -> Offsets:
+        return from_nested(json)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Partition)
+        return read(self._options, self._schema, partition)
+
+    def commit(self, end: Json) -> None:
+        """Mirror the offsets to the consumer group, if that is wanted."""
+        if not self._options.commit_offsets:
+            return
+        done = from_nested(end)
+        changed = {queue: at for queue, at in done.items() if self._committed.get(queue) != at}
+        with Cluster(self._options) as cluster:
+            cluster.commit(self._options.group, changed)
+        self._committed = done
