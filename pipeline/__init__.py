@@ -1,4 +1,4 @@
-"""Spark sources, sinks and jobs on RocketMQ topics.
+"""Spark sources, sinks and jobs on topics of RocketMQ; a source on those of TubeMQ.
 
 Spark finds the data source by itself where mq is installed from a wheel, through the module
 pyspark_rocketmq. Elsewhere (an editable install, a zip that came with --py-files):
@@ -7,6 +7,7 @@ pyspark_rocketmq. Elsewhere (an editable install, a zip that came with --py-file
     mq.pipeline.register(spark)
     spark.read.format("rocketmq").option("nameServer", "host:9876").option("topic", "Orders").load()
     spark.read.format("rocketmq-store").load("/var/lib/mq/store")
+    spark.read.format("tubemq").option("masters", "host:8715").option("topic", "orders")...
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("rocketmq")` and `format("rocketmq-store")` known to a session.
+    """Make the formats "rocketmq", "rocketmq-store" and "tubemq" known to a session.
 
     Raises ImportError without mq[spark].
     """
@@ -26,8 +27,9 @@ def register(spark: "SparkSession") -> None:
 
     from mq.pipeline.source import RocketMQDataSource
     from mq.pipeline.store_source import RocketMQStoreDataSource
+    from mq.pipeline.tube.source import TubeMQDataSource
 
-    for source in (RocketMQDataSource, RocketMQStoreDataSource):
+    for source in (RocketMQDataSource, RocketMQStoreDataSource, TubeMQDataSource):
         try:
             spark.dataSource.register(source)
         except AnalysisException as error:

@@ -9,6 +9,7 @@ PipelineError
 ├── SchemaError        a column that is not there, or of a type that it cannot have
 ├── BrokerDown         a broker does not answer while a query is planned
 ├── BrokerAway         a broker stays away whose messages a stream has to read
+├── PartitionOccupied  another client of the group has a partition of TubeMQ, and keeps it
 ├── DataLoss           messages that were to be read are gone, and failOnDataLoss is true
 ├── DamagedStore       files of a store are not as they should be, and failOnDamage is true
 ├── RowError           a row that no message can be made of
@@ -114,6 +115,27 @@ class BrokerDown(PipelineError):
         )
         self.broker_name = broker_name
         self.topic = topic
+
+
+class PartitionOccupied(PipelineError):
+    """A broker of TubeMQ lets one client of a group read a partition, and another one does."""
+
+    retriable = True
+
+    def __init__(self, key: str, group: str, seconds: float, reason: str) -> None:
+        super().__init__(
+            f"partition {key}: another client of group {group} has had it for {seconds:g} s: "
+            f"{reason}. A query needs a group of its own, which no consumer uses and no other "
+            'query that runs at the same time: .option("group", ...). What a task held that was '
+            'killed is free after half a minute; to wait longer: .option("occupiedTimeoutMs", ...)'
+        )
+        self.key = key
+        self.group = group
+        self.seconds = seconds
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type["PartitionOccupied"], tuple[str, str, float, str]]:
+        return PartitionOccupied, (self.key, self.group, self.seconds, self.reason)
 
 
 class RowError(PipelineError):

@@ -51,12 +51,13 @@ def pattern(text: str) -> str:
     return text
 
 
-def position(text: str) -> Position:
+def position(text: str, read: Callable[[object], Offsets] = from_nested) -> Position:
+    """`read` makes offsets of JSON, or raises ValueError."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return EARLIEST if word == "earliest" else LATEST
     try:
-        return from_nested(json.loads(text))
+        return read(json.loads(text))
     except json.JSONDecodeError as error:
         raise ValueError(f"neither earliest nor latest nor JSON: {error}") from None
 

@@ -8,25 +8,33 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mq.pipeline.offsets import Queue, from_nested
+from mq.pipeline.offsets import Offsets, Queue, from_nested
+from mq.pipeline.tube.offsets import INDEX_RECORD, from_keys
 
 
 def lag_by_queue(progress: Mapping[str, Any]) -> dict[Queue, int]:
     """How many messages of each queue a query has not read, when its last batch was planned.
 
     `progress` is `query.lastProgress`, or what a listener gets, as JSON or as Spark's own class.
-    Other sources than topics count for nothing.
+    Other sources than topics count for nothing. Of a partition of TubeMQ it is so many messages at
+    most: others of its store are counted with it.
     """
     lag: dict[Queue, int] = {}
     for source in progress["sources"]:
-        try:
-            ended = from_nested(_read(source["endOffset"]))
-            latest = from_nested(_read(source["latestOffset"]))
-        except ValueError:
-            continue  # another source: its offsets look otherwise
-        for queue, end in latest.items():
-            lag[queue] = max(0, end - ended.get(queue, 0))
+        for read, step in ((from_nested, 1), (from_keys, INDEX_RECORD)):
+            try:
+                ended, latest = (
+                    read(_read(source["endOffset"])),
+                    read(_read(source["latestOffset"])),
+                )
+            except ValueError:
+                continue  # another source: its offsets look otherwise
+            lag.update(_lag(ended, latest, step))
     return lag
+
+
+def _lag(ended: Offsets, latest: Offsets, step: int) -> Offsets:
+    return {queue: max(0, end - ended.get(queue, 0)) // step for queue, end in latest.items()}
 
 
 def _read(offsets: Any) -> object:

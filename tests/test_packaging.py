@@ -149,6 +149,7 @@ def test_the_wheel_has_nothing_beside_the_package_and_what_spark_looks_for(wheel
         "mq",
         "pyspark_rocketmq.py",
         "pyspark_rocketmq_store.py",
+        "pyspark_tubemq.py",
         f"mq-{__version__}.data",
         f"mq-{__version__}.dist-info",
     }

@@ -1,0 +1,1 @@
+"""Topics of TubeMQ as tables and streams of Spark: the data source `tubemq`."""
