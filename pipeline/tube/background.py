@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ class Background:
             future.cancel()
             raise
 
-    def iterate(self, source: AsyncGenerator[T, None], ahead: int) -> Iterator[T]:
+    def iterate(self, source: AsyncGenerator[T, None], ahead: int) -> Generator[T, None, None]:
         """What a source has, of which so many are taken ahead. Whoever stops early ends it."""
         taken: asyncio.Queue[tuple[T | None, BaseException | None]] = asyncio.Queue(ahead)
 

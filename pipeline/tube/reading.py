@@ -13,7 +13,7 @@ So what a range has is the same however often it is read, and wherever replies b
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -64,7 +64,9 @@ class TubeTask(InputPartition):
     skip_absent: bool = True  # go on without a broker that stays away, where a loss does not fail
 
 
-def read(options: TubeReadOptions, schema: StructType, task: TubeTask) -> Iterator[pa.RecordBatch]:
+def read(
+    options: TubeReadOptions, schema: StructType, task: TubeTask
+) -> Generator[pa.RecordBatch, None, None]:
     """The messages of a task's range, in their order.
 
     Raises DataLoss for messages that are not there any more if that is to fail, PartitionOccupied,

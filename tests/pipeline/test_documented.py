@@ -1,4 +1,4 @@
-"""docs/pipeline.md says what the declarations say."""
+"""docs/pipeline.md and docs/pipeline-tubemq.md say what the declarations say."""
 
 import re
 from dataclasses import fields
@@ -15,15 +15,19 @@ require_spark()
 from mq.pipeline import columns, sink_columns  # noqa: E402
 from mq.pipeline.options import ReadOptions  # noqa: E402
 from mq.pipeline.store_options import StoreOptions  # noqa: E402
+from mq.pipeline.tube.columns import COLUMNS as TUBE_COLUMNS  # noqa: E402
+from mq.pipeline.tube.options import TubeReadOptions  # noqa: E402
 from mq.pipeline.write_options import WriteOptions  # noqa: E402
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "pipeline.md").read_text("utf-8")
+TUBE_PAGE = (DOCS / "pipeline-tubemq.md").read_text("utf-8")
 ROW = re.compile(r"^\| `([^`]+)` \| (?:`([^`]*)`)? ?\| (?:`(.*?)`)? ?\| (.*) \|$", re.MULTILINE)
 
 
 def table(name: str) -> dict[str, tuple[str, str]]:
     """Default and example of each option in a table."""
-    found = re.search(rf"<!-- options: {name} -->\n(.*?)<!-- end -->", PAGE, re.DOTALL)
+    found = re.search(rf"<!-- options: {name} -->\n(.*?)<!-- end -->", PAGE + TUBE_PAGE, re.DOTALL)
     assert found is not None
     lines = found[1].strip().splitlines()[2:]
     rows = {row[1]: (row[2] or "", row[3].replace("\\|", "|")) for row in ROW.finditer(found[1])}
@@ -32,7 +36,13 @@ def table(name: str) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("read", ReadOptions), ("write", WriteOptions), ("store", StoreOptions)]
+    ("name", "kind"),
+    [
+        ("read", ReadOptions),
+        ("write", WriteOptions),
+        ("store", StoreOptions),
+        ("tubemq", TubeReadOptions),
+    ],
 )
 def test_every_option_stands_there_with_its_default_and_example(name: str, kind: Any) -> None:
     declared = {item.metadata["name"]: item for item in fields(kind) if "name" in item.metadata}
@@ -44,15 +54,20 @@ def test_every_option_stands_there_with_its_default_and_example(name: str, kind:
         if default:
             assert item.metadata["parse"](default) == item.default, option
         else:
-            assert item.default in (None, ()), option
+            assert item.default in (None, (), ""), option
 
 
 @pytest.mark.parametrize(
-    ("heading", "there"),
-    [("## Read", columns.COLUMNS), ("## Write", sink_columns.COLUMNS)],
+    ("page", "heading", "there"),
+    [
+        (PAGE, "## Read", columns.COLUMNS),
+        (PAGE, "## Write", sink_columns.COLUMNS),
+        (TUBE_PAGE, "# Topics of TubeMQ in Spark", TUBE_COLUMNS),
+    ],
+    ids=["read", "write", "tubemq"],
 )
-def test_every_column_stands_there_with_its_types(heading: str, there: Any) -> None:
-    section = PAGE.partition(f"\n{heading}\n")[2].partition("<!-- options")[0]
+def test_every_column_stands_there_with_its_types(page: str, heading: str, there: Any) -> None:
+    section = f"\n{page}".partition(f"\n{heading}\n")[2].partition("<!-- options")[0]
     shown = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", section, re.MULTILINE))
     assert shown.keys() == there.keys()
     for name, kinds in there.items():

@@ -33,6 +33,6 @@ def fill(
                 for n, body in enumerate(bodies)
             ]
             sent = await asyncio.gather(*results)
-        return [(str(one.partition.key), one.append_offset, one.message_id) for one in sent]
+        return [(str(one.partition.key), one.append_offset or 0, one.message_id) for one in sent]
 
     return asyncio.run(work())

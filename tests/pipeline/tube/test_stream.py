@@ -32,9 +32,9 @@ def start(
     topic: TubeTopic,
     checkpoint: str,
     seen: Seen,
+    options: dict[str, str],
     *,
     fails: bool = False,
-    **options: str,
 ) -> "StreamingQuery":
     """A query that notes the bodies of each batch, and ends when it has all, or fails with one."""
     reader = spark.readStream.format("tubemq").schema("body binary")
@@ -60,13 +60,13 @@ def test_batches_have_the_limit_and_one_that_failed_is_the_same_again(
     topic.send(*sent)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
     seen: Seen = []
-    query = start(spark, topic, checkpoint, seen, fails=True, **options)
+    query = start(spark, topic, checkpoint, seen, options, fails=True)
     with pytest.raises(Exception, match="the sink has failed"):
         query.awaitTermination(PATIENCE)
     (failed,) = seen
     topic.send(b"later")
     again: Seen = []
-    query = start(spark, topic, checkpoint, again, **options)
+    query = start(spark, topic, checkpoint, again, options)
     assert query.awaitTermination(PATIENCE)
     assert again[0] == failed
     assert bodies(again) == [*sent, b"later"]

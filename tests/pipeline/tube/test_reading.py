@@ -131,5 +131,5 @@ def test_who_stops_early_leaves_the_partition_to_the_next(topic: TubeTopic) -> N
     options = parsed(topic, occupiedTimeoutMs="0")
     reading = read(options, SCHEMA, TubeTask(asked))
     next(reading)
-    reading.close()  # type: ignore[attr-defined]
+    reading.close()
     assert len(rows(options, asked)) == 1000
