@@ -38,6 +38,11 @@ log = logging.getLogger(__name__)
 # second where its topics end.
 _FRESH_SECONDS = 0.2
 
+# Other topics or filters than ours: those of this query before it was started again with others?
+# Spark ends its driver's process without a word, and masters forget that after half a minute.
+_LEAVING = (Code.CLIENT_INCONSISTENT_TOPICSET, Code.CLIENT_INCONSISTENT_FILTERSET)
+_LEAVING_PAUSE = 1.0  # seconds
+
 _SILENT = (ConnectError, RequestTimeout, BadAnswer)
 
 
@@ -89,8 +94,9 @@ class TubeCluster:
 
     def _again(self, ask: Callable[[bool], Coroutine[Any, Any, T]]) -> T:
         pause = self._options.retry_pause_ms / 1000
-        tries = self._options.retries
-        for tries_left in range(tries, -1, -1):
+        tries_left = self._options.retries
+        deadline = time.monotonic() + self._options.occupied_ms / 1000
+        while True:
             try:
                 if self._background is None:
                     self._background = Background()
@@ -98,6 +104,10 @@ class TubeCluster:
             except (*_SILENT, TubeError) as error:
                 refused = self._refused(error)
                 self.close()
+                if getattr(error, "code", None) in _LEAVING and time.monotonic() < deadline:
+                    log.warning("waiting for members of an earlier query to be gone: %s", error)
+                    time.sleep(_LEAVING_PAUSE)
+                    continue
                 # Masters that never answered have the wrong address: they are not asked again.
                 if refused is not None and not (tries_left and self._answered):
                     raise refused from None
@@ -106,7 +116,7 @@ class TubeCluster:
                 log.warning("TubeMQ: again in %g s: %s", pause, error)
                 time.sleep(pause)
                 pause *= 2
-        raise AssertionError("not reached")
+                tries_left -= 1
 
     async def _ask(self, last: bool) -> dict[Queue, Bounds]:
         consumer = await self._joined()
@@ -185,8 +195,8 @@ class TubeCluster:
             return wrong(kind, "aclFile", str(error), KeyRefused)
         if isinstance(error, GroupForbidden | GroupDiffers):
             reason = (
-                f"{error}; a query needs a group of its own, which has no other consumers, and "
-                "of a query that was killed none any more after half a minute"
+                f"{error}; a query needs a group of its own, which no consumer uses and no other "
+                "query that runs at the same time"
             )
             return wrong(kind, "group", reason)
         if isinstance(error, TubeError) and error.code == Code.TOPIC_NOT_DEPLOYED:

@@ -142,3 +142,29 @@ def test_a_group_of_consumers_is_refused_and_keeps_its_partitions(topic: TubeTop
 
     topic.send(b"theirs")
     assert asyncio.run(work()) == b"theirs"
+
+
+def test_a_query_with_other_filters_waits_for_the_members_of_the_one_before(
+    topic: TubeTopic,
+) -> None:
+    from mq.pipeline.errors import OptionError
+    from mq.pipeline.tube.cluster import TubeCluster
+    from mq.pipeline.tube.holding import member
+    from mq.pipeline.tube.options import parse_tube_options
+
+    before = parse_tube_options({**topic.options, "filters": "paid"})
+
+    def plan(**options: str) -> int:
+        with TubeCluster(parse_tube_options({**topic.options, **options})) as cluster:
+            return len(cluster.bounds())
+
+    async def work() -> int:
+        async with member(before):
+            with pytest.raises(OptionError, match=r"option group: .*FILTERSET"):
+                await asyncio.to_thread(plan, occupiedTimeoutMs="0")
+            waiting = asyncio.create_task(asyncio.to_thread(plan))
+            done, _ = await asyncio.wait([waiting], timeout=0.3)
+            assert not done
+        return await waiting
+
+    assert asyncio.run(work()) == 2
