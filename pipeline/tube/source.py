@@ -1,24 +1,13 @@
-"""The data source `tubemq`: what Spark makes of `format("tubemq")` and its options."""
+"""The data source `tubemq`: what Spark makes of `format("tubemq")` and its options.
 
-from collections.abc import Iterator
+Spark imports this for each query that it plans with any source in Python: what only queries of
+TubeMQ need is imported by them.
+"""
 
-import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from mq.pipeline.errors import OldSpark
-from mq.pipeline.offsets import EARLIEST
-from mq.pipeline.planning import chosen_end, chosen_start, ranges
-from mq.pipeline.tables import Table, default_ddl
-from mq.pipeline.tube.cluster import TubeCluster
-from mq.pipeline.tube.columns import COLUMNS
-from mq.pipeline.tube.options import TubeReadOptions, parse_tube_options
-from mq.pipeline.tube.reading import TubeTask, read
 
 
 class TubeMQDataSource(DataSource):
@@ -29,13 +18,22 @@ class TubeMQDataSource(DataSource):
         return "tubemq"
 
     def schema(self) -> str:
-        self._options()
+        from mq.pipeline.tables import default_ddl
+        from mq.pipeline.tube.columns import COLUMNS
+        from mq.pipeline.tube.options import parse_tube_options
+
+        parse_tube_options(self.options)
         return default_ddl(COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TubeBatchReader(self._options(), schema)
+        from mq.pipeline.tube.batch import TubeBatchReader
+        from mq.pipeline.tube.options import parse_tube_options
+
+        return TubeBatchReader(parse_tube_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from mq.pipeline.tube.options import parse_tube_options
+
         try:
             from mq.pipeline.tube.stream import TubeStreamReader
         except ImportError:
@@ -43,28 +41,4 @@ class TubeMQDataSource(DataSource):
                 "readStream",
                 "earlier ones do not tell a source where a micro-batch begins. Tables work",
             ) from None
-        return TubeStreamReader(self._options(), schema)
-
-    def _options(self) -> TubeReadOptions:
-        return parse_tube_options(self.options)
-
-
-class TubeBatchReader(DataSourceReader):
-    """Reads what is in the topics when the query is planned."""
-
-    def __init__(self, options: TubeReadOptions, schema: StructType) -> None:
-        """Raises SchemaError for columns that messages have not."""
-        Table(schema, COLUMNS)
-        self._options = options
-        self._schema = schema
-
-    def partitions(self) -> list[InputPartition]:
-        with TubeCluster(self._options) as cluster:
-            bounds = cluster.bounds()
-        start = chosen_start(self._options, bounds, EARLIEST)
-        whole = ranges(start, chosen_end(self._options, bounds))
-        return [TubeTask(each) for each in whole] or [TubeTask(None)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, TubeTask)
-        return read(self._options, self._schema, partition)
+        return TubeStreamReader(parse_tube_options(self.options), schema)

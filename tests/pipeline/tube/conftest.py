@@ -9,6 +9,9 @@ import pytest
 from mq.testing import RunningTube
 from tests.pipeline.tube.filling import Sent, fill
 
+# A topic is there after some heartbeats of its broker.
+_QUICK = {"heartbeatPeriodMs": "20"}
+
 
 @dataclass
 class TubeTopic:
@@ -28,8 +31,8 @@ class TubeTopic:
 
 @pytest.fixture(scope="session")
 def tube_of_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTube]:
-    """A master and a broker for the whole run; what they do not hear of is gone after 20 s."""
-    with RunningTube(tmp_path_factory.mktemp("tube"), {"consumerRegTimeoutMs": "20000"}) as tube:
+    """A master and a broker for the whole run."""
+    with RunningTube(tmp_path_factory.mktemp("tube"), _QUICK) as tube:
         yield tube
 
 

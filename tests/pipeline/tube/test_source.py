@@ -108,8 +108,8 @@ def test_a_mistake_is_told_before_any_task_starts(
     from pyspark.sql.types import StructType
 
     from mq.pipeline.errors import OptionError
+    from mq.pipeline.tube.batch import TubeBatchReader
     from mq.pipeline.tube.options import parse_tube_options
-    from mq.pipeline.tube.source import TubeBatchReader
 
     given = {name: text.replace("%s", topic.name) for name, text in options.items()}
     reader = TubeBatchReader(parse_tube_options({**topic.options, **given}), StructType())
@@ -121,8 +121,8 @@ def test_a_group_of_consumers_is_refused_and_keeps_its_partitions(topic: TubeTop
     from pyspark.sql.types import StructType
 
     from mq.pipeline.errors import OptionError
+    from mq.pipeline.tube.batch import TubeBatchReader
     from mq.pipeline.tube.options import parse_tube_options
-    from mq.pipeline.tube.source import TubeBatchReader
 
     reader = TubeBatchReader(parse_tube_options(topic.options), StructType())
     group = topic.options["group"]
