@@ -121,10 +121,7 @@ class RangeReader:
             try:
                 batch = await consumer.get_message()
             except TubeError as error:
-                if self._key not in consumer.current_offsets():
-                    log.warning("%s is not ours any more: %s", self._key, error)
-                    await self._hold(consumer)
-                elif error.code == Code.NOT_FOUND:
+                if error.code == Code.NOT_FOUND:
                     await self._pass_nothing(consumer, error)
                 elif error.code not in _WAITING:
                     raise
