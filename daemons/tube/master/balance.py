@@ -13,6 +13,7 @@ A partition is any hashable; those of `later` are compared by equality only.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
 P = TypeVar("P", bound=Hashable)
@@ -76,9 +77,17 @@ def _give_out(
     """To those that hold least; nobody gets back what he has just given up, unless he is alone."""
     if not takers:
         return
+    gave = {member: frozenset(partitions) for member, partitions in given_up.items()}
+    loads = [(len(shares[member]), order) for order, member in enumerate(takers)]
+    heapify(loads)  # a thousand members that join at once do not hold up everything else
     for partition in free:
-        others = [m for m in takers if partition not in given_up.get(m, ())]
-        shares[min(others or takers, key=lambda m: len(shares[m]))].append(partition)
+        passed = []
+        while loads and partition in gave.get(takers[loads[0][1]], ()):
+            passed.append(heappop(loads))
+        load, order = heappop(loads) if loads else passed.pop(0)
+        shares[takers[order]].append(partition)
+        for one in (*passed, (load + 1, order)):
+            heappush(loads, one)
 
 
 def _even_out(members: list[str], count: int, shares: Shares[P]) -> None:

@@ -40,6 +40,7 @@ class GroupEvents:
 
     def __init__(self) -> None:
         self._members: dict[str, _Queues] = {}
+        self._losing = 0  # how many still have to let something go
         self._late_rounds = 0
 
     def add(
@@ -49,6 +50,7 @@ class GroupEvents:
         queues = self._members.setdefault(member, _Queues())
         if lost:
             kind = EventType.DISCONNECT if got else EventType.ONLY_DISCONNECT
+            self._losing += not queues.losses
             queues.losses.append(Event(round_id, kind, lost))
         if got:
             kind = EventType.CONNECT if lost else EventType.ONLY_CONNECT
@@ -73,12 +75,18 @@ class GroupEvents:
         if not queue or not queue[0].sent or queue[0].round_id != round_id:
             return None
         event = queue.popleft()
-        self._tidy(member)
+        queues = self._members[member]
+        if queue is queues.losses and not queue:
+            self._losing -= 1
+        if not (queues.losses or queues.gains):
+            del self._members[member]
         return event
 
     def drop(self, member: str) -> None:
         """Forget what was asked of a member."""
-        self._members.pop(member, None)
+        queues = self._members.pop(member, None)
+        if queues is not None and queues.losses:
+            self._losing -= 1
 
     def pending(self) -> Iterator[str]:
         """Members that have not done everything."""
@@ -105,10 +113,4 @@ class GroupEvents:
         queues = self._members.get(member)
         if queues is None:
             return None
-        losing = any(one.losses for one in self._members.values())
-        return queues.losses if losing else queues.gains
-
-    def _tidy(self, member: str) -> None:
-        queues = self._members[member]
-        if not (queues.losses or queues.gains):
-            del self._members[member]
+        return queues.losses if self._losing else queues.gains

@@ -147,3 +147,22 @@ def test_a_group_needs_a_member_for_so_many_brokers(
     brokers: int, count: int, rate: int, fewest: int
 ) -> None:
     assert balance.fewest_members(brokers, count, rate) == fewest
+
+
+def test_what_is_free_is_given_out_without_a_look_at_every_member_for_each_partition() -> None:
+    looks = 0
+
+    class Name(str):
+        """Counts how often a member is looked up."""
+
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            nonlocal looks
+            looks += 1
+            return str.__hash__(self)
+
+    held: dict[str, list[int]] = {Name(f"member-{n:04}"): [] for n in range(300)}
+    shares = balance.later(held, range(900))
+    assert {len(share) for share in shares.values()} == {3}
+    assert looks < 20 * (300 + 900)
