@@ -13,11 +13,12 @@ from mq.daemons.tube.master.events import GroupEvents
 from mq.protocol.tube.codes import UNDEFINED, Code
 from mq.protocol.tube.strings import Partition, PartitionKey
 
-#: What all clients together may make this process hold. A member costs a few kilobytes, and a
-#: partition that it holds some hundred bytes.
+#: What all clients together may make this process keep. A member costs a few kilobytes.
 MOST_MEMBERS = 50_000
-MOST_HELD = 20_000  # by one member
-MOST_HELD_IN_ALL = 1_000_000
+MOST_HELD = 20_000  # partitions, by one member
+#: Partitions that members hold, offsets that they name, topics and filter items of groups: some
+#: hundred bytes each.
+MOST_KEPT = 1_000_000
 
 
 class Refused(Exception):
@@ -90,6 +91,11 @@ class Group:
         self.from_max_id = UNDEFINED
 
     @property
+    def size(self) -> int:
+        """Topics and filter items, which its members share."""
+        return len(self.topics) + sum(1 + len(items) for items in self.conditions.values())
+
+    @property
     def is_waiting_bound(self) -> bool:
         """Whether it is bound and has not been given its partitions (isUnReadyServerBalance)."""
         return (
@@ -100,8 +106,7 @@ class Group:
         )
 
     def join(self, member: Member) -> bool:
-        """Take a member in; whether it is new. Raises Refused where it does not fit in."""
-        self._check(member)
+        """Take a member in that fits in (`check`); whether it is new."""
         old = self.members.get(member.id)
         if old is not None:
             # TubeMQ keeps what it knew but for the address and such (updCurConsumerInfo).
@@ -110,6 +115,8 @@ class Group:
             if member.node_id >= 0:
                 old.node_id = member.node_id
             return False
+        # The same, and so kept once.
+        member.topics, member.conditions = self.topics, self.conditions
         self.members[member.id] = member
         self._book(member)
         return True
@@ -133,8 +140,9 @@ class Group:
 
     def set_meta(self, meta: Mapping[str, str], now_ms: int) -> None:
         """Metadata of topics; its id is another if that has changed (updCsmTopicMetaInfo)."""
-        if meta and (meta.keys() != self.meta.keys() or dict(meta) != self.meta):
-            self.meta.update(meta)
+        if meta and dict(meta) != self.meta:
+            # TubeMQ goes on telling of topics that are gone, each time as if that were new.
+            self.meta = dict(meta)
             self.meta_id = max(now_ms, self.meta_id + 1)
 
     def _book(self, member: Member) -> None:
@@ -143,8 +151,9 @@ class Group:
             if known is None or (offset >= known if self.selects_big else offset < known):
                 self._booked[key] = member.id
 
-    def _check(self, member: Member) -> None:
-        """Raises Refused: TubeMQ's order, codes and, but for lists, texts (validConsumerInfo)."""
+    def check(self, member: Member) -> None:
+        """Raises Refused where a member does not fit in, with TubeMQ's order, codes and, but for
+        lists, texts (validConsumerInfo)."""
         who = f"[Inconsistency subscribe] {member.id}"
         others = "is inconsistency with other consumers in the group"
         if member.consume_type is not self.consume_type:
@@ -207,7 +216,7 @@ class Groups:
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
         self._of_member: dict[str, str] = {}
-        self._held = 0
+        self._kept = 0  # see MOST_KEPT
         self.most_members = MOST_MEMBERS
 
     def __len__(self) -> int:
@@ -229,12 +238,20 @@ class Groups:
             raise Refused(
                 Code.SERVICE_UNAVAILABLE, f"there are {self.most_members} consumers already"
             )
+        known = self._groups.get(member.group)
+        group = Group(member) if known is None else known
+        group.check(member)  # who is refused stays in the group that it was in
+        kept = group.size if known is None else 0
+        if member.id not in group.members:
+            kept += len(member.required)
+        if self._kept + kept > MOST_KEPT:
+            raise Refused(
+                Code.SERVICE_UNAVAILABLE, "consumers name more topics and offsets than can be kept"
+            )
         if before is not None and before != member.group:
             self.leave(before, member.id)  # TubeMQ would go on with it in both, and mix them up
-        group = self._groups.get(member.group)
-        if group is None:
-            group = Group(member)
         group.join(member)
+        self._kept += kept
         self._groups[group.name] = group
         self._of_member[member.id] = group.name
         return group
@@ -246,21 +263,22 @@ class Groups:
             return None
         member = group.leave(member_id)
         if member is not None:
-            self._held -= len(member.held or ())
+            self._kept -= len(member.held or ()) + len(member.required)
             del self._of_member[member_id]
         if not group.members:
+            self._kept -= group.size
             del self._groups[name]
         return member
 
     def hold(self, member: Member, partitions: Mapping[PartitionKey, Partition]) -> bool:
         """A member says what it holds; whether that is new. Raises Refused if it is too much."""
         before = member.held or {}
-        held = self._held - len(before) + len(partitions)
-        if len(partitions) > MOST_HELD or held > MOST_HELD_IN_ALL:
+        kept = self._kept - len(before) + len(partitions)
+        if len(partitions) > MOST_HELD or kept > MOST_KEPT:
             raise Refused(
                 Code.BAD_REQUEST, f"{len(partitions)} partitions are more than one may report"
             )
-        self._held = held
+        self._kept = kept
         member.held = dict(partitions)
         return before.keys() != partitions.keys()
 
@@ -268,7 +286,7 @@ class Groups:
         """Forget all: another master has them now."""
         self._groups.clear()
         self._of_member.clear()
-        self._held = 0
+        self._kept = 0
 
 
 def now_ms() -> int:

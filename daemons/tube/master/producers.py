@@ -3,7 +3,9 @@
 from mq.daemons.tube.master.groups import Refused
 from mq.protocol.tube.codes import Code
 
+#: What all producers together may make this process keep.
 MOST_PRODUCERS = 50_000
+MOST_TOPICS = 1_000_000  # that they name; each costs some hundred bytes
 
 
 class Producers:
@@ -12,6 +14,7 @@ class Producers:
     def __init__(self) -> None:
         self._topics: dict[str, frozenset[str]] = {}
         self._of_topic: dict[str, set[str]] = {}
+        self._named = 0
         self.most = MOST_PRODUCERS
 
     def __len__(self) -> int:
@@ -21,7 +24,14 @@ class Producers:
         """What a producer sends to. Raises Refused if there are too many."""
         if producer_id not in self._topics and len(self._topics) >= self.most:
             raise Refused(Code.SERVICE_UNAVAILABLE, f"there are {self.most} producers already")
+        before = self._topics.get(producer_id, frozenset())
+        if topics == before and producer_id in self._topics:
+            return
+        named = self._named - len(before) + len(topics)
+        if named > MOST_TOPICS:
+            raise Refused(Code.SERVICE_UNAVAILABLE, "producers name more topics than can be kept")
         self.remove(producer_id)
+        self._named = named
         self._topics[producer_id] = topics
         for topic in topics:
             self._of_topic.setdefault(topic, set()).add(producer_id)
@@ -33,6 +43,7 @@ class Producers:
     def remove(self, producer_id: str) -> bool:
         """A producer has gone; whether it was there."""
         topics = self._topics.pop(producer_id, None)
+        self._named -= len(topics or ())
         for topic in topics or ():
             there = self._of_topic[topic]
             there.discard(producer_id)
@@ -43,3 +54,4 @@ class Producers:
     def clear(self) -> None:
         self._topics.clear()
         self._of_topic.clear()
+        self._named = 0

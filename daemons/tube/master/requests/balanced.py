@@ -57,10 +57,11 @@ def register(core: Core, request: RegisterRequestC2MV2, peer: Peer) -> RegisterR
     )
     checks.may_consume(core.catalog, consumer, group_name, topics, items)
     group = core.groups.join(member)
+    # Before anything else is refused: a member that nobody waits for would stay for ever.
+    core.consumer_beats.begin(MemberKey(consumer, group_name), core.now())
     group.not_allocated = False
     member = group.members[consumer]
     core.groups.hold(member, held)
-    core.consumer_beats.begin(MemberKey(consumer, group_name), core.now())
     log.info("consumer %s of %s registers from %s", consumer, group_name, peer.address)
     answer = RegisterResponseM2CV2(
         errCode=Code.SUCCESS,

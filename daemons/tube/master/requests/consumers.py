@@ -41,11 +41,12 @@ def register(core: Core, request: RegisterRequestC2M, peer: Peer) -> RegisterRes
     checks.may_consume(core.catalog, consumer, group_name, member.topics, member.conditions)
     held = _held(request.subscribeInfo)
     group = core.groups.join(member)
+    # Before anything else is refused: a member that nobody waits for would stay for ever.
+    core.consumer_beats.begin(MemberKey(consumer, group_name), core.now())
     if held:
         core.groups.hold(group.members[consumer], held)
     if held or (request.HasField("notAllocated") and not request.notAllocated):
         group.not_allocated = False
-    core.consumer_beats.begin(MemberKey(consumer, group_name), core.now())
     log.info("consumer %s of %s registers from %s", consumer, group_name, peer.address)
     answer = RegisterResponseM2C(
         **OK,

@@ -110,3 +110,19 @@ async def test_orders_of_administrators_come_with_heartbeats(tmp_path: Path) -> 
         known = m.OpsTaskInfo(csmFrmMaxOffsetCtrlId=tasks.csmFrmMaxOffsetCtrlId)
         again = (await beat(cluster.peer, opsTaskInfo=known)).opsTaskInfo
         assert not again.HasField("csmFrmMaxOffsetCtrlId")
+
+
+@in_loop
+async def test_a_topic_that_is_gone_is_told_of_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster:
+        await cluster.with_topic("demo")
+        await cluster.with_topic("other")
+        await register(cluster.peer, topicList=["demo", "other"])
+        told = await meta(cluster.peer)
+        assert len(told.topicMetaInfoList) == 2
+        await cluster.core.catalog.change(lambda: {("topic", "1-other"): None})
+        cluster.round()
+        once = await meta(cluster.peer, topics=told.topicMetaInfoId)
+        assert [text.partition("#")[0] for text in once.topicMetaInfoList] == ["demo"]
+        cluster.round()
+        assert not (await meta(cluster.peer, topics=once.topicMetaInfoId)).topicMetaInfoList

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mq.daemons.tube.master import groups
 from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Code, Method
 from tests.daemons.tube.loops import in_loop
@@ -350,3 +351,54 @@ async def test_there_are_so_many_consumers_at_most(tmp_path: Path) -> None:
         assert (await cluster.peer.consume("c2")).success
         assert (await cluster.peer.consume("c2")).success
         assert (await cluster.peer.consume("c3")).errCode == 503
+
+
+@in_loop
+async def test_who_is_refused_in_another_group_stays_in_its_own(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster:
+        await cluster.with_topic()
+        await cluster.peer.consume("c1", "first")
+        await cluster.peer.consume("c2", "second")
+        refused = await cluster.peer.consume("c1", "second", topicCondition=["demo#item"])
+        assert refused.errCode == 426
+        assert (await cluster.peer.beat("c1", "first")).success
+
+
+@in_loop
+async def test_who_is_refused_for_what_it_holds_does_not_stay_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as cluster:
+        await cluster.with_topic()
+        monkeypatch.setattr(groups, "MOST_HELD", 0)
+        held = ["c1@group#1:127.0.0.1:9001#demo:0"]
+        assert (await cluster.peer.consume("c1", subscribeInfo=held)).errCode == 400
+        members = cluster.core.groups.members()
+        assert members == len(cluster.core.consumer_beats)
+
+
+@in_loop
+async def test_consumers_may_name_so_much_at_most_and_what_they_name_goes_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as cluster:
+        await cluster.with_topic()
+        monkeypatch.setattr(groups, "MOST_KEPT", 5)
+        bound: dict[str, Any] = {
+            "requireBound": True,
+            "sessionKey": "key",
+            "sessionTime": 1,
+            "totalCount": 2,
+            "requiredPartition": "1:demo:0=28,1:demo:1=28",
+        }
+        assert (await cluster.peer.consume("c1", **bound)).success
+        assert (await cluster.peer.consume("c1", **bound)).success
+        assert (await cluster.peer.consume("c2", **bound)).success
+        assert (await cluster.peer.consume("c3", "other")).errCode == 503
+        for who in ("c1", "c2"):
+            request = m.CloseRequestC2M(clientId=who, groupName="group")
+            assert (await cluster.peer.ask(Method.CONSUMER_CLOSE_C2M, request)).success
+        filters: dict[str, Any] = {"topicCondition": ["demo#one,two,three"]}
+        assert (await cluster.peer.consume("c3", "other", **filters)).success
+        # Members share what they agree on.
+        assert (await cluster.peer.consume("c4", "other", **filters)).success

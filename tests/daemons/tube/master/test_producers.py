@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from mq.daemons.tube.master import producers
+from mq.daemons.tube.master.groups import Refused
 from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Method
 from tests.daemons.tube.loops import in_loop
@@ -109,3 +111,16 @@ async def test_there_are_so_many_producers_at_most(tmp_path: Path) -> None:
         assert (await register(cluster.peer)).success
         assert (await register(cluster.peer)).success
         assert (await register(cluster.peer, clientId="p2")).errCode == 503
+
+
+def test_producers_name_so_many_topics_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "MOST_TOPICS", 3)
+    kept = producers.Producers()
+    kept.book("p1", frozenset({"a", "b"}))
+    with pytest.raises(Refused):
+        kept.book("p2", frozenset({"a", "b"}))
+    kept.book("p1", frozenset({"a"}))
+    kept.book("p2", frozenset({"a", "b"}))
+    kept.remove("p2")
+    kept.book("p3", frozenset({"b", "c"}))
+    assert kept.of("b") == ["p3"]
