@@ -7,9 +7,10 @@
     idle          nothing is to be done, until settings change or two hours have passed
     load_data     settings have changed and are read again; then wait_sync
 
-Source: BrokerRunStatusInfo and BrokerSyncData of TubeMQ, with their waits (StepStatus). In one
-thing this differs: there, a change of settings alone keeps the id of the settings; here each
-version has its own. (Brokers compare id and checksum, and take both as they come.)
+Source: BrokerRunStatusInfo and BrokerSyncData of TubeMQ, with their waits (StepStatus). In two
+things this differs. There, a change of settings alone keeps the id of the settings; here each
+version has its own. (Brokers compare id and checksum, and take both as they come.) And there, a
+broker that cannot take its settings is not told of better ones before it registers again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -178,6 +179,9 @@ class BrokerRun:
             self.step is Step.WAIT_SYNC and self._sync.is_done
         ):
             self.step = self._first_step()
+        elif self.step is Step.WAIT_SYNC and self._changed:
+            # It may be that it cannot take what it was told, and that this puts it right.
+            self._load(load(), next_id, forced=False, now=now)
         elif self.step is Step.WAIT_SUB and self._shown_to_consumers and now > self._until:
             self.step = Step.WAIT_PUB
             self._until = now + self._waits.publish

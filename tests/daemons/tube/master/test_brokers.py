@@ -260,6 +260,26 @@ def test_settings_that_change_while_others_are_brought_in_come_afterwards() -> N
     assert broker.seen() == (["two"], ["two"])
 
 
+def test_a_broker_that_cannot_take_its_settings_is_told_of_better_ones() -> None:
+    broker = Clocked("one")
+    broker.run.registered(Report(True, -2, -2, "", ()), broker.views, 0.0)
+    cannot = Report(True, -2, -2)
+
+    def beat() -> None:
+        broker.now += 8.0
+        wanted, ids = broker.wanted, broker.ids
+        broker.run.heard(cannot, broker.views, broker.now, lambda: wanted, lambda: next(ids))
+
+    beat()
+    assert broker.run.step is Step.WAIT_SYNC
+    broker.wanted = broker.of("two")
+    broker.run.changed()
+    beat()
+    assert broker.run.to_send() == broker.wanted
+    assert broker.beat() is Step.WAIT_SUB
+    assert broker.seen()[0] == ["two"]
+
+
 def test_a_broker_that_registers_again_with_what_it_had_is_there_at_once() -> None:
     broker = Clocked("one")
     broker.run.registered(Report(True, -2, -2, DEFAULTS, broker.wanted.topics), broker.views, 0.0)
