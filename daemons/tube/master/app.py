@@ -212,8 +212,13 @@ class Master:
                 self.core.expire()
 
     async def _balance(self) -> None:
+        period = self.settings.master.consumer_balance_period_ms / 1000
         while True:
-            await asyncio.sleep(self.settings.master.consumer_balance_period_ms / 1000)
+            await asyncio.sleep(period)
+            # A round in the first moments of an active master would share out what brokers and
+            # members that have not registered again hold.
+            while self.core.now() < self.core.since + period:  # noqa: ASYNC110
+                await asyncio.sleep(self.core.since + period - self.core.now())
             if self.is_active:
                 balance_all(self.core)
 

@@ -38,6 +38,7 @@ class Brokers:
         self.views = Views()
         self.runs: dict[int, BrokerRun] = {}
         self.abnormal: dict[int, Abnormal] = {}
+        self._heard: set[int] = set()  # that have registered since `clear`
         self.list_id = catalog.next_serial()
         self._plain: list[str] = []
         self._tls: list[str] = []
@@ -100,6 +101,7 @@ class Brokers:
         except MalformedText as error:
             raise Refused(Code.BAD_REQUEST, str(error)) from None
         self.runs[broker.broker_id] = begun
+        self._heard.add(broker.broker_id)
         log.info("broker %s registers", client_id)
         return begun
 
@@ -130,6 +132,15 @@ class Brokers:
         """Forget all: another master has them now."""
         for broker_id in list(self.runs):
             self.remove(broker_id)
+        self._heard.clear()
+
+    def awaited(self) -> set[int]:
+        """Those that consumers may read from, and that have not registered since `clear`."""
+        return {
+            one.broker_id
+            for one in self._catalog.brokers()
+            if one.status.subscribes and one.broker_id not in self._heard
+        }
 
     def alive(self) -> Iterator[BrokerRun]:
         """All that have registered, by id."""

@@ -67,7 +67,8 @@ class Core:
         self.is_active = is_active
         self._address = address
         self.spawn = spawn
-        self.rounds = 0  # since this master became active
+        self.since = self.now()  # when this master became active
+        self.rounds = 0  # since then
         self.rounds_in_all = 0
         self.round_id = clock.milliseconds()
         self.expired = {"broker": 0, "consumer": 0, "producer": 0}
@@ -95,6 +96,7 @@ class Core:
         for beats in (self.broker_beats, self.consumer_beats, self.producer_beats):
             beats.clear()
         self.rounds = 0
+        self.since = self.now()
 
     def remove_consumer(self, key: MemberKey) -> None:
         self.consumer_beats.end(key)
@@ -134,6 +136,13 @@ class Core:
             if brokers:
                 found[topic] = str(TopicMeta(topic, brokers))
         group.set_meta(found, now_ms())
+
+    def awaited_brokers(self) -> set[int]:
+        """Brokers that consumers may read from, as far as this master knows: it has become active
+        just now, and they have not registered with it yet."""
+        if self.now() >= self.since + self.config.broker_heartbeat_timeout_ms / 1000:
+            return set()
+        return self.brokers.awaited()
 
     def allowed_rate(self, group: str) -> int:
         """How many brokers one member of a group may be served by."""

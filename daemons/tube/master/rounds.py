@@ -3,10 +3,11 @@
 A group whose members still have something to do waits for the next round. In the first round after
 a start, or after another master was active, groups whose members hold nothing get contiguous
 slices (`balance.first`). TubeMQ does so with all groups, and moves what members hold already.
+What they hold at a broker that has not yet registered with this master stays with them, too.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from mq.daemons.tube.master import balance
 from mq.daemons.tube.master.core import Core, MemberKey
@@ -33,20 +34,19 @@ def balance_all(core: Core) -> None:
 
 def balance_one(core: Core, group: Group, *, first: bool = False) -> None:
     """Give a group its partitions, as events for those of its members for whom anything changes."""
-    available = {one.key: one for one in core.brokers.views.partitions(group.topics)}
+    # What a group may not have is not shared out at all: as something that stays free for ever it
+    # would keep the rest from being evened out.
+    topics = group.topics - core.catalog.forbidden_topics(group.name)
+    available = {one.key: one for one in core.brokers.views.partitions(topics)}
+    available = {**_held_of_awaited(core, group, topics), **available}
     if group.is_waiting_bound:
         shares = _bound(group, available)
     elif _has_members_enough(core, group):
-        shares = _shares(core, group, available, first=first)
+        shares = _shares(core, group, topics, available, first=first)
     else:
         return
-    forbidden = core.catalog.forbidden_topics(group.name)
     held = {member.id: member.held or {} for member in group.members.values()}
-    wanted = {
-        member: [key for key in keys if key.topic not in forbidden]
-        for member, keys in shares.items()
-    }
-    for member, change in balance.changes(held, wanted).items():
+    for member, change in balance.changes(held, shares).items():
         group.events.add(
             member,
             core.round_id,
@@ -64,14 +64,34 @@ def balance_one(core: Core, group: Group, *, first: bool = False) -> None:
         )
 
 
+def _held_of_awaited(
+    core: Core, group: Group, topics: Collection[str]
+) -> dict[PartitionKey, Partition]:
+    """What members hold at brokers that have not had the time to register with this master."""
+    awaited = core.awaited_brokers()
+    if not awaited:
+        return {}
+    return {
+        key: partition
+        for member in group.members.values()
+        for key, partition in (member.held or {}).items()
+        if key.topic in topics and key.broker_id in awaited
+    }
+
+
 def _shares(
-    core: Core, group: Group, available: Mapping[PartitionKey, Partition], *, first: bool
+    core: Core,
+    group: Group,
+    topics: Collection[str],
+    available: Mapping[PartitionKey, Partition],
+    *,
+    first: bool,
 ) -> balance.Shares[PartitionKey]:
     members = group.members
     if first and not any(member.held for member in members.values()):
         views = core.brokers.views
-        topics = [[one.key for one in views.partitions_of(t)] for t in sorted(group.topics)]
-        return balance.first(members, topics)
+        parts = [[one.key for one in views.partitions_of(topic)] for topic in sorted(topics)]
+        return balance.first(members, parts)
     resting = {member for member, rounds in group.resting.items() if rounds > 0}
     group.resting = {member: rounds - 1 for member, rounds in group.resting.items() if rounds > 0}
     leaving = set(group.leaving) & members.keys()
