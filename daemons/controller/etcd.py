@@ -28,7 +28,8 @@ TIMEOUT = 1.5
 # gRPC's codes, which the gateway answers with.
 _UNAUTHENTICATED = 16
 _NOT_FOUND = 5
-# Of an answer: the sets of all brokers are asked at once.
+# Keys that are asked for at once, so that an answer has a limit and their number none.
+_PAGE = 500
 _MOST_ANSWER = 64 * 1024 * 1024
 _CHUNK = 64 * 1024
 
@@ -95,8 +96,16 @@ class Etcd:
     async def pairs(self, prefix: str) -> list[Pair]:
         """All keys that begin so."""
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        answer = await self._ask("kv/range", {"key": _coded(prefix), "range_end": _coded(end)})
-        return [_pair(entry) for entry in answer.get("kvs", ())]
+        request = {"key": _coded(prefix), "range_end": _coded(end), "limit": str(_PAGE)}
+        found: list[Pair] = []
+        while True:
+            answer = await self._ask("kv/range", request)
+            found += [_pair(entry) for entry in answer.get("kvs", ())]
+            if not answer.get("more"):
+                return found
+            request["key"] = _coded(f"{found[-1].key}\0")
+            # All pages are of one moment.
+            request.setdefault("revision", answer["header"]["revision"])
 
     async def get(self, key: str) -> Pair | None:
         """One key, None if it is not there."""

@@ -51,6 +51,7 @@ class Leadership:
         self._created = 0  # the revision that made the key, if it is ours
         self._until = 0.0
         self._ready = False
+        self._stands_back = False  # it could not begin, and lets others go first
         self.leader = ""  # address of who leads, as far as is known
         self.leader_details: Mapping[str, str] = {}
         self.controllers: tuple[str, ...] = (address,)  # addresses of all that live
@@ -80,12 +81,16 @@ class Leadership:
                 if isinstance(error, NoLease) or clock.monotonic() >= self._until:
                     self._lose(str(error))
                 self.leader = self.address if self._created else ""
-            await asyncio.sleep(self._seconds / 3 if self._created else _LOOK_SECONDS)
+            waits = self._created or self._stands_back
+            await asyncio.sleep(self._seconds / 3 if waits else _LOOK_SECONDS)
 
     async def give_up(self) -> None:
         """Let another lead at once, instead of when the lease is over."""
+        await self._leave(f"this {self._kind} stops")
+
+    async def _leave(self, why: str) -> None:
         lease, self._lease = self._lease, 0
-        self._lose(f"this {self._kind} stops")
+        self._lose(why)
         if not lease:
             return
         try:
@@ -154,7 +159,14 @@ class Leadership:
         self.controllers = tuple(sorted(pair.key[start:] for pair in found))
 
     async def _begin(self) -> None:
-        await self._on_lead()
+        self._stands_back = False
+        try:
+            await self._on_lead()
+        except EtcdError as error:
+            # It may be that only this one cannot. Under its lease no other could ever lead.
+            self._stands_back = True
+            await self._leave(str(error))
+            raise
         if clock.monotonic() < self._until:
             self._ready = True
             self.elections += 1

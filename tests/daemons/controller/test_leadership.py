@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from mq.daemons.controller import etcd as etcd_client
 from mq.daemons.controller.app import Controller
 from mq.daemons.controller.etcd import Etcd, EtcdError, Txn
+from mq.daemons.controller.leadership import Leadership
 from mq.daemons.controller.replica_set import ReplicaSet, apply_id
 from mq.daemons.dispatch import Refused
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -207,5 +209,61 @@ def test_a_change_that_one_endpoint_made_without_an_answer_is_not_said_to_be_und
                     await client.put_if("/lossy", b"1", {"/lossy": {"changed": 0}})
                 found = await client.get("/lossy")
                 assert found is not None and found.value == b"1"
+
+    asyncio.run(main())
+
+
+def test_one_that_cannot_begin_lets_another_lead(etcd: EtcdServer) -> None:
+    async def main() -> None:
+        async def cannot() -> None:
+            raise EtcdError("a record of a later release")
+
+        async def can() -> None:
+            pass
+
+        async with Etcd([etcd.url]) as client:
+            first, second = (
+                Leadership(client, "/mq/unable/", address=address, seconds=2, on_lead=on_lead)
+                for address, on_lead in (("first", cannot), ("second", can))
+            )
+            works = [asyncio.create_task(first.work())]
+            await until(lambda: first._stands_back)
+            works.append(asyncio.create_task(second.work()))
+            await until(lambda: second.leads)
+            await until(lambda: first.leader == "second")
+            for work in works:
+                work.cancel()
+            await asyncio.wait(works)
+            await second.give_up()
+            await first.give_up()
+
+    asyncio.run(main())
+
+
+def test_keys_come_in_pages_of_one_moment(
+    etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_client, "_PAGE", 3)
+
+    async def main() -> None:
+        async with Etcd([etcd.url]) as client:
+            for number in range(7):
+                await client.put_if(f"/paged/{number}", b"%d" % number, {})
+            asked = client._ask
+            pages = 0
+
+            async def ask(path: str, request: Any, *more: Any) -> Any:
+                nonlocal pages
+                pages += 1
+                answer = await asked(path, request, *more)
+                if pages == 1:  # another writes in between
+                    await client.put_if("/paged/6", b"later", {})
+                return answer
+
+            with monkeypatch.context() as patched:
+                patched.setattr(client, "_ask", ask)
+                pairs = await client.pairs("/paged/")
+            assert [pair.value for pair in pairs] == [b"%d" % number for number in range(7)]
+            assert pages > 3
 
     asyncio.run(main())
