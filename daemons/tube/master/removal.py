@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Iterable
+from itertools import islice
 
 from mq.daemons.tube.master.catalog import ChangeRefused
 from mq.daemons.tube.master.core import Core
 from mq.daemons.tube.master.records import TopicDeploy
-from mq.daemons.tube.master.storage import Changes
+from mq.daemons.tube.master.storage import MOST_CHANGES, Changes
 
 log = logging.getLogger(__name__)
 
@@ -14,7 +15,8 @@ log = logging.getLogger(__name__)
 def forget_removed(core: Core, broker_id: int, topics: Iterable[str]) -> None:
     """Forget those of these topics that the broker was told to remove. Begins a change and does not
     wait for it: the broker says so again where it fails."""
-    gone = [topic for topic in topics if _is_to_go(core, broker_id, topic)]
+    found = (topic for topic in topics if _is_to_go(core, broker_id, topic))
+    gone = list(islice(found, MOST_CHANGES))  # the broker tells of the others again
     if not gone:
         return
 

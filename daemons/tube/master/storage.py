@@ -28,6 +28,10 @@ Changes = Mapping[Key, Record | None]
 
 SCHEMA = 1
 
+#: Records in one change: etcd takes 128 operations and as many comparisons in a transaction, unless
+#: it is set otherwise (--max-txn-ops), and one comparison is of the leader's key.
+MOST_CHANGES = 100
+
 
 class StorageError(Exception):
     """A change may or may not have been kept; or nothing can be read. The text says why."""

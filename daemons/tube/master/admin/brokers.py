@@ -1,6 +1,7 @@
 """Brokers: set them up, let them serve or not, and look at them (WebBrokerConfHandler)."""
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from mq.daemons.tube.master.admin.answers import Row, data, outcome, success
@@ -18,7 +19,7 @@ from mq.daemons.tube.master.records import (
     TopicDeploy,
     touched,
 )
-from mq.daemons.tube.master.storage import Changes
+from mq.daemons.tube.master.storage import MOST_CHANGES, Changes
 from mq.daemons.tube.web import RequestRefused
 from mq.protocol.tube.codes import UNDEFINED
 
@@ -129,14 +130,19 @@ async def delete(core: Core, p: Parameters) -> Row:
         gone: dict[tuple[str, str], None] = {
             (TopicDeploy.kind, one.key): None for one in core.catalog.of_broker(broker_id)
         }
+        if len(gone) >= MOST_CHANGES:  # the broker goes with its last topics
+            return dict(islice(gone.items(), MOST_CHANGES))
         return {(BrokerConf.kind, conf.key): None, **gone}
 
-    return data([
-        await outcome(
-            lambda each=each: core.catalog.change(lambda: step(each)), brokerId=each, brokerIp=""  # type: ignore[misc]
-        )
-        for each in p.broker_ids(needed=True)
-    ])  # fmt: skip
+    rows = []
+    for each in p.broker_ids(needed=True):
+
+        async def forget(broker_id: int = each) -> None:
+            while len(await core.catalog.change(lambda: step(broker_id))) == MOST_CHANGES:
+                pass
+
+        rows.append(await outcome(forget, brokerId=each, brokerIp=""))
+    return data(rows)
 
 
 async def query(core: Core, p: Parameters) -> Row:

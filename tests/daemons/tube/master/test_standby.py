@@ -11,6 +11,9 @@ import pytest
 
 from mq.daemons.controller.etcd import Etcd, EtcdError, Txn
 from mq.daemons.tube.master.app import Master
+from mq.daemons.tube.master.records import Props, TopicDeploy, TopicStatus
+from mq.daemons.tube.master.removal import forget_removed
+from mq.daemons.tube.master.storage import MOST_CHANGES
 from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Method
 from mq.protocol.tube.errors import RemoteFailure
@@ -34,6 +37,12 @@ async def several(
             found.append(Masters(master, peer))
             await until(lambda: found[0].master.is_active)
         yield found
+
+
+async def deploy(active: Masters, topics: list[TopicDeploy]) -> None:
+    for start in range(0, len(topics), MOST_CHANGES):
+        some = {(one.kind, one.key): one for one in topics[start : start + MOST_CHANGES]}
+        await active.core.catalog.change(lambda some=some: some)  # type: ignore[misc]
 
 
 def add_topic(name: str) -> dict[str, Any]:
@@ -145,3 +154,36 @@ async def test_nobody_is_active_without_etcd(tmp_path: Path) -> None:
             await peer.consume("c1")
         _, _, body = await get(master.web_port, "admin_query_sub_info", {})
         assert json.loads(body)["errCode"] == 503
+
+
+@in_loop
+async def test_a_broker_of_more_topics_than_etcd_changes_at_once_can_be_deleted(
+    tmp_path: Path, etcd: EtcdServer
+) -> None:
+    async with several(tmp_path, etcd, "many-topics", 1) as (active,):
+        await active.with_topic()
+        props = Props(accept_publish=False, accept_subscribe=False)
+        topics = [TopicDeploy(1, f"topic_{number}", props=props) for number in range(260)]
+        await deploy(active, topics)
+        closed = {"acceptPublish": "false", "acceptSubscribe": "false"}
+        await active.changed("admin_modify_topic_info", topicName="demo", brokerId=1, **closed)
+        await active.changed("admin_offline_broker_configure", brokerId=1)
+        await active.changed("admin_delete_broker_configure", brokerId=1, isReservedData="true")
+        assert active.core.catalog.broker(1) is None
+        assert active.core.catalog.of_broker(1) == []
+
+
+@in_loop
+async def test_more_removed_topics_than_etcd_changes_at_once_are_forgotten(
+    tmp_path: Path, etcd: EtcdServer
+) -> None:
+    async with several(tmp_path, etcd, "many-removed", 1) as (active,):
+        await active.with_topic()
+        status = TopicStatus.SOFT_REMOVE
+        topics = [TopicDeploy(1, f"topic_{number}", status=status) for number in range(160)]
+        await deploy(active, topics)
+        catalog, names = active.core.catalog, [one.topic for one in topics]
+        forget_removed(active.core, 1, names)
+        await until(lambda: len(catalog.of_broker(1)) == 62)
+        forget_removed(active.core, 1, names)
+        await until(lambda: len(catalog.of_broker(1)) == 2)
