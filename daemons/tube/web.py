@@ -4,6 +4,12 @@ Requests are methods by name, with parameters in the query or in a form; what th
 daemon's (`Methods`). HTTP is served as far as curl, browsers and TubeMQ's own scripts need it:
 GET and POST, bodies with a length, connections that stay open. Everything a peer may make us hold
 has a limit, and a peer that sends nothing is closed.
+
+GET changes things, as TubeMQ's scripts have it. So could anybody's page in the browser of an
+administrator, where the token is known or none is asked for, which is so on loopback by default.
+Browsers say when another site's page asks: that changes nothing. And while the token is no secret,
+only who calls the server by a name or an address of loopback is answered: a page may have made its
+own name lead there.
 """
 
 import asyncio
@@ -16,12 +22,16 @@ from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
+from mq.daemons.acl.networks import is_loopback
+
 log = logging.getLogger(__name__)
 
 MAX_HEAD = 64 * 1024  # bytes of a request line and headers: GETs carry whole lists of offsets
 MAX_BODY = 1024 * 1024  # of a form
 MAX_FIELDS = 1000  # of a query or a form
 MAX_CONNECTIONS = 64
+#: What the original has where its file says nothing, and what its sample file has: no secrets.
+KNOWN_TOKENS = frozenset({"ASDFGHJKL", "abc"})
 IDLE_SECONDS = 30.0  # that a peer may take for a whole request, and between two
 
 #: What a method answers: JSON, or text that is JSON already, as Java's servers write it.
@@ -51,6 +61,9 @@ class WebRequest:
     target: str  # path and query as they came, for redirections
     parameters: Mapping[str, str]
     peer: str
+    verb: str = "GET"
+    host: str = ""  # as who asks calls this server, with a port or without
+    from_other_page: bool = False  # a browser says that a page of another site asks
 
     def get(self, *names: str) -> str:
         """The parameter by the first of its names that is there, without blanks around; or ""."""
@@ -96,12 +109,13 @@ Method = Callable[[WebRequest], Result | Awaitable[Result]]
 class Methods:
     """What one path offers, by name. Those in ``changing`` need the token (`confModAuthToken`).
 
-    ``token`` "" refuses all of those. ``before`` may raise Redirected or RequestRefused.
+    ``token`` "" refuses all of those, None asks for none. ``before`` may raise Redirected or
+    RequestRefused.
     """
 
     by_name: Mapping[str, Method]
     changing: frozenset[str] = frozenset()
-    token: str = ""
+    token: str | None = ""
     before: Callable[[WebRequest], None] = field(default=lambda _: None)
 
     async def call(self, request: WebRequest) -> Result:
@@ -112,13 +126,24 @@ class Methods:
         method = self.by_name.get(name)
         if method is None:
             raise RequestRefused(f"Unsupported method {name[:100]}")
+        if (self.token is None or self.token in KNOWN_TOKENS) and not _is_loopback(request.host):
+            raise RequestRefused(
+                f"{request.host[:100]}: ask this server by its address, or set a confModAuthToken "
+                "that nobody else knows",
+                403,
+            )
         self.before(request)
-        if name in self.changing and not self._knows_token(request):
-            raise RequestRefused("Illegal visit: wrong confModAuthToken value!")
+        if name in self.changing:
+            if request.from_other_page:
+                raise RequestRefused("a page of another site cannot change anything here", 403)
+            if not self._knows_token(request):
+                raise RequestRefused("Illegal visit: wrong confModAuthToken value!")
         result = method(request)
         return result if isinstance(result, str | Mapping) else await result
 
     def _knows_token(self, request: WebRequest) -> bool:
+        if self.token is None:
+            return True
         given = request.get("confModAuthToken", "authToken").encode()
         return bool(self.token) and hmac.compare_digest(given, self.token.encode())
 
@@ -168,7 +193,9 @@ class WebServer:
         except RequestRefused as refused:
             return HTTPStatus.OK, refusal(str(refused), refused.code), {}
         except Redirected as elsewhere:
-            return HTTPStatus.FOUND, b"", {"Location": str(elsewhere)}
+            # A form goes on to there only with 307.
+            status = HTTPStatus.FOUND if request.verb == "GET" else HTTPStatus.TEMPORARY_REDIRECT
+            return status, b"", {"Location": str(elsewhere)}
         except Exception as error:
             self.failures += 1
             log.exception("%s failed", request.parameters.get("method", "")[:100])
@@ -326,10 +353,13 @@ def _take_request(buffer: bytearray, peer: str) -> tuple[WebRequest, bool] | Non
     del buffer[:behind]
     connection = headers.get("connection", "").lower()
     stays = connection != "close" and (version == "HTTP/1.1" or connection == "keep-alive")
-    return _request(target, headers.get("content-type", ""), body, peer), stays
+    return _request(verb, target, headers, body, peer), stays
 
 
-def _request(target: str, content_type: str, body: bytes, peer: str) -> WebRequest:
+def _request(
+    verb: str, target: str, headers: Mapping[str, str], body: bytes, peer: str
+) -> WebRequest:
+    content_type, host = headers.get("content-type", ""), headers.get("host", "")
     try:
         parts = urlsplit(target)
         found = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
@@ -344,4 +374,14 @@ def _request(target: str, content_type: str, body: bytes, peer: str) -> WebReque
     parameters: dict[str, str] = {}
     for name, value in found:  # the first of a name counts, as in a servlet
         parameters.setdefault(name, value)
-    return WebRequest(parts.path, target, parameters, peer)
+    from_other_page = headers.get("sec-fetch-site", "none").lower() not in ("same-origin", "none")
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2].lower() != host.lower():
+        from_other_page = True
+    return WebRequest(parts.path, target, parameters, peer, verb, host, from_other_page)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a Host header names this machine, or nothing."""
+    name = host.strip().removeprefix("[").partition("]")[0] if "]" in host else host.split(":")[0]
+    return not name or is_loopback(name.lower())

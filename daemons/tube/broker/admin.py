@@ -53,7 +53,7 @@ class BrokerAdmin:
             name for name in named if name.split("_")[1] in ("set", "clone", "rmv", "manual")
         )
         # Without a token nothing has to be shown: the settings allow that on loopback only.
-        self.methods = Methods(named, changing if token else frozenset(), token)
+        self.methods = Methods(named, changing, token or None)
 
     # what there is ----------------------------------------------------------------------------
 

@@ -20,12 +20,11 @@ from mq.daemons.operation_config import OperationConfig
 from mq.daemons.tls_config import TlsConfig
 from mq.daemons.tube.ini import read_ini
 from mq.daemons.tube.master.broker_run import Waits
+from mq.daemons.tube.web import KNOWN_TOKENS
 from mq.protocol.tube.codes import MASTER_PORT, MASTER_TLS_PORT, MASTER_WEB_PORT
 
 log = logging.getLogger(__name__)
 
-#: What the original has where its file says nothing, and what its sample file has: no secrets.
-KNOWN_TOKENS = frozenset({"ASDFGHJKL", "abc"})
 _MINUTE = 60_000
 
 

@@ -52,7 +52,7 @@ METHODS = Methods(
         "change": echo,
     },
     changing=frozenset({"change"}),
-    token="abc",
+    token="own",
 )
 
 
@@ -121,7 +121,7 @@ def test_parameters_are_read_as_the_servlets_read_them() -> None:
         ("/broker.htm?method=typed&topic=t&count=x", "Parameter count parse error: x is no number"),
         ("/broker.htm?method=fail", "Bad request from server: the disk"),
         ("/broker.htm?method=change", "Illegal visit: wrong confModAuthToken value!"),
-        ("/broker.htm?method=change&confModAuthToken=abd", "Illegal visit: wrong "
+        ("/broker.htm?method=change&confModAuthToken=oxn", "Illegal visit: wrong "
          "confModAuthToken value!"),
     ],
 )  # fmt: skip
@@ -134,7 +134,7 @@ def test_a_method_gives_its_own_code() -> None:
 
 
 def test_the_token_allows_a_change() -> None:
-    assert asked("/broker.htm?method=change&confModAuthToken=abc")["result"] is True
+    assert asked("/broker.htm?method=change&confModAuthToken=own")["result"] is True
 
 
 def test_without_a_token_in_the_settings_nothing_can_be_changed() -> None:
@@ -193,3 +193,68 @@ def test_a_peer_that_sends_half_a_request_is_closed(monkeypatch: pytest.MonkeyPa
 def test_connections_over_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "MAX_CONNECTIONS", 0)
     assert served(lambda port: answer_or_end(port, get("/broker.htm?method=echo"))) == b""
+
+
+def from_page(headers: str, method: str = "change") -> bytes:
+    target = f"/broker.htm?method={method}&confModAuthToken=own"
+    return f"GET {target} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "Host: 127.0.0.1:8080\r\nSec-Fetch-Site: cross-site\r\n",
+        "Host: 127.0.0.1:8080\r\nSec-Fetch-Site: same-site\r\n",
+        "Host: 127.0.0.1:8080\r\nOrigin: http://elsewhere\r\n",
+        "Host: 127.0.0.1:8080\r\nOrigin: http://127.0.0.1:9090\r\n",
+        "Host: 127.0.0.1:8080\r\nOrigin: null\r\n",
+    ],
+)
+def test_a_page_of_another_site_changes_nothing(headers: str) -> None:
+    answer = body(served(lambda port: exchange(port, from_page(headers))))
+    assert (answer["result"], answer["errCode"]) == (False, 403)
+    assert body(served(lambda port: exchange(port, from_page(headers, "echo"))))["result"] is True
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "",
+        "Host: 127.0.0.1:8080\r\nSec-Fetch-Site: none\r\n",
+        "Host: name:8080\r\nSec-Fetch-Site: same-origin\r\nOrigin: http://name:8080\r\n",
+    ],
+)
+def test_who_asks_by_himself_or_from_a_page_of_the_server_may_change_things(headers: str) -> None:
+    assert body(served(lambda port: exchange(port, from_page(headers))))["result"] is True
+
+
+@pytest.mark.parametrize("token", [None, "abc"])
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("", 0),
+        ("localhost:8081", 0),
+        ("127.0.0.1", 0),
+        ("[::1]:8081", 0),
+        ("stranger.example:8081", 403),
+        ("10.0.0.1", 403),
+        ("[::2]:8081", 403),
+    ],
+)
+def test_while_the_token_is_no_secret_only_loopback_is_answered(
+    token: str | None, host: str, code: int
+) -> None:
+    methods = Methods({"change": echo}, changing=frozenset({"change"}), token=token)
+    parameters = {"method": "change", "confModAuthToken": "abc"}
+    request = WebRequest("/", "/", parameters, "p", host=host)
+    if not code:
+        assert asyncio.run(methods.call(request))
+        return
+    with pytest.raises(RequestRefused) as refused:
+        asyncio.run(methods.call(request))
+    assert refused.value.code == code
+
+
+def test_a_form_is_sent_on_as_a_form() -> None:
+    head = b"POST /broker.htm?method=elsewhere HTTP/1.0\r\nContent-Length: 3\r\n\r\na=b"
+    assert b"307 Temporary Redirect" in served(lambda port: exchange(port, head))

@@ -24,9 +24,9 @@ MOST_ITEMS = 1000
 
 _USER = re.compile(r"[a-zA-Z]\w{1,63}", re.ASCII)
 _IPV4 = re.compile(
-    r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+    r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)", re.ASCII
 )
-_DATE = re.compile(r"\d{14}")
+_DATE = re.compile(r"\d{14}", re.ASCII)
 _POLICY = re.compile(r"delete,\d{1,9}[hms]?", re.ASCII)
 _PRIORITIES = (1, 2, 3)
 # Attribute, names, least and most of what a topic is like.
@@ -88,7 +88,9 @@ class Parameters:
         """brokerId: numbers, separated by commas."""
         found = []
         for item in self._items(needed, "brokerId"):
-            if not (item.isascii() and item.isdigit() and 0 < int(item) <= _MOST):
+            if not (
+                item.isascii() and item.isdigit() and len(item) <= 10 and 0 < int(item) <= _MOST
+            ):
                 raise RequestRefused(f"Parameter brokerId parse error: {item[:20]}")
             found.append(int(item))
         return found

@@ -115,6 +115,7 @@ async def test_a_change_that_does_not_fit_is_refused_by_its_code(
         ("admin_add_broker_configure", {"brokerIp": "1.2.3.4", "createDate": "x"}, "createDate"),
         ("admin_online_broker_configure", {"brokerId": "1,x"}, "brokerId"),
         ("admin_online_broker_configure", {}, "brokerId"),
+        ("admin_query_broker_configure", {"brokerId": "9" * 5000}, "brokerId"),
         ("admin_online_broker_configure", {"brokerId": ",".join(map(str, range(1, 1002)))}, "1000"),
         ("admin_add_new_topic_record", {"brokerId": 1, "topicName": "1"}, "topicName"),
         ("admin_add_new_topic_record", {"brokerId": 1}, "topicName"),
