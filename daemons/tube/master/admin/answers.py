@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from mq.daemons.tube.master.catalog import ChangeRefused, DataCode
+from mq.daemons.tube.master.records import Audit, touched
 
 Row = dict[str, Any]
 
@@ -15,6 +16,27 @@ def data(rows: Sequence[Mapping[str, Any]]) -> Row:
 
 def success(text: str = "OK") -> Row:
     return {"result": True, "errCode": 0, "errMsg": text}
+
+
+def who(audit: Audit) -> Row:
+    """Who has made a record and last changed it, and when."""
+    return {
+        "createUser": audit.create_user,
+        "createDate": audit.create_date,
+        "modifyUser": audit.modify_user,
+        "modifyDate": audit.modify_date,
+    }
+
+
+def stamped(old: Audit, by: Audit) -> Audit:
+    """The audit of a record that is changed by who asks now."""
+    return touched(
+        old,
+        user=by.modify_user,
+        date=by.modify_date,
+        serial=by.serial,
+        version=by.data_version,
+    )
 
 
 async def outcome(work: Callable[[], Awaitable[object]], **who: Any) -> Row:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from mq.daemons.tube.master.admin.answers import Row, data, outcome, success
+from mq.daemons.tube.master.admin.answers import Row, data, outcome, stamped, success
 from mq.daemons.tube.master.admin.parameters import Parameters
 from mq.daemons.tube.master.broker_run import Step
 from mq.daemons.tube.master.catalog import ChangeRefused, DataCode
@@ -17,7 +17,6 @@ from mq.daemons.tube.master.records import (
     Props,
     TopicControl,
     TopicDeploy,
-    touched,
 )
 from mq.daemons.tube.master.storage import MOST_CHANGES, Changes
 from mq.daemons.tube.web import RequestRefused
@@ -300,14 +299,7 @@ def _known(core: Core, broker_id: int) -> BrokerConf:
 
 
 def _stamped(conf: BrokerConf, by: Audit) -> BrokerConf:
-    audit = touched(
-        conf.audit,
-        user=by.modify_user,
-        date=by.modify_date,
-        serial=by.serial,
-        version=by.data_version,
-    )
-    return replace(conf, audit=audit)
+    return replace(conf, audit=stamped(conf.audit, by))
 
 
 def _id_of(ip: str) -> int:

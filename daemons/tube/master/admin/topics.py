@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mq.daemons.tube.master.admin.answers import Row, data, outcome
+from mq.daemons.tube.master.admin.answers import Row, data, outcome, stamped, who
 from mq.daemons.tube.master.admin.brokers import deploy_row
 from mq.daemons.tube.master.admin.parameters import Parameters
 from mq.daemons.tube.master.catalog import ChangeRefused, DataCode
@@ -15,7 +15,6 @@ from mq.daemons.tube.master.records import (
     TopicControl,
     TopicDeploy,
     TopicStatus,
-    touched,
 )
 from mq.daemons.tube.master.storage import Changes
 from mq.protocol.tube.codes import UNDEFINED
@@ -235,14 +234,7 @@ def _no_broker(broker_id: int) -> ChangeRefused:
 
 
 def _stamped(deploy: TopicDeploy, by: Audit) -> TopicDeploy:
-    audit = touched(
-        deploy.audit,
-        user=by.modify_user,
-        date=by.modify_date,
-        serial=by.serial,
-        version=by.data_version,
-    )
-    return replace(deploy, audit=audit)
+    return replace(deploy, audit=stamped(deploy.audit, by))
 
 
 def _with_run(core: Core, one: TopicDeploy) -> Row:
@@ -292,25 +284,16 @@ def _auth(core: Core, control: TopicControl | None) -> Row:
         "enableAuthControl": True,
         "createUser": control.audit.modify_user,
         "createDate": control.audit.modify_date,
-        "authConsumeGroup": [{"groupName": one.group, **_who(one.audit)} for one in allowed],
+        "authConsumeGroup": [{"groupName": one.group, **who(one.audit)} for one in allowed],
         "groupCount": len(allowed),
         "authFilterCondSet": [
             {
                 "groupName": one.group,
                 "condStatus": 2 if one.filter_enabled else 0,
                 "filterConds": ",".join(one.filters),
-                **_who(one.audit),
+                **who(one.audit),
             }
             for one in allowed
         ],
         "filterCount": len(allowed),
-    }
-
-
-def _who(audit: Audit) -> Row:
-    return {
-        "createUser": audit.create_user,
-        "createDate": audit.create_date,
-        "modifyUser": audit.modify_user,
-        "modifyDate": audit.modify_date,
     }
