@@ -13,6 +13,7 @@ own name lead there.
 """
 
 import asyncio
+import errno
 import hmac
 import json
 import logging
@@ -166,8 +167,10 @@ class WebServer:
         try:
             self._server = await loop.create_server(lambda: _Connection(self), self.host, self.port)
         except OSError as error:
-            text = f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
-            raise OSError(error.errno, text) from None
+            why = str(error.strerror or error)
+            if error.errno == errno.EADDRINUSE:  # the loop's own text says the address once more
+                why = "another process does already"
+            raise OSError(error.errno, f"cannot listen on {self.host}:{self.port}: {why}") from None
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

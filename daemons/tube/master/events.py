@@ -1,7 +1,7 @@
 """What members of groups are asked to do, one thing at a time (ConsumerEventManager).
 
-head       a member is told of its first event once; it says in a later heartbeat that it is
-           done, then the next one is its first
+head       a member is told of its first event once by each connection; it says in a later
+           heartbeat that it is done, then the next one is its first
 order      while any member of a group still has to let something go, none is told to take
            anything: so no partition is taken before it is free
 patience   a group whose events are not done gets no new ones; after so many rounds the old ones
@@ -26,7 +26,7 @@ class Event:
     round_id: int
     kind: EventType
     partitions: Sequence[Partition]
-    sent: bool = False
+    sent_to: str = ""  # by which connection its member was told of it
 
 
 @dataclass(slots=True)
@@ -56,23 +56,30 @@ class GroupEvents:
             kind = EventType.CONNECT if lost else EventType.ONLY_CONNECT
             queues.gains.append(Event(round_id, kind, got))
 
-    def next(self, member: str) -> Event | None:
-        """What to tell a member now, if anything; it counts as told."""
-        queue = self._queue(member)
-        if not queue or queue[0].sent:
-            return None
-        queue[0].sent = True
-        return queue[0]
+    def next(self, member: str, address: str) -> Event | None:
+        """What to tell a member now, if anything; it counts as told, by the connection from there.
 
-    def done(self, member: str, round_id: int) -> Event | None:
-        """A member has done what it was told; which that was.
-
-        TubeMQ takes the first event out whatever the member names; here it has to be one that was
-        told, of the round that is named: an answer that is late, or comes twice, does not end an
-        event that the member has not seen yet.
+        One that asks by another connection may not have got the answer that the last one had: it is
+        told again. TubeMQ does not; then its group waits for MOST_ROUNDS. Clients that have been
+        told twice take and let go only what they have not.
         """
         queue = self._queue(member)
-        if not queue or not queue[0].sent or queue[0].round_id != round_id:
+        if not queue or queue[0].sent_to == address:
+            return None
+        queue[0].sent_to = address
+        return queue[0]
+
+    def done(self, member: str, round_id: int, kind: int = 0) -> Event | None:
+        """A member has done what it was told; which that was. `kind` is 0 where it does not say.
+
+        TubeMQ takes the first event out whatever the member names; here it has to be one that was
+        told, of the round and the kind that are named: an answer that is late, or comes twice,
+        does not end an event that the member has not seen yet, or not done.
+        """
+        queue = self._queue(member)
+        if not queue or not queue[0].sent_to or queue[0].round_id != round_id:
+            return None
+        if kind not in (0, queue[0].kind):
             return None
         event = queue.popleft()
         queues = self._members[member]

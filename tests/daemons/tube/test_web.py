@@ -258,3 +258,12 @@ def test_while_the_token_is_no_secret_only_loopback_is_answered(
 def test_a_form_is_sent_on_as_a_form() -> None:
     head = b"POST /broker.htm?method=elsewhere HTTP/1.0\r\nContent-Length: 3\r\n\r\na=b"
     assert b"307 Temporary Redirect" in served(lambda port: exchange(port, head))
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    async def run() -> None:
+        async with WebServer("127.0.0.1", 0, {}) as first:
+            with pytest.raises(OSError, match=f":{first.port}: another process does already$"):
+                await WebServer("127.0.0.1", first.port, {}).__aenter__()
+
+    asyncio.run(run())

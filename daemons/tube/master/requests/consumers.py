@@ -74,7 +74,7 @@ def heartbeat(core: Core, request: HeartRequestC2M, peer: Peer) -> HeartResponse
             log.info("%s of %s holds other partitions than it was asked to", consumer, group_name)
     if round_id > 0:
         group.not_allocated = False
-        if group.events.done(consumer, round_id) is not None:
+        if group.events.done(consumer, round_id, request.event.opType) is not None:
             core.events_done += 1
     answer = HeartResponseM2C(
         **OK,
@@ -82,7 +82,7 @@ def heartbeat(core: Core, request: HeartRequestC2M, peer: Peer) -> HeartResponse
         authorizedInfo=authorized(core),
         notAllocated=group.not_allocated,
     )
-    event = group.events.next(consumer)
+    event = group.events.next(consumer, peer.address)
     if event is not None:
         told = EventProto(rebalanceId=event.round_id, opType=event.kind)
         told.subscribeInfo.extend(

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from mq.daemons.tube.master import groups
+from mq.daemons.tube.master.events import GroupEvents
 from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Code, Method
+from mq.protocol.tube.strings import BrokerInfo, Partition
 from tests.daemons.tube.loops import in_loop
-from tests.daemons.tube.master.masters import Masters, running
+from tests.daemons.tube.master.masters import Masters, peer_of, running
 
 
 @in_loop
@@ -402,3 +404,45 @@ async def test_consumers_may_name_so_much_at_most_and_what_they_name_goes_with_t
         assert (await cluster.peer.consume("c3", "other", **filters)).success
         # Members share what they agree on.
         assert (await cluster.peer.consume("c4", "other", **filters)).success
+
+
+@in_loop
+async def test_an_event_whose_answer_was_lost_comes_again_by_the_next_connection(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as cluster:
+        await cluster.with_topic()
+        await cluster.peer.consume("c1")
+        await cluster.peer.beat("c1")
+        cluster.round()
+        told = await cluster.peer.beat("c1")
+        assert told.HasField("event")
+        assert not (await cluster.peer.beat("c1")).HasField("event")
+        async with peer_of(cluster.master) as next_one:
+            again = await next_one.beat("c1")
+            assert again.event == told.event
+            assert not (await next_one.beat("c1")).HasField("event")
+            again.event.status = 2
+            held: dict[str, Any] = {
+                "reportSubscribeInfo": True,
+                "subscribeInfo": list(again.event.subscribeInfo),
+            }
+            for _ in range(2):  # a client that was told twice says twice that it is done
+                answer = await next_one.beat("c1", event=again.event, **held)
+                assert answer.success
+                assert not answer.HasField("event")
+
+
+def test_what_is_said_twice_does_not_end_what_comes_next_in_the_same_round() -> None:
+    def partition(number: int) -> Partition:
+        return Partition(BrokerInfo(1, "h"), "demo", number)
+
+    events = GroupEvents()
+    events.add("c1", 7, [partition(0)], [partition(1)])
+    first = events.next("c1", "address")
+    assert first is not None
+    assert events.done("c1", 7, first.kind) is first
+    second = events.next("c1", "address")
+    assert second is not None
+    assert events.done("c1", 7, first.kind) is None
+    assert events.done("c1", 7, second.kind) is second
