@@ -28,6 +28,7 @@ from mq.daemons.tube.master.storage import Changes, Key, NotActive, Storage, Sto
 
 log = logging.getLogger(__name__)
 
+K = TypeVar("K", str, int)
 R = TypeVar("R", bound=Record)
 
 #: Records of a kind at most, and bytes of one: administrators, too, may err.
@@ -67,6 +68,8 @@ class Catalog:
         self._records: dict[str, dict[str, Record]] = {}
         self._deployed: dict[str, dict[str, TopicDeploy]] = {}  # by topic, then broker's key
         self._of_broker: dict[int, dict[str, TopicDeploy]] = {}  # by topic
+        self._consume_by_topic: dict[str, dict[str, ConsumeControl]] = {}  # then by key
+        self._consume_by_group: dict[str, dict[str, ConsumeControl]] = {}
         self._lock = asyncio.Lock()
         self._running: set[asyncio.Task[None]] = set()
         self._serial = 0
@@ -122,18 +125,22 @@ class Catalog:
 
     def consume_controls(self, topic: str = "", group: str = "") -> list[ConsumeControl]:
         """Those of a topic, a group, both, or all."""
-        return sorted(
-            (
-                one
-                for one in self._all(ConsumeControl)
-                if topic in ("", one.topic) and group in ("", one.group)
-            ),
-            key=lambda one: (one.topic, one.group),
-        )
+        found: Iterable[ConsumeControl]
+        if topic and group:
+            both = self.consume_control(group, topic)
+            found = () if both is None else (both,)
+        elif topic:
+            found = self._consume_by_topic.get(topic, {}).values()
+        elif group:
+            found = self._consume_by_group.get(group, {}).values()
+        else:
+            found = self._all(ConsumeControl)
+        return sorted(found, key=lambda one: (one.topic, one.group))
 
     def forbidden_topics(self, group: str) -> set[str]:
         """Topics that a group may not consume (getDisableTopicByGroupName)."""
-        return {one.topic for one in self.consume_controls(group=group) if not one.enabled}
+        known = self._consume_by_group.get(group, {})
+        return {one.topic for one in known.values() if not one.enabled}
 
     # what changes ---------------------------------------------------------------------------------
 
@@ -214,6 +221,7 @@ class Catalog:
         found = await self._storage.load()
         before = self._keys()
         self._records, self._deployed, self._of_broker = {}, {}, {}
+        self._consume_by_topic, self._consume_by_group = {}, {}
         loaded: dict[Key, Record | None] = {(r.kind, r.key): r for r in found}
         self._take(loaded)
         self.is_known = True
@@ -233,22 +241,20 @@ class Catalog:
             of_kind = self._records.setdefault(kind, {})
             old = of_kind.pop(key, None)
             if isinstance(old, TopicDeploy):
-                self._forget(old)
+                _forget(self._deployed, old.topic, old.key)
+                _forget(self._of_broker, old.broker_id, old.topic)
+            elif isinstance(old, ConsumeControl):
+                _forget(self._consume_by_topic, old.topic, old.key)
+                _forget(self._consume_by_group, old.group, old.key)
             if record is not None:
                 of_kind[key] = record
                 self._serial = max(self._serial, _serial(record))
             if isinstance(record, TopicDeploy):
                 self._deployed.setdefault(record.topic, {})[record.key] = record
                 self._of_broker.setdefault(record.broker_id, {})[record.topic] = record
-
-    def _forget(self, old: TopicDeploy) -> None:
-        for index, name, inner in (
-            (self._deployed, old.topic, old.key),
-            (self._of_broker, old.broker_id, old.topic),
-        ):
-            del index[name][inner]  # type: ignore[index]
-            if not index[name]:  # type: ignore[index]
-                del index[name]  # type: ignore[arg-type]
+            elif isinstance(record, ConsumeControl):
+                self._consume_by_topic.setdefault(record.topic, {})[record.key] = record
+                self._consume_by_group.setdefault(record.group, {})[record.key] = record
 
     def _one(self, kind: type[R], key: str) -> R | None:
         found = self._records.get(kind.kind, {}).get(key)
@@ -259,6 +265,13 @@ class Catalog:
         for record in self._records.get(kind.kind, {}).values():
             assert isinstance(record, kind)
             yield record
+
+
+def _forget(index: dict[K, dict[str, R]], name: K, key: str) -> None:
+    """Take a record out of an index, and with the last one its name."""
+    del index[name][key]
+    if not index[name]:
+        del index[name]
 
 
 def _serial(record: Record) -> int:

@@ -203,6 +203,7 @@ class Parameters:
         items = self._request.items(*found)
         if needed and not items:
             self._request.need(*found)
+            raise RequestRefused(f"Parameter {found[0]} names nothing")
         if len(items) > MOST_ITEMS:
             raise RequestRefused(f"Parameter {found[0]} has more than {MOST_ITEMS} items")
         return items

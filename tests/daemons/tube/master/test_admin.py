@@ -127,6 +127,7 @@ async def test_a_change_that_does_not_fit_is_refused_by_its_code(
         ("admin_bath_add_new_topic_record", {"topicJsonSet": "{"}, "topicJsonSet"),
         ("admin_bath_add_new_topic_record", {"topicJsonSet": "[1]"}, "objects"),
         ("admin_query_consume_group_detail", {}, "groupName"),
+        ("admin_rebalance_group_allocate", {"groupName": ",", "consumerId": "c"}, "groupName"),
     ],
 )
 @in_loop

@@ -257,3 +257,42 @@ async def test_a_step_that_refuses_changes_nothing() -> None:
         await catalog.change(step)
     assert await catalog.change(dict) == {}
     assert catalog.changes == 0
+
+
+class Seen(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __eq__(self, other: object) -> bool:
+        Seen.looks += 1
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
+@in_loop
+async def test_who_may_consume_what_is_found_without_a_look_at_all_other_groups() -> None:
+    catalog = Catalog(Scripted())
+    await catalog.load()
+    mine = [ConsumeControl("mine", f"topic_{n}", enabled=n > 1) for n in range(3)]
+    await catalog.change(lambda: changes(*mine))
+    others = [ConsumeControl(Seen(f"other-{n}"), Seen(f"of_{n}")) for n in range(500)]
+    await catalog.change(lambda: changes(*others))
+    Seen.looks = 0
+    assert catalog.forbidden_topics("mine") == {"topic_0", "topic_1"}
+    assert catalog.consume_controls(group="mine") == mine
+    assert catalog.consume_controls(topic="topic_1") == [mine[1]]
+    assert catalog.consume_controls("topic_1", "mine") == [mine[1]]
+    assert catalog.consume_controls("topic_1", "another") == []
+    assert Seen.looks < 50
+    assert len(catalog.consume_controls()) == 503
+    await catalog.change(lambda: {(mine[0].kind, mine[0].key): None})
+    await catalog.change(lambda: changes(ConsumeControl("mine", "topic_1", enabled=True)))
+    assert catalog.forbidden_topics("mine") == set()
+    assert [one.topic for one in catalog.consume_controls(group="mine")] == ["topic_1", "topic_2"]
+    assert catalog.consume_controls("topic_0") == []
+    await catalog.load()
+    assert [one.topic for one in catalog.consume_controls(group="mine")] == ["topic_1", "topic_2"]
