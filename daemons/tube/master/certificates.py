@@ -53,8 +53,8 @@ class Certificates:
         self._valid_ms = valid_ms
         if (asks_producers or asks_consumers) and not accounts:
             log.warning(
-                "clients have to show a certificate, but there is no accountsFile: as in TubeMQ's "
-                "open code anybody can make one"
+                "clients have to authenticate, but there is no accountsFile: as in TubeMQ's open "
+                "source code any name and signature will do"
             )
 
     def check_client(self, certificate: MasterCertificateInfo, *, produces: bool) -> str:

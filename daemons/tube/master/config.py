@@ -35,7 +35,7 @@ class MasterConfig(Section):
     host_name: str = setting(
         LOOPBACK,
         "name or address that clients, brokers and other masters reach this one at; where it is "
-        "not loopback, connections are taken from everywhere",
+        "not loopback, connections are accepted from everywhere",
         important=True,
     )
     bind_address: str = setting("", "address to listen on; empty: as hostName says")
@@ -47,64 +47,66 @@ class MasterConfig(Section):
         _MINUTE, "pause between two rounds that share out partitions", unit="ms", important=True
     )
     first_balance_delay_after_start_ms: int = setting(
-        30_000, "of no use in the original, either", unit="ms", effect=False
+        30_000, "unused, as in the original", unit="ms", effect=False
     )
     consumer_heartbeat_timeout_ms: int = setting(
-        30_000, "a consumer that is not heard of for so long has gone", unit="ms"
+        30_000, "a consumer that is silent for so long counts as gone", unit="ms"
     )
     producer_heartbeat_timeout_ms: int = setting(
-        30_000, "a producer that is not heard of for so long has gone", unit="ms"
+        30_000, "a producer that is silent for so long counts as gone", unit="ms"
     )
     broker_heartbeat_timeout_ms: int = setting(
-        30_000, "a broker that is not heard of for so long has gone", unit="ms"
+        30_000, "a broker that is silent for so long counts as gone", unit="ms"
     )
     subscribe_wait_ms: int = setting(
-        30_000, "producers see a new topic so long after consumers", unit="ms"
+        30_000, "how long after consumers producers see a new topic", unit="ms"
     )
-    publish_wait_ms: int = setting(5000, "and so long after that its broker is done", unit="ms")
+    publish_wait_ms: int = setting(
+        5000, "how long after that the broker's change is complete", unit="ms"
+    )
     conf_mod_auth_token: str = setting(
         "ASDFGHJKL",
-        "what administrators show to change something; anybody knows the default, so it is taken "
-        "on loopback only",
+        "token that administrators need to change anything; everybody knows the default, so it is "
+        "accepted on loopback only",
     )
     meta_data_path: str = setting(
         "var/meta_data", "folder of the metadata, where the master is alone", important=True
     )
     master_group: str = setting(
         "",
-        "the set of masters that this one is of, which elects the active one in etcd and keeps its "
-        "metadata there; empty: it is alone",
+        "name of the set of masters that this one belongs to; a set elects its active master in "
+        "etcd and keeps its metadata there; empty: this one is alone",
         important=True,
     )
     accounts_file: str = setting(
-        "", "file of lines name=password: with it clients' signatures are checked"
+        "", "file of lines name=password; with it the signatures of clients are verified"
     )
-    start_visit_token_check: bool = setting(False, "have brokers ask clients for the visit token")
-    start_produce_authenticate: bool = setting(False, "ask producers who they are")
-    start_produce_authorize: bool = setting(False, "tell brokers to ask producers what they may")
-    start_consume_authenticate: bool = setting(False, "ask consumers who they are")
-    start_consume_authorize: bool = setting(False, "tell brokers to ask consumers what they may")
+    start_visit_token_check: bool = setting(False, "have brokers check the visit tokens of clients")
+    start_produce_authenticate: bool = setting(False, "authenticate producers")
+    start_produce_authorize: bool = setting(False, "have brokers authorize producers")
+    start_consume_authenticate: bool = setting(False, "authenticate consumers")
+    start_consume_authorize: bool = setting(False, "have brokers authorize consumers")
     visit_token_valid_period_ms: int = setting(
-        5 * _MINUTE, "how long a visit token is good", unit="ms"
+        5 * _MINUTE, "how long a visit token is valid", unit="ms"
     )
     auth_valid_time_stamp_period_ms: int = setting(
-        20_000, "how far the clock of who signs may be from ours", unit="ms"
+        20_000, "how far the clock of a client that signs may be off", unit="ms"
     )
-    need_broker_visit_auth: bool = setting(False, "ask brokers who they are")
-    visit_name: str = setting("", "the name that brokers have to show")
-    visit_password: str = setting("", "and their password")
+    need_broker_visit_auth: bool = setting(False, "authenticate brokers")
+    visit_name: str = setting("", "user name that brokers authenticate with")
+    visit_password: str = setting("", "password that brokers authenticate with")
     max_group_broker_consume_rate: int = setting(
         1000, "brokers that one member of a group may be served by at most"
     )
     start_offset_reset_check: bool = setting(
-        False, "let a group begin at offsets that it names only if it is set up"
+        False, "allow groups to name the offsets they begin at only where they are set up"
     )
     max_meta_force_update_period_ms: int = setting(
-        3 * _MINUTE, "members that balance themselves are told of topics again so often", unit="ms"
+        3 * _MINUTE,
+        "how often members that balance themselves are sent all topic metadata again",
+        unit="ms",
     )
-    max_group_rebalance_wait_period: int = setting(
-        2, "of no use in the original, either", effect=False
-    )
+    max_group_rebalance_wait_period: int = setting(2, "unused, as in the original", effect=False)
     max_auto_forbidden_cnt: int = setting(
         5, "brokers that are not let write by themselves", effect=False
     )
@@ -118,12 +120,12 @@ class MasterConfig(Section):
         5 << 20, "unsent bytes of one peer", unit="bytes", effect=False
     )
     online_only_read_to_rw_period_ms: int = setting(
-        2 * _MINUTE, "of no use", name="onlineOnlyReadToRWPeriodMs", unit="ms", effect=False
+        2 * _MINUTE, "unused", name="onlineOnlyReadToRWPeriodMs", unit="ms", effect=False
     )
     offline_only_read_to_rw_period_ms: int = setting(
-        30_000, "of no use", name="offlineOnlyReadToRWPeriodMs", unit="ms", effect=False
+        30_000, "unused", name="offlineOnlyReadToRWPeriodMs", unit="ms", effect=False
     )
-    step_chg_wait_period_ms: int = setting(12_000, "of no use", unit="ms", effect=False)
+    step_chg_wait_period_ms: int = setting(12_000, "unused", unit="ms", effect=False)
     socket_send_buffer: int = setting(-1, "SO_SNDBUF", effect=False)
     socket_recv_buffer: int = setting(-1, "SO_RCVBUF", effect=False)
     web_resource_path: str = setting("", "pages of the original", effect=False)
@@ -231,9 +233,9 @@ class MasterSettings(Settings):
         ]
         if open_to:
             log.warning(
-                "this master listens on %s and does not ask %s who they are: whoever connects may "
+                "this master listens on %s and does not authenticate %s: whoever connects may "
                 "register, read and send (accountsFile, startProduceAuthenticate, "
                 "startConsumeAuthenticate, needBrokerVisitAuth)",
                 host,
-                " and ".join(open_to),
+                " and ".join(filter(None, (", ".join(open_to[:-1]), open_to[-1]))),
             )
