@@ -204,11 +204,16 @@ class WebServer:
             log.exception("%s failed", request.parameters.get("method", "")[:100])
             return HTTPStatus.OK, refusal(f"Bad request from server: {error}"), {}
         text = result if isinstance(result, str) else dump(result)
-        return HTTPStatus.OK, text.encode(), {}
+        return HTTPStatus.OK, _encoded(text), {}
 
 
 def refusal(text: str, code: int = 400) -> bytes:
-    return dump({"result": False, "errCode": code, "errMsg": text}).encode()
+    return _encoded(dump({"result": False, "errCode": code, "errMsg": text}))
+
+
+def _encoded(text: str) -> bytes:
+    """JSON as bytes; a half of a surrogate pair, which JSON may have, as JSON escapes it."""
+    return text.encode(errors="backslashreplace")
 
 
 def dump(value: Any) -> str:
@@ -231,6 +236,8 @@ class _Connection(asyncio.Protocol):
         self._peer = ""
         self._buffer = bytearray()
         self._timer: asyncio.TimerHandle | None = None
+        self._least = 0  # bytes that a request has that has begun to come
+        self._is_full = False  # the peer has not taken its answers
         self.task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -261,6 +268,16 @@ class _Connection(asyncio.Protocol):
         elif len(self._buffer) > MAX_HEAD:  # who sends ahead so far reads no answers
             self._transport.abort()
 
+    def pause_writing(self) -> None:
+        self._is_full = True
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._transport.resume_reading()
+        if self.task is None:
+            self._next()
+
     def _wait(self) -> None:
         self._stop_waiting()
         loop = asyncio.get_running_loop()
@@ -272,16 +289,18 @@ class _Connection(asyncio.Protocol):
             self._timer = None
 
     def _next(self) -> None:
-        """Begin the next request, if all of it is there."""
-        if self._transport.is_closing():
+        """Begin the next request, if all of it is there and the peer takes its answers."""
+        if self._transport.is_closing() or self._is_full or len(self._buffer) < self._least:
             return
         try:
             found = _take_request(self._buffer, self._peer)
         except _BadRequest as bad:
             self._write(bad.status, refusal(str(bad), bad.status), {}, stays=False)
             return
-        if found is None:
+        if isinstance(found, int):
+            self._least = found  # headers are read once, however their body comes
             return
+        self._least = 0
         request, stays = found
         self._stop_waiting()
         self.task = asyncio.get_running_loop().create_task(self._answer(request, stays))
@@ -292,8 +311,8 @@ class _Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._write(status, body, headers, stays)
+        self._wait()  # also for the peer to take it
         if stays:
-            self._wait()
             self._next()
 
     def _write(
@@ -313,8 +332,9 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
 
-def _take_request(buffer: bytearray, peer: str) -> tuple[WebRequest, bool] | None:
-    """Take a request off the front of what has come; None if it is not all there.
+def _take_request(buffer: bytearray, peer: str) -> tuple[WebRequest, bool] | int:
+    """Take a request off the front of what has come; how many bytes there have to be if it is not
+    all there.
 
     Also whether the connection stays. Raises _BadRequest.
     """
@@ -322,7 +342,7 @@ def _take_request(buffer: bytearray, peer: str) -> tuple[WebRequest, bool] | Non
     if end < 0 or end > MAX_HEAD:
         if len(buffer) > MAX_HEAD:
             raise _BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "headers too long")
-        return None
+        return len(buffer) + 1
     first, *lines = buffer[:end].decode("latin-1").split("\r\n")
     try:
         verb, target, version = first.split(" ")
@@ -351,7 +371,7 @@ def _take_request(buffer: bytearray, peer: str) -> tuple[WebRequest, bool] | Non
         raise _BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body too long")
     behind = end + 4 + size
     if len(buffer) < behind:
-        return None
+        return behind
     body = bytes(buffer[end + 4 : behind])
     del buffer[:behind]
     connection = headers.get("connection", "").lower()

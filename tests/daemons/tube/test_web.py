@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -41,6 +41,15 @@ def refuse(request: WebRequest) -> Mapping[str, Any]:
     raise RequestRefused("no such group", 401)
 
 
+def half(request: WebRequest) -> Mapping[str, Any]:
+    """What JSON may have, and UTF-8 may not."""
+    raise RequestRefused("no such group: \ud800")
+
+
+def large(request: WebRequest) -> str:
+    return json.dumps("x" * request.number("size", default=1_000_000))
+
+
 METHODS = Methods(
     {
         "echo": echo,
@@ -49,6 +58,8 @@ METHODS = Methods(
         "fail": fail,
         "elsewhere": elsewhere,
         "refuse": refuse,
+        "half": half,
+        "large": large,
         "change": echo,
     },
     changing=frozenset({"change"}),
@@ -267,3 +278,76 @@ def test_a_port_that_is_taken_is_named() -> None:
                 await WebServer("127.0.0.1", first.port, {}).__aenter__()
 
     asyncio.run(run())
+
+
+def test_half_a_surrogate_pair_is_answered() -> None:
+    assert asked("/broker.htm?method=half")["errMsg"] == "no such group: \ud800"
+
+
+def test_a_peer_that_takes_no_answers_gets_no_more_of_them() -> None:
+    async def flood(server: WebServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(get("/broker.htm?method=large", close=False) * 500)
+        (taken,) = server.connections
+        await until(lambda: taken._is_full)
+        calls = server.calls
+        assert calls < 50
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert server.calls == calls
+        answers = 0
+        while answers < 500:  # when it takes them it gets all
+            answers += (await reader.readuntil(b"HTTP/1.1 200 OK")).count(b"HTTP/1.1 200 OK")
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(1_000_002)
+        writer.close()
+
+    with_server(flood)
+
+
+def test_a_peer_that_takes_its_last_answer_never_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(server: WebServer) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(get("/broker.htm?method=large&size=30000000"))
+        await until(lambda: bool(server.connections))
+        await until(lambda: not server.connections)
+        writer.close()
+
+    monkeypatch.setattr(web, "IDLE_SECONDS", 0.2)
+    with_server(ask)
+
+
+def test_headers_are_read_once_however_slowly_a_body_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    real = web._take_request
+
+    def take(buffer: bytearray, peer: str) -> Any:
+        seen.append(len(buffer))
+        return real(buffer, peer)
+
+    async def ask(server: WebServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        head = b"POST /broker.htm?method=echo HTTP/1.1\r\nContent-Length: 3\r\n\r\n"
+        for piece in (head, b"a", b"=", b"b"):
+            held = sum(len(one._buffer) for one in server.connections)
+            writer.write(piece)
+            await until(lambda: held != sum(len(one._buffer) for one in server.connections))  # noqa: B023
+        assert b'"a":"b"' in await reader.readuntil(b"}}")
+        writer.close()
+
+    monkeypatch.setattr(web, "_take_request", take)
+    with_server(ask)
+    assert len(seen) <= 3
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)  # what a server has read nobody is told of
+
+
+def with_server(use: Callable[[WebServer], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), WebServer("127.0.0.1", 0, {"/broker.htm": METHODS}) as one:
+            await use(one)
+
+    asyncio.run(main())
