@@ -23,7 +23,7 @@ from mq.daemons.tube.broker.sends import Sends
 from mq.daemons.tube.broker.serving import Serving
 from mq.daemons.tube.broker.status import ServiceStatus
 from mq.daemons.tube.broker.store.flusher import Flusher
-from mq.daemons.tube.broker.stores import Stores
+from mq.daemons.tube.broker.stores import Opened, Stores
 from mq.daemons.tube.broker.topics import Topic, Topics
 from mq.daemons.tube.rpc import MAX_SEND, Route, RpcListener
 from mq.daemons.tube.web import WebServer
@@ -123,14 +123,14 @@ class Broker:
         root = Path(config.primary_path)
         self.flusher = Flusher()
         parts.push_async_callback(self.flusher.close)
+        folder = Path(config.offset_stg_file_path or root) / FOLDER
+        offsets = Offsets(folder / FILE, config.number)
         stores = Stores(
             root, config.max_segment_size, config.max_index_segment_size, config.flush_mode,
-            self.flusher,
+            self.flusher, self._lower_offsets,
         )  # fmt: skip
         parts.push_async_callback(stores.close)  # of a start that fails
         await asyncio.to_thread(stores.open_root)
-        folder = Path(config.offset_stg_file_path or root) / FOLDER
-        offsets = Offsets(folder / FILE, config.number)
         await asyncio.to_thread(make_folder, folder)
         await asyncio.to_thread(offsets.load)
         parts.push_async_callback(self._save_offsets, offsets)
@@ -213,7 +213,13 @@ class Broker:
             if consumer.topic == topic.name:
                 self.serving.consumers.remove(consumer)
         await self.serving.stores.remove(topic)
-        self.serving.offsets.forget_topics(frozenset({topic.name}))
+        await self.serving.offsets.forget_topics(frozenset({topic.name}))
+
+    async def _lower_offsets(self, opened: Opened) -> None:
+        """Have no group be behind the end of a store that has come back. Raises OSError."""
+        if self.settings.broker.update_consumer_offsets:
+            ends = {key: store.max_index for key, store in opened.items()}
+            await self.serving.offsets.lower(ends)
 
     def _spawn(self) -> None:
         config, serving = self.settings.broker, self.serving

@@ -20,7 +20,7 @@ import orjson
 
 from mq.client.machine import clock
 from mq.daemons.state_file import StateFile, read_with_backup
-from mq.daemons.tube.broker.store.layout import INDEX_SIZE
+from mq.daemons.tube.broker.store.layout import INDEX_SIZE, STORE_BASE
 
 log = logging.getLogger(__name__)
 
@@ -106,15 +106,17 @@ class Offsets:
     ) -> tuple[int, bool]:  # fmt: skip
         """From where a get reads, and whether something may be there.
 
-        ``manual``: behind what is pending, else pending is committed if ``consumed``. ``lowers`` an
-        offset behind the end to there (updateConsumerOffsets). DefaultOffsetManager.getOffset.
+        ``manual``: behind what is pending, else pending is committed if ``consumed``, and dropped
+        if not: Java keeps it, and behind a get that is refused the next one would commit what was
+        not consumed. ``lowers`` an offset behind the end to there (updateConsumerOffsets).
+        DefaultOffsetManager.getOffset.
         """
         least, most = bounds
         entry = self._entry(group, key, 0)
         if manual:
             offset = entry.offset + entry.pending // INDEX_SIZE * INDEX_SIZE
         else:
-            offset = self.commit(group, key, consumed=True) if consumed else entry.offset
+            offset = self.commit(group, key, consumed=consumed)
         if offset >= most:
             if offset > most and lowers:
                 self._set(group, entry, min(entry.offset, most))
@@ -195,10 +197,33 @@ class Offsets:
         await self.file.save_pending()
         return count
 
-    def forget_topics(self, topics: frozenset[str]) -> None:
-        """Forget what was of topics that are no more."""
+    async def forget_topics(self, topics: frozenset[str]) -> None:
+        """Forget what was of topics that are no more, durably: a topic of the same name begins
+        anew. Raises OSError."""
         for group in list(self._groups):
             self._forget(group, topics)
+        await self.file.save_pending()
+
+    async def lower(self, ends: Mapping[Key, int]) -> int:
+        """Lower offsets that are behind the ends of stores (by topic and number), durably; how
+        many. Raises OSError.
+
+        A power cut can take back messages that a group had read already. Left where it is, its
+        offset would pass over what is written in their place.
+        """
+        count = 0
+        for group, entries in self._groups.items():
+            for (topic, partition), entry in entries.items():
+                end = ends.get((topic, partition // STORE_BASE))
+                if end is not None and entry.offset > end:
+                    log.warning("%s was at %d of %s, which ends at %d: it goes on from there",
+                                group, entry.offset, entry.key, end)  # fmt: skip
+                    entry.pending = 0
+                    self._set(group, entry, end)
+                    count += 1
+        if count:
+            await self.file.save_pending()
+        return count
 
     def expire(self, longest_ms: int) -> list[str]:
         """Forget groups of which no offset has moved for so long; returns their names."""

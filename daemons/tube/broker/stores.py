@@ -5,7 +5,7 @@ Stores are opened in threads before anybody is told of their topics: recovery re
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -25,12 +25,26 @@ log = logging.getLogger(__name__)
 
 _REMOVED = ".removed"  # a folder of a store that is being deleted
 
+Opened = dict[tuple[str, int], TopicStore]  # by topic and number
+
+#: Done with stores when they are recovered and before anybody reads them.
+BeforeServing = Callable[[Opened], Awaitable[object]]
+
 
 class Stores:
-    """The stores under ``root`` (primaryPath), by topic and number."""
+    """The stores under ``root`` (primaryPath), by topic and number.
+
+    ``before_serving`` may raise OSError, and keeps a store from being opened.
+    """
 
     def __init__(
-        self, root: Path, data_size: int, index_size: int, mode: FlushMode, flusher: Flusher
+        self,
+        root: Path,
+        data_size: int,
+        index_size: int,
+        mode: FlushMode,
+        flusher: Flusher,
+        before_serving: BeforeServing | None = None,
     ) -> None:
         self.root = root
         self.mode = mode
@@ -38,6 +52,7 @@ class Stores:
         self.damages: list[Damage] = []
         self.deleted = 0  # files that have expired
         self._sizes = data_size, index_size
+        self._before_serving = before_serving or _nothing_first
         self._stores: dict[str, list[TopicStore | None]] = {}
         self._opening = asyncio.Lock()
         self._lock: StoreLock | None = None
@@ -86,14 +101,31 @@ class Stores:
         Raises OSError and StoreLoadError; those that were opened before stay open.
         """
         async with self._opening:
-            for topic in topics:
-                stores = self._stores.setdefault(topic.name, [])
-                stores += [None] * (topic.stores - len(stores))
-                for number in range(topic.stores):
-                    store = stores[number]
-                    if store is None:
-                        store = stores[number] = await self._open(topic, number)
-                    store.settings = topic.flush
+            opened: Opened = {}
+            try:
+                for topic in topics:
+                    stores = self._stores.setdefault(topic.name, [])
+                    stores += [None] * (topic.stores - len(stores))
+                    for number in range(topic.stores):
+                        store = stores[number]
+                        if store is None:
+                            opened[topic.name, number] = await self._open(topic, number)
+                        else:
+                            store.settings = topic.flush
+            finally:
+                await self._serve(opened)
+
+    async def _serve(self, opened: Opened) -> None:
+        """Have stores be found. Raises OSError: none of them is."""
+        if opened:
+            try:
+                await self._before_serving(opened)
+            except BaseException:
+                for store in opened.values():
+                    store.close()
+                raise
+        for (topic, number), store in opened.items():
+            self._stores[topic][number] = store
 
     async def _open(self, topic: Topic, number: int) -> TopicStore:
         key = store_key(topic.name, number)
@@ -124,8 +156,11 @@ class Stores:
             for store in self._stores.pop(topic.name, ()):
                 if store is not None:
                     store.finish()
-                    await self.flusher.settle()
-                    store.close()
+                    store.closed = True  # no flush and no checkpoint of it begins any more
+                    try:
+                        await self.flusher.run(_nothing)  # behind those that had begun
+                    finally:
+                        store.close()
             for number in range(topic.stores):
                 folder = self.root / store_key(topic.name, number)
                 # Where no checkpoint is being written: that would make the folder again.
@@ -151,6 +186,14 @@ class Stores:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _nothing() -> None:
+    pass
+
+
+async def _nothing_first(*_: object) -> None:
+    pass
 
 
 def _remove_folder(folder: Path) -> None:

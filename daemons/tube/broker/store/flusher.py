@@ -47,6 +47,8 @@ class Flusher:
             return
         self._busy = True
         self._idle.clear()
+        for _, _, segments in work:
+            _hold(segments, 1)
         loop = asyncio.get_running_loop()
         began = loop.time()
 
@@ -60,6 +62,7 @@ class Flusher:
             self._busy = False
             self._idle.set()
             for number, (store, upto, segments) in enumerate(work):
+                _hold(segments, -1)
                 store.flushed(upto, segments, errors[number] if failure is None else failure)
             if self._due and not self._busy:
                 self._start()
@@ -67,7 +70,7 @@ class Flusher:
         self._thread.submit(sync, done)
 
     async def settle(self) -> None:
-        """Return when no flush runs and none is due."""
+        """Return when no flush runs and none is due: when nobody asks for any more."""
         while self._busy:
             await self._idle.wait()
             await asyncio.sleep(0)
@@ -95,6 +98,7 @@ class Flusher:
             return error
 
         task = asyncio.ensure_future(self._thread.run(work))
+        _hold(segments, 1)
         try:
             error = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -104,6 +108,8 @@ class Flusher:
             log.error("%s: no checkpoint: %s", store.key, unwritten,
                       extra={"failure": f"checkpoints of {store.key}"})  # fmt: skip
             return
+        finally:
+            _hold(segments, -1)
         store.checkpointed(reached, segments, error)
 
     async def run(self, work: Callable[[], None]) -> None:
@@ -119,6 +125,12 @@ class Flusher:
         """Wait for what runs and end the thread."""
         await self.settle()
         self._thread.stop()
+
+
+def _hold(segments: list[tuple[Segment, int]], count: int) -> None:
+    """Files that are fsynced are not deleted meanwhile: that would be taken for a failing disk."""
+    for segment, _ in segments:
+        segment.readers += count
 
 
 def _sync(store: TopicStore, segments: list[tuple[Segment, int]]) -> OSError | None:

@@ -18,9 +18,9 @@ _MODE = 0o644
 
 
 class Segment:
-    """One file. ``readers`` are reads in threads, while which it is not deleted."""
+    """One file. ``readers`` are reads and fsyncs in threads, while which it is not deleted."""
 
-    __slots__ = ("descriptor", "end", "path", "readers", "start", "synced")
+    __slots__ = ("descriptor", "end", "is_named", "path", "readers", "start", "synced")
 
     def __init__(self, path: Path, start: int, end: int, descriptor: int, synced: int) -> None:
         self.path = path
@@ -28,11 +28,19 @@ class Segment:
         self.end = end  # of what has been written
         self.synced = synced  # of what is on the disk, in this process's knowledge
         self.descriptor = descriptor
+        self.is_named = True  # its name is on the disk, too
         self.readers = 0
 
+    @property
+    def is_synced(self) -> bool:
+        return self.is_named and self.synced >= self.end
+
     def sync(self) -> None:
-        """Wait until what was written is on the disk. Raises OSError."""
+        """Wait until what was written is on the disk, and the file's name. Raises OSError."""
         files.fdatasync(self.descriptor)
+        if not self.is_named:
+            files.sync_folder(self.path.parent)
+            self.is_named = True
 
     def modified_ms(self) -> int:
         """When it was last written, in ms since 1970."""
@@ -109,17 +117,25 @@ class Segments:
     def roll(self) -> None:
         """Begin another file at the end. Raises OSError, with nothing changed.
 
-        The full one is on the disk before there is a next one: a power cut must not leave a gap.
+        Nothing is fsynced here, on the event loop: the next flush does that, of the full one, of
+        the new one and of its name, and nothing in either is promised before. What a power cut
+        leaves behind a gap a recovery sets aside.
         """
         last = self.segments[-1]
-        last.sync()
-        last.synced = last.end
-        self.segments.append(create(self.folder, self.suffix, last.end))
+        self.segments.append(_made(self.folder, self.suffix, last.end))
         self._starts.append(last.end)
 
     def unsynced(self) -> list[tuple[Segment, int]]:
-        """What is not known to be on the disk: files, each with where it ends now."""
-        return [(one, one.end) for one in self.segments[-2:] if one.synced < one.end]
+        """What is not known to be on the disk: files in their order, and where each ends now.
+
+        A flush takes all of these or fails, so they are the last ones.
+        """
+        found = []
+        for one in reversed(self.segments):
+            if one.is_synced:
+                break
+            found.append((one, one.end))
+        return found[::-1]
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes from an offset on, as many as asked for or as the file has that the first is in.
@@ -180,16 +196,22 @@ class Unrestored(OSError):
 
 def create(folder: Path, suffix: str, start: int) -> Segment:
     """A new empty file; its name is on the disk. Raises OSError, with no file there."""
+    segment = _made(folder, suffix, start)
+    try:
+        segment.sync()
+    except OSError:
+        segment.close()
+        files.remove(segment.path)
+        raise
+    return segment
+
+
+def _made(folder: Path, suffix: str, start: int) -> Segment:
     path = folder / file_name(start, suffix)
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    descriptor = files.open(path, flags, _MODE)
-    try:
-        files.sync_folder(folder)
-    except OSError:
-        files.close(descriptor)
-        files.remove(path)
-        raise
-    return Segment(path, start, start, descriptor, start)
+    segment = Segment(path, start, start, files.open(path, flags, _MODE), start)
+    segment.is_named = False
+    return segment
 
 
 def found(folder: Path, suffix: str) -> Iterator[Segment]:

@@ -275,6 +275,14 @@ class TopicStore:
         self.is_broken = True
         self.halt = Refused(UNAVAILABLE, text)
         log.critical("%s", text)
+        self._refuse_unflushed(Refused(FAILED, f"the store cannot be flushed: {why}"))
+
+    def _refuse_unflushed(self, refused: Refused) -> None:
+        """Tell all who wait for an fsync that there will be none that says anything of theirs."""
+        unflushed, self._unflushed = self._unflushed, []
+        for _, _, done in unflushed:
+            for one, *_ in done:
+                _tell(one, refused, 0, 0, 0)
 
     # flushing ---------------------------------------------------------------------------------
 
@@ -302,11 +310,6 @@ class TopicStore:
         if error is not None:
             self.failures += 1
             self._stop(f"an fsync failed: {error}")
-            unflushed, self._unflushed = self._unflushed, []
-            failed = Refused(FAILED, f"the store cannot be flushed: {error}")
-            for _, _, done in unflushed:
-                for one, *_ in done:
-                    _tell(one, failed, 0, 0, 0)
             return
         if self.is_broken:  # what another fsync did not write, this one knows nothing of
             return
@@ -350,11 +353,7 @@ class TopicStore:
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
-        stopped = Refused(UNAVAILABLE, "the broker stops")
-        for _, _, done in self._unflushed:
-            for one, *_ in done:
-                _tell(one, stopped, 0, 0, 0)
-        self._unflushed = []
+        self._refuse_unflushed(Refused(UNAVAILABLE, "the store is closed"))
         self.data.close()
         self.index.close()
 

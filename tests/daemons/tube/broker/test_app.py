@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -152,3 +153,55 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, mode: str) -
         messages = asyncio.run(found())
         assert len(messages) == len(set(messages))
         assert set(acknowledged) <= set(messages)
+
+
+def test_a_group_that_is_ahead_of_a_store_that_lost_its_end_misses_nothing(tmp_path: Path) -> None:
+    """As behind a power cut, with `os`: offsets are saved sooner than messages are flushed."""
+
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE):
+            async with serving(tmp_path) as (_, client):
+                for number in range(4):
+                    await client.send(b"%d" % number)
+                await client.register()
+                await client.get()
+                assert (await client.commit()).currOffset == 4 * 28
+            for path, record in (("", 53), ("index", 28)):
+                (file,) = (
+                    one for one in (tmp_path / "store" / "demo-0" / path).iterdir()
+                    if one.suffix in (".tube", ".index")
+                )  # fmt: skip
+                file.write_bytes(file.read_bytes()[: 2 * record])
+            (tmp_path / "store" / "demo-0" / "checkpoint").unlink()
+            async with serving(tmp_path) as (_, client):
+                for number in range(4, 8):
+                    await client.send(b"%d" % number)
+                assert (await client.register()).currOffset == 2 * 28
+                assert bodies(await client.get()) == [b"4", b"5", b"6", b"7"]
+            async with serving(tmp_path) as (broker, _):  # and that was kept
+                assert broker.serving.offsets.committed("group", ("demo", 0)) == 2 * 28
+
+    asyncio.run(main())
+
+
+def test_a_topic_is_removed_while_other_stores_are_flushed_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(broker: Broker, client: Client) -> None:
+        removed = broker.serving.topics["other"]
+        await client.send(b"x", topicName="other")
+        store = broker.serving.stores.get("demo", 0)
+        assert store is not None
+        done = store.flushed
+
+        def again(*given: Any) -> None:
+            done(*given)
+            broker.flusher.request(store)
+
+        monkeypatch.setattr(store, "flushed", again)
+        broker.flusher.request(store)
+        await broker._remove_topic(removed)
+        assert not (tmp_path / "store" / "other-0").exists()
+        monkeypatch.undo()
+
+    run(tmp_path, check, topicList="demo:1:1,other:1:1")

@@ -106,8 +106,11 @@ def test_groups_that_commit_nothing_for_long_go(tmp_path: Path) -> None:
 def test_topics_that_are_no_more_take_their_offsets_along(tmp_path: Path) -> None:
     offsets = make(tmp_path)
     asyncio.run(offsets.replace([("a", KEY, 28), ("a", ("b", 0), 28), ("c", KEY, 28)]))
-    offsets.forget_topics(frozenset({"demo"}))
+    asyncio.run(offsets.forget_topics(frozenset({"demo"})))
     assert (offsets.groups(), len(offsets)) == (["a"], 1)
+    again = make(tmp_path)  # at once: a topic of the same name begins anew, whenever we are killed
+    again.load()
+    assert again.groups() == ["a"]
 
 
 def test_too_many_at_once_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from mq.client.machine import clock, files
+from mq.daemons.tube.broker.store.flusher import Flusher
 from mq.daemons.tube.broker.store.reading import ThreadRead, Wish, read
 from mq.daemons.tube.broker.store.recovery import recover
 from mq.daemons.tube.broker.store.retention import DEFAULT_MS, delete_expired, kept_ms
@@ -51,6 +53,39 @@ async def filled(folder: Path) -> TopicStore:
         await asyncio.sleep(0)
     assert (len(data_files(folder)), len(index_files(folder))) == (3, 3)
     return store
+
+
+def test_a_file_that_is_being_flushed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go = threading.Event()
+    real = files.fdatasync
+
+    async def main() -> None:
+        flusher = Flusher()
+        store = opened(tmp_path)
+        sender = Sender(store)
+        sender.send(b"x" * 1000)
+        sender.send(b"y")
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+        def slow(descriptor: int) -> None:
+            may_go.wait(30)
+            real(descriptor)
+
+        monkeypatch.setattr(files, "fdatasync", slow)
+        flusher.request(store)
+        age(*data_files(tmp_path))
+        assert await delete_expired(store, HOUR, clock.milliseconds()) == 0
+        may_go.set()
+        await flusher.settle()
+        assert not store.is_broken
+        assert await delete_expired(store, HOUR, clock.milliseconds()) == 1
+        await flusher.close()
+        store.close()
+
+    asyncio.run(main())
 
 
 def age(*paths: Path) -> None:

@@ -210,6 +210,57 @@ def test_a_write_that_cannot_be_taken_back_ends_the_intake(
     asyncio.run(main())
 
 
+def test_a_write_that_cannot_be_taken_back_leaves_nobody_without_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        kept = Kept()
+        sender = Sender(opened(tmp_path, FlushMode.sync, kept))
+        sender.send(b"waits for an fsync")
+        await turn()
+        with monkeypatch.context() as patch:
+            fail(patch, "pwrite", errno.EIO, lambda path: True)
+            fail(patch, "ftruncate", errno.EIO, lambda path: True)
+            sender.send(b"b")
+            await turn()
+        kept.flush()
+        assert sorted(refused.code for refused in sender.refused) == [500, 500]
+
+    asyncio.run(main())
+
+
+def test_beginning_a_file_waits_for_no_disk_and_its_flush_has_both_files_and_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    async def main() -> None:
+        kept = Kept()
+        sender = Sender(opened(tmp_path, FlushMode.sync, kept))
+        for name in ("fdatasync", "fsync"):
+            real = getattr(files, name)
+
+            def sync(descriptor: int, real: Callable[[int], None] = real) -> None:
+                synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+                real(descriptor)
+
+            monkeypatch.setattr(files, name, sync)
+        for number in range(3):
+            sender.send(b"%d" % number * 1000)
+        await turn()
+        assert not synced and not sender.taken
+        kept.flush()
+        assert len(sender.taken) == 3
+
+    asyncio.run(main())
+    first, second, third = map(str, data_files(tmp_path))
+    assert synced == [first, second, str(tmp_path), third, str(tmp_path)]
+
+
+def no_room(path: object, *_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
 def test_no_new_file_is_a_refusal_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +269,7 @@ def test_no_new_file_is_a_refusal_and_tried_again(
         sender.send(b"x" * 1000)
         await turn()
         with monkeypatch.context() as patch:
-            fail(patch, "fsync", errno.ENOSPC, lambda path: path == str(tmp_path))
+            patch.setattr(files, "open", no_room)
             sender.send(b"refused")
             assert [refused.code for refused in sender.refused] == [419]
         assert len(data_files(tmp_path)) == 1
