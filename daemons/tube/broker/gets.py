@@ -162,6 +162,8 @@ class Gets:
         """Raises Denied and OSError."""
         consumer = get.consumer
         last = found.last if found.last > 0 else max(consumer.last_data, 0)
+        if found.bad:
+            self._found_bad(get.store, found.bad)
         frame, count = self._frame(get, found, get.max_data - last)
         self._serving.offsets.read(
             consumer.group,
@@ -190,7 +192,7 @@ class Gets:
             return made
         except BadRecords:
             pieces = self._good_records(get)
-            return answer(serial, pieces, offset, lag, slow, most)
+            return answer(serial, pieces, offset, lag, slow, most, wanted)
 
     def _good_records(self, get: _Get) -> list[bytes]:
         """What of the same records is good: each by itself, for one may lie about its length."""
@@ -198,16 +200,21 @@ class Gets:
         pieces = []
         for piece in read(get.store, wish, wait=True).pieces:
             try:
-                answer(0, [piece], 0, 0, False, 0)
+                count = answer(0, [piece], 0, 0, False, 0, (wish.partition, wish.codes))[1]
             except BadRecords:
-                self.bad_records += 1
-                log.error(
-                    "%s: a record is damaged, and left out of what is read", get.store.key,
-                    extra={"failure": f"records of {get.store.key}"},
-                )  # fmt: skip
-            else:
+                count = 0
+            if count:
                 pieces.append(piece)
+            else:  # also one that the index has as another partition's: nobody gets it twice
+                self._found_bad(get.store, 1)
         return pieces
+
+    def _found_bad(self, store: TopicStore, count: int) -> None:
+        self.bad_records += count
+        log.error(
+            "%s: %d records are damaged, and left out of what is read", store.key, count,
+            extra={"failure": f"records of {store.key}"},
+        )  # fmt: skip
 
     def _read_later(self, get: _Get) -> None:
         self._being_read.add(get.consumer.key)
@@ -232,7 +239,10 @@ class Gets:
         except Denied as denied:
             self._refuse(call, denied)
         except OSError as error:
-            self._failed(call, error)
+            if get.store.closed:  # the topic was removed meanwhile: no error of the disk
+                self._refuse(call, Denied(Code.FORBIDDEN, f"{get.store.key} has been closed"))
+            else:
+                self._failed(call, error)
         except Exception as error:
             log.exception("a read in a thread failed")
             self._refuse(call, Denied(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}"))

@@ -39,6 +39,7 @@ class Sends:
         self._successes = Successes()
         self.refused: dict[int, int] = {}  # by code
         self.taken = 0
+        self._failure: Refused | None = None
 
     def handle(self, call: Call) -> None:
         """Take a message; its answer comes when it is as safe as the flush mode promises.
@@ -53,7 +54,8 @@ class Sends:
                 self.taken += 1
                 call.answer_frame(frame(call.request.serial, message_id, now, at_index))
                 return
-            if refused.code in (OVERFLOW, FAILED):
+            if refused.code in (OVERFLOW, FAILED) and refused is not self._failure:
+                self._failure = refused  # of all messages of a write, which counts once
                 self._serving.writes.failed()
             self._refuse(call, refused.code, str(refused))
 

@@ -17,9 +17,9 @@ const CHUNK: usize = 8192;
 const MAX_CHUNKS: usize = 28 * 1024 * 1024 / CHUNK;
 
 /// What was found in a piece of the index: bytes that are done with, where the data ends that was
-/// looked at or -1, bytes of the records, whether that is all that may be read, how many records,
-/// and the spans of the data that they are in.
-type Selection = (usize, i64, i64, bool, usize, Vec<(i64, i64)>);
+/// looked at or -1, bytes of the records, whether the limit is reached, how many records, the spans
+/// of the data that they are in, and how many records of the index are damaged.
+type Selection = (usize, i64, i64, bool, usize, Vec<(i64, i64)>, usize);
 
 fn i32_at(bytes: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
@@ -42,20 +42,22 @@ pub fn tube_select(
 ) -> Selection {
     let (least, most) = bounds;
     let (gap, longest) = joins;
-    let (mut scanned, mut last, mut size, mut count) = (0, -1, 0, 0);
+    let (mut scanned, mut last, mut size, mut count, mut bad) = (0, -1, 0, 0, 0);
     let mut runs: Vec<(i64, i64)> = Vec::new();
     for entry in piece.chunks_exact(INDEX) {
         let at = i64_at(entry, 4);
         let length = i32_at(entry, 12);
-        if at < least || length <= 0 || length > MAX_RECORD {
-            scanned += INDEX;
+        scanned += INDEX;
+        let end = match at.checked_add(i64::from(length)) {
+            Some(end) if at >= 0 && end <= most && length > 0 && length <= MAX_RECORD => end,
+            _ => {
+                bad += 1;
+                continue;
+            }
+        };
+        if at < least {
             continue;
         }
-        let end = match at.checked_add(i64::from(length)) {
-            Some(end) if end <= most => end,
-            _ => return (scanned, at, size, true, count, runs),
-        };
-        scanned += INDEX;
         last = end;
         let is_wanted = i32_at(entry, 0) == partition
             && codes.as_ref().map_or(true, |codes| codes.contains(&i32_at(entry, 16)));
@@ -73,10 +75,10 @@ pub fn tube_select(
         size += i64::from(length);
         count += 1;
         if size >= limit {
-            return (scanned, last, size, true, count, runs);
+            return (scanned, last, size, true, count, runs, bad);
         }
     }
-    (scanned, last, size, false, count, runs)
+    (scanned, last, size, false, count, runs, bad)
 }
 
 /// A record's payload, and the varints before and behind it in its message.

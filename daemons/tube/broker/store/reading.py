@@ -32,6 +32,7 @@ class Found(NamedTuple):
     scanned: int  # bytes of the index that were passed
     last: int  # where the data ends that was looked at; -1 if none was
     records: int  # that are wanted
+    bad: int  # records of the index that are damaged, and passed over
 
 
 def read(store: TopicStore, wish: Wish, *, wait: bool = False) -> Found:
@@ -67,7 +68,7 @@ def _read(
 ) -> Found:
     offset, end = wish.offset, min(wish.offset + wish.scan, most)
     runs: list[tuple[int, int]] = []
-    size, last, count = 0, -1, 0
+    size, last, count, bad = 0, -1, 0, 0
     joins = JOINS if wish.joined else APART
     segment = index.at(offset)
     if segment is not None:  # one file at a time, as Java reads: what is next is for the next get
@@ -79,12 +80,13 @@ def _read(
         offset += found.scanned
         size += found.size
         count += found.records
+        bad += found.bad
         last = max(last, found.last)
         runs += found.runs
         if found.is_done or not found.scanned:
             break
     pieces = [_span(data, at, at + length, wait) for at, length in runs]
-    return Found(pieces, size, offset - wish.offset, last, count)
+    return Found(pieces, size, offset - wish.offset, last, count, bad)
 
 
 def _span(data: Segments, start: int, end: int, wait: bool) -> bytes:

@@ -13,9 +13,10 @@ class Selection(NamedTuple):
     scanned: int  # bytes of the index that are done with
     last: int  # where the data ends that was looked at; -1 if none was
     size: int  # bytes of the records found
-    is_done: bool  # the limit is reached, or the end of what may be read
+    is_done: bool  # the limit is reached
     records: int  # how many
     runs: list[tuple[int, int]]  # offset and size in the data, of spans that they are in
+    bad: int  # records of the index that are damaged
 
 
 #: How far apart records may be that are read together, with what is between them, which takes as
@@ -36,21 +37,23 @@ def select_in_python(
 
     ``codes`` are those of the filter items that are wanted, None for all; ``bounds`` are where the
     data that may be read begins and ends. The message that reaches ``limit`` bytes is the last.
-    What has gone, and what no record can be, is passed over (MsgFileStore.getMessages).
+    What has gone is passed over, and so is what no record can be (MsgFileStore.getMessages). One
+    that is said to be behind the end of the data is such, too: the index is never ahead of it. Java
+    takes it for the end, where all consumers of a store would wait for ever.
     """
     least, most = bounds
     gap, longest = joins
-    scanned = size = count = 0
+    scanned = size = count = bad = 0
     last = -1
     runs: list[tuple[int, int]] = []
     for of, at, length, code, _ in INDEX.iter_unpack(piece[: len(piece) // 28 * 28]):
         end = at + length
-        if at < least or not 0 < length <= MAX_RECORD:
-            scanned += INDEX_SIZE
-            continue
-        if end > most:
-            return Selection(scanned, at, size, True, count, runs)
         scanned += INDEX_SIZE
+        if at < 0 or end > most or not 0 < length <= MAX_RECORD:
+            bad += 1
+            continue
+        if at < least:
+            continue
         last = end
         if of != partition or (codes is not None and code not in codes):
             continue
@@ -62,8 +65,8 @@ def select_in_python(
         size += length
         count += 1
         if size >= limit:
-            return Selection(scanned, last, size, True, count, runs)
-    return Selection(scanned, last, size, False, count, runs)
+            return Selection(scanned, last, size, True, count, runs, bad)
+    return Selection(scanned, last, size, False, count, runs, bad)
 
 
 def select_natively(

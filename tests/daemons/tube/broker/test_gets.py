@@ -248,6 +248,77 @@ def test_a_damaged_record_is_left_out_and_those_beside_it_are_not(tmp_path: Path
     run(tmp_path, check)
 
 
+def test_a_record_of_the_index_that_points_nowhere_keeps_nobody_from_the_next(
+    tmp_path: Path,
+) -> None:
+    async def check(broker: Broker, client: Client) -> None:
+        await fill(client)
+        path = next((tmp_path / "store" / "demo-0" / "index").glob("*.index"))
+        content = bytearray(path.read_bytes())
+        content[28 + 6] ^= 0x40  # where the data of the second record is
+        path.write_bytes(content)
+        await client.register()
+        assert bodies(await client.get()) == [b"m0", b"m2"]
+        assert broker.gets.bad_records == 1
+
+    run(tmp_path, check)
+
+
+def test_no_message_comes_in_a_partition_that_is_not_its_own(tmp_path: Path) -> None:
+    async def check(broker: Broker, client: Client) -> None:
+        await fill(client)
+        path = next((tmp_path / "store" / "demo-0" / "index").glob("*.index"))
+        content = bytearray(path.read_bytes())
+        content[28 + 3] ^= 1  # the partition of the second record
+        path.write_bytes(content)
+        await client.register(partitionId=1)
+        assert bodies(await client.get(partitionId=1)) == []
+        assert broker.gets.bad_records == 1
+
+    run(tmp_path, check)
+
+
+def test_what_was_said_not_to_be_consumed_is_not_committed_by_a_later_get(tmp_path: Path) -> None:
+    async def check(broker: Broker, client: Client) -> None:
+        broker.serving.rules = FlowControl.parse(ALL_DAY)
+        await fill(client, 5)
+        await client.register()
+        assert len((await client.get()).messages) == 5  # its lag was not known
+        await fill(client, 5)
+        assert (await client.get(lastPackConsumed=False)).errCode == 452
+        answer = await client.get(lastPackConsumed=True, escFlowCtrl=True)
+        assert (bodies(answer), answer.currOffset) == ([b"m0"], 0)  # nobody said it was consumed
+
+    run(tmp_path, check)
+
+
+def test_a_topic_that_is_removed_amid_reads_is_no_error_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(broker: Broker, client: Client) -> None:
+        await fill(client)
+        groups = [f"group{number}" for number in range(12)]
+        for group in groups:
+            await client.register(groupName=group)
+
+        def not_in_memory(*_: object) -> int:
+            raise BlockingIOError(errno.EAGAIN, "not in memory")
+
+        monkeypatch.setattr(files, "preadv", not_in_memory)
+        async with broker.gets._threads, broker.gets._threads:  # as many as may read are about to
+            for _ in range(6):
+                await broker.gets._threads.acquire()
+            asking = [asyncio.ensure_future(client.get(groupName=group)) for group in groups]
+            await client.heartbeat()  # they have been taken
+            await broker._remove_topic(broker.serving.topics["demo"])
+            for _ in range(6):
+                broker.gets._threads.release()
+        assert {answer.errCode for answer in await asyncio.gather(*asking)} <= {403, 411}
+        assert broker.serving.reads.report == 0
+
+    run(tmp_path, check)
+
+
 def test_with_sync_nothing_is_given_out_that_is_not_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,23 @@ def test_errors_of_the_disk_are_told_and_stop_sends_in_the_end(
     run(tmp_path, check)
 
 
+def test_a_write_that_fails_counts_once_however_many_messages_are_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pwrite(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def check(broker: Broker, client: Client) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "pwrite", pwrite)
+            answers = await asyncio.gather(*(client.send(b"x") for _ in range(20)))
+        assert {answer.errCode for answer in answers} == {419}
+        assert broker.serving.writes.errors == broker.serving.stores.get("demo", 0).failures  # type: ignore[union-attr]
+        assert (await client.send(b"y")).success
+
+    run(tmp_path, check)
+
+
 @pytest.mark.parametrize("mode", ["sync", "os", "memory"])
 def test_what_was_answered_is_there_behind_a_restart(tmp_path: Path, mode: str) -> None:
     async def main() -> None:

@@ -34,7 +34,7 @@ def test_records_in_a_row_are_one_run(select: Select) -> None:
     piece = entries((1, 0, 60, -1), (1, 60, 70, -1), (2, 130, 60, -1), (1, 190, 60, -1))
     found = select(piece, 1, None, (0, 250), 10_000)
     apart = select(piece, 1, None, (0, 250), 10_000, (59, 1000))
-    assert found == Selection(4 * INDEX_SIZE, 250, 190, False, 3, [(0, 250)])
+    assert found == Selection(4 * INDEX_SIZE, 250, 190, False, 3, [(0, 250)], 0)
     assert apart.runs == [(0, 130), (190, 60)]
     longest = select(piece, 1, None, (0, 250), 10_000, (60, 129))
     assert longest.runs == [(0, 60), (60, 70), (190, 60)]
@@ -43,32 +43,40 @@ def test_records_in_a_row_are_one_run(select: Select) -> None:
 @pytest.mark.parametrize("select", BOTH)
 def test_the_record_that_reaches_the_limit_is_the_last(select: Select) -> None:
     piece = entries((1, 0, 60, -1), (1, 60, 60, -1), (1, 120, 60, -1))
-    assert select(piece, 1, None, (0, 180), 61) == Selection(56, 120, 120, True, 2, [(0, 120)])
+    assert select(piece, 1, None, (0, 180), 61) == Selection(56, 120, 120, True, 2, [(0, 120)], 0)
 
 
 @pytest.mark.parametrize("select", BOTH)
 def test_filters_pass_over_other_codes(select: Select) -> None:
     piece = entries((1, 0, 60, 7), (1, 60, 60, -8), (1, 120, 60, -1))
-    assert select(piece, 1, {-8}, (0, 180), 999) == Selection(84, 180, 60, False, 1, [(60, 60)])
+    assert select(piece, 1, {-8}, (0, 180), 999) == Selection(84, 180, 60, False, 1, [(60, 60)], 0)
 
 
 @pytest.mark.parametrize("select", BOTH)
-def test_what_may_not_be_read_yet_ends_the_search(select: Select) -> None:
-    piece = entries((1, 0, 60, 7), (1, 60, 60, 7))
-    assert select(piece, 1, None, (0, 119), 999) == Selection(28, 60, 60, True, 1, [(0, 60)])
+@pytest.mark.parametrize("at", [121, 1 << 62, (1 << 63) - 1])
+def test_what_points_behind_the_end_keeps_nobody_from_what_follows(select: Select, at: int) -> None:
+    piece = entries((1, 0, 60, 7), (1, at, 60, 7), (1, 120, 60, 7))
+    found = select(piece, 1, None, (0, 180), 999)
+    assert (found.scanned, found.records, found.bad) == (84, 2, 1)
 
 
 @pytest.mark.parametrize("select", BOTH)
 @pytest.mark.parametrize(
-    "record",
-    [(1, -1, 60, 7), (1, 0, 0, 7), (1, 0, -3, 7), (1, 0, MAX_RECORD + 1, 7), (1, 5, 60, 7)],
+    ("record", "bad"),
+    [
+        ((1, -1, 60, 7), 1),
+        ((1, 0, 0, 7), 1),
+        ((1, 0, -3, 7), 1),
+        ((1, 0, MAX_RECORD + 1, 7), 1),
+        ((1, 5, 60, 7), 0),
+    ],
 )
 def test_what_is_no_record_or_has_gone_is_passed_over(
-    select: Select, record: tuple[int, int, int, int]
+    select: Select, record: tuple[int, int, int, int], bad: int
 ) -> None:
     piece = entries(record, (1, 60, 60, 7))
     assert select(piece, 1, None, (60, 1 << 40), 999) == Selection(
-        56, 120, 60, False, 1, [(60, 60)]
+        56, 120, 60, False, 1, [(60, 60)], bad
     )
 
 
