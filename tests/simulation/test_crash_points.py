@@ -10,9 +10,13 @@ import pytest
 from tests.conftest import IS_LONG
 
 # Those that are found at once, soon, and only by a crash during the start behind a crash.
-AT_ONCE = ("log-is-not-synced", "deletion-is-not-saved")
+AT_ONCE = ("log-is-not-synced", "deletion-is-not-saved", "tube-recovery-is-not-synced")
 SOON = ("name-of-log-file-is-not-synced", "new-store-is-not-synced")
 LATER = (
+    "tube-checkpoint-is-not-lowered",
+    "tube-files-are-not-named",
+    "tube-recovery-is-not-synced",
+    "tube-tail-is-not-written-again",
     "queues-are-not-synced",
     "index-is-not-synced",
     "checkpoint-is-not-lowered",
@@ -51,6 +55,7 @@ def test_every_start_behind_a_crash_finds_what_was_promised() -> None:
 @pytest.mark.timeout(600 if IS_LONG else 300)
 def test_what_a_store_leaves_out_is_found() -> None:
     for name in (*AT_ONCE, *SOON, *LATER) if IS_LONG else AT_ONCE:
-        more = ("--again", "1") if name in LATER else ()
+        times = "4" if name.startswith("tube") else "1"
+        more = ("--again", times) if name in LATER else ()
         status, _, output = points("--planted", name, "--most", "6", *more)
         assert status == 1 and "--point" in output, f"{name}: {output}"

@@ -17,7 +17,7 @@ _SYNCS = ("fsync", "fdatasync")
 
 
 @contextlib.contextmanager
-def _failing(operations: tuple[str, ...], part: str, times: int = 1 << 30) -> Iterator[None]:
+def failing(operations: tuple[str, ...], part: str, times: int = 1 << 30) -> Iterator[None]:
     """Operations on files that have a part in their paths fail so often."""
     disk = seams.disks[NAME]
     before, left = disk.faults, times
@@ -48,7 +48,7 @@ async def queues_cannot_be_synced(ledger: Ledger, config: MessageStoreConfig) ->
         await _fill(life, 8)
         for queue_id in range(4):  # what is forgotten then is up to chance
             part = f"consumequeue/orders/{queue_id}/"
-            with _failing(_SYNCS, part, 1), contextlib.suppress(OSError):
+            with failing(_SYNCS, part, 1), contextlib.suppress(OSError):
                 await life.store.checkpointer.checkpoint()
         with contextlib.suppress(OSError):
             await life.store.checkpointer.checkpoint()
@@ -61,14 +61,14 @@ async def log_cannot_be_synced(ledger: Ledger, config: MessageStoreConfig) -> No
     async with opened(ledger, config) as life:
         await _fill(life, 4)
         for _ in range(8):
-            with _failing(_SYNCS, "commitlog", 1), contextlib.suppress(Exception):  # refused
+            with failing(_SYNCS, "commitlog", 1), contextlib.suppress(Exception):  # refused
                 await _fill(life, 1)
 
 
 @workload()
 async def queue_cannot_be_written(ledger: Ledger, config: MessageStoreConfig) -> None:
     """A queue's file cannot be written until the store has stopped."""
-    with _failing(_WRITES, "consumequeue/orders/0"):
+    with failing(_WRITES, "consumequeue/orders/0"):
         async with opened(ledger, config) as life:
             await _fill(life, 8)
 
@@ -78,7 +78,7 @@ async def index_cannot_be_written(ledger: Ledger, config: MessageStoreConfig) ->
     """The index is behind for a moment, and a checkpoint is asked for."""
     async with opened(ledger, config) as life:
         await _fill(life, 11)
-        with _failing(_WRITES, "index/"):
+        with failing(_WRITES, "index/"):
             with contextlib.suppress(Exception):  # refused, when there is no room for its key
                 await _fill(life, 4)
             with contextlib.suppress(OSError):
@@ -91,7 +91,7 @@ async def deletion_cannot_be_noted(ledger: Ledger, config: MessageStoreConfig) -
     async with opened(ledger, config) as life:
         await life.put("others", 0, 3)
         await _fill(life, 2)
-        with _failing((*_WRITES, *_SYNCS), "deletions"), contextlib.suppress(OSError):
+        with failing((*_WRITES, *_SYNCS), "deletions"), contextlib.suppress(OSError):
             await life.delete_topic("others")
         await _fill(life, 2)
 

@@ -12,6 +12,8 @@ from mq.daemons.broker.store import (
     message_store,
     recovery,
 )
+from mq.daemons.tube.broker.store import recovery as tube_recovery
+from mq.daemons.tube.broker.store import segments as tube_segments
 
 
 class _FilesWithoutFolderSync:
@@ -37,6 +39,12 @@ def _never_crashed(self: commit_log.CommitLog, *, crashed: bool = False) -> None
     _load(self, crashed=False)
 
 
+def _believed(self: Any) -> None:
+    """In place of the fsyncs of a recovery of TubeMQ's store."""
+    for segment in (*self._data.segments, *self._index.segments):
+        segment.synced = segment.end
+
+
 _load = commit_log.CommitLog.load
 _no_folders = _FilesWithoutFolderSync()
 
@@ -60,6 +68,20 @@ ALL: dict[str, tuple[str, Any, str, object]] = {
         "load",
         _never_crashed,
     ),
+    "tube-recovery-is-not-synced": ("tube-os", tube_recovery._Recovery, "_sync", _believed),
+    "tube-checkpoint-is-not-lowered": (
+        "tube-damaged",
+        tube_recovery._Recovery,
+        "_lower_checkpoint",
+        _nothing,
+    ),
+    "tube-tail-is-not-written-again": (
+        "tube-failed-fsync",
+        tube_recovery._Recovery,
+        "_write_again",
+        _nothing,
+    ),
+    "tube-files-are-not-named": ("tube-sync", tube_segments, "files", _no_folders),
     "found-names-are-not-synced": ("append-synced", recovery.Recovery, "_sync_names", _nothing),
 }
 

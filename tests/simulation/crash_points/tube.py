@@ -6,11 +6,14 @@ says the same. All that was acknowledged is in it: behind a kill always, behind 
 """
 
 import asyncio
+import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from zlib import crc32
 
+from mq.client.machine import files
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.tube.broker.store.flusher import Flusher
 from mq.daemons.tube.broker.store.layout import HEAD, HEAD_SIZE, INDEX_SIZE
@@ -21,11 +24,13 @@ from mq.daemons.tube.broker.stores import Stores
 from mq.daemons.tube.broker.topics import Topic, topic_of
 from mq.protocol.tube.settings import BrokerDefaults, TopicSettings
 from tests.simulation.crash_points import model
+from tests.simulation.crash_points.failing import failing
 from tests.simulation.crash_points.machine import ROOT
 from tests.simulation.crash_points.store import Ledger
 from tests.simulation.crash_points.workloads import ALL, Crash, Judge, Main, Workload
 
 _DATA, _INDEX = 2400, 5 * INDEX_SIZE  # of files
+_LARGE_INDEX = 40 * INDEX_SIZE  # of which a power cut may leave the end alone
 _SIZE = 500  # of a payload: most records are in two sectors
 _LATER = "9999"  # what is sent behind a start, which may be crashed, too
 _EVERYTHING = 1 << 30
@@ -37,9 +42,11 @@ def _topic() -> Topic:
 
 
 @asynccontextmanager
-async def _opened(mode: FlushMode) -> AsyncIterator[tuple[Flusher, Stores, TopicStore]]:
+async def _opened(
+    mode: FlushMode, index: int = _INDEX
+) -> AsyncIterator[tuple[Flusher, Stores, TopicStore]]:
     flusher = Flusher()
-    stores = Stores(Path(ROOT), _DATA, _INDEX, mode, flusher)
+    stores = Stores(Path(ROOT), _DATA, index, mode, flusher)
     try:
         stores.open_root()
         await stores.open([_topic()])
@@ -98,19 +105,50 @@ def _works(mode: FlushMode) -> Main:
     return main
 
 
-def _judge(mode: FlushMode) -> Judge:
+async def _damaged(ledger: Ledger, _config: MessageStoreConfig) -> None:
+    """Most of the index goes, before the checkpoint, and a start makes it again."""
+    async with _opened(FlushMode.os, _LARGE_INDEX) as (_flusher, _stores, store):
+        for _turn in range(4):
+            await _send(ledger, store, 5)
+    ledger.note(model.Flushed(sum(isinstance(e, model.Due) for e in ledger.events)))
+    first, *_ = files.children(Path(ROOT) / "orders-0" / "index")
+    with files.opened(first, os.O_RDWR) as descriptor:
+        files.ftruncate(descriptor, INDEX_SIZE)
+        files.fsync(descriptor)
+    async with _opened(FlushMode.os, _LARGE_INDEX) as (_flusher, _stores, store):
+        await _send(ledger, store, 1)
+
+
+async def _failed_fsync(ledger: Ledger, _config: MessageStoreConfig) -> None:
+    """An fsync fails, and the broker is restarted: what the kernel has dropped it still shows."""
+    async with _opened(FlushMode.sync) as (_flusher, _stores, store):
+        await _send(ledger, store, 3)
+    for what in (".tube", ".index"):
+        async with _opened(FlushMode.sync) as (flusher, _stores, store):
+            await _send(ledger, store, 2)
+            with failing(("fdatasync",), what, 1), contextlib.suppress(Refused):
+                await _send(ledger, store, 2)
+                await flusher.checkpoint(store)
+    async with _opened(FlushMode.sync) as (_flusher, _stores, store):
+        # Readers have been shown it: it has to stay.
+        for body in _bodies(store):
+            ledger.note(model.Due(body))
+        await _send(ledger, store, 2)
+
+
+def _judge(mode: FlushMode, index: int = _INDEX) -> Judge:
     def judge(
         ledger: Ledger, problems: list[str], crash: Crash
     ) -> tuple[object, Callable[[], Awaitable[None]]]:
         begun = [event.body for event in ledger.events if isinstance(event, model.Begun)]
-        due = sum(isinstance(event, model.Due) for event in ledger.events)
+        due = len({event.body for event in ledger.events if isinstance(event, model.Due)})
         flushed = [event.upto for event in ledger.events if isinstance(event, model.Flushed)]
         survives = mode is FlushMode.sync or not crash.has_lost_power
         least = due if survives else max(flushed, default=0)
 
         async def look() -> None:
             for turn in range(2):  # the second start finds what the first one has left
-                async with _opened(mode) as (_flusher, _stores, store):
+                async with _opened(mode, index) as (_flusher, _stores, store):
                     found = _bodies(store)
                     count = len(found) - found.count(_LATER)
                     if found[:count] != begun[:count] or len(begun) < count:
@@ -152,3 +190,7 @@ def _bodies(store: TopicStore) -> list[str]:
 for _mode in (FlushMode.sync, FlushMode.os):
     _name = f"tube-{_mode}"
     ALL[_name] = Workload(_name, _works(_mode), judge=_judge(_mode))
+ALL["tube-damaged"] = Workload("tube-damaged", _damaged, judge=_judge(FlushMode.os, _LARGE_INDEX))
+ALL["tube-failed-fsync"] = Workload(
+    "tube-failed-fsync", _failed_fsync, judge=_judge(FlushMode.sync)
+)

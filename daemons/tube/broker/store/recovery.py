@@ -10,12 +10,14 @@ The data files are the truth; the index is made from them where it may be wrong.
    whether the index has the same of it. The first bad one is the end of the data. What the index
    has otherwise is made again from the data; what it has behind the end goes.
 4. What is cut of the data is kept in `damaged/` first, and reported: offset, bytes, why.
-5. fsync what was read and made, and write the checkpoint, before anything is served.
+5. Write what was read once more, where it is, and fsync it with what was made; write the
+   checkpoint, before anything is served.
 
 A kill anywhere amid this leaves a store that the next start recovers the same way: nothing is cut
 before its copy is on the disk, and the checkpoint never says more than is there.
 """
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -111,9 +113,10 @@ class _Recovery:
         self._join_data()
         self._join_index()
         begin = self._where_to_begin()
-        if self._safe is not None and begin.data < self._safe.data:
-            checkpoints.write(self._folder / CHECKPOINT, begin)
+        self._lower_checkpoint(begin)
         end = self._read(begin)
+        self._write_again(self._data, begin.data)
+        self._write_again(self._index, begin.index)
         self._sync()
         if end != self._safe or begin != self._safe or not had:
             checkpoints.write(self._folder / CHECKPOINT, end)
@@ -121,6 +124,11 @@ class _Recovery:
         return Recovered(
             self._data, self._index, end, self._damages, self._records, self._reindexed
         )
+
+    def _lower_checkpoint(self, begin: Checkpoint) -> None:
+        """Have the file vouch for no more than is not made again now."""
+        if self._safe is not None and begin.data < self._safe.data:
+            checkpoints.write(self._folder / CHECKPOINT, begin)
 
     # the files as a sequence ------------------------------------------------------------------
 
@@ -297,6 +305,21 @@ class _Recovery:
                 keep_part(damaged, last.descriptor, within, written, end)
             files.ftruncate(last.descriptor, within)
             last.end = end
+
+    def _write_again(self, all_of: Segments, begin: int) -> None:
+        """Write what was read where it is, for the fsync that follows to be of it.
+
+        Behind an fsync that failed the kernel shows what it has dropped as if it had been written,
+        until the power goes, and no later fsync has it.
+        """
+        for segment in all_of.segments:
+            position, end = max(begin - segment.start, 0), segment.end - segment.start
+            while position < end:
+                piece = files.pread(segment.descriptor, _READ_AT_ONCE, position)
+                if not piece:
+                    raise OSError(errno.EIO, "the file has become shorter", str(segment.path))
+                files.write_all(segment.descriptor, piece, position)
+                position += len(piece)
 
     def _sync(self) -> None:
         for segment in (*self._data.segments, *self._index.segments):
