@@ -16,12 +16,13 @@ from mq.client.machine import clock
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.daemons.tube.broker.store.layout import STORE_BASE
 from mq.daemons.tube.broker.store.topic_store import FlushSettings
-from mq.protocol.tube.errors import MalformedText
+from mq.protocol.tube.errors import IllegalName, MalformedText
 from mq.protocol.tube.names import (
     MAX_MESSAGE_SIZE,
     MESSAGE_HEADER_SIZE,
     MIN_MESSAGE_SIZE,
     OFFSET_HISTORY_TOPIC,
+    check_topic,
 )
 from mq.protocol.tube.settings import BrokerDefaults, TopicSettings
 
@@ -31,6 +32,10 @@ log = logging.getLogger(__name__)
 
 _CACHE_UNIT = 512 * 1024  # bytes of memCacheMsgSizeInMB, whatever its name says
 _COUNT_UNIT = 512  # messages of memCacheMsgCntInK
+
+# What a master may have us open and tell of: each store is two files and a folder at least.
+MAX_STORES = 1000  # of a topic
+MAX_PARTITIONS = 100_000  # of all topics
 
 # Of the brokers' own topic (TServerConstants.OFFSET_HISTORY_NUMSTORES and _NUMPARTS).
 HISTORY_STORES, HISTORY_PARTITIONS = 1, 10
@@ -67,6 +72,24 @@ class Topic:
     def partition_ids(self) -> Iterator[int]:
         for store in range(self.stores):
             yield from range(store * STORE_BASE, store * STORE_BASE + self.partitions)
+
+
+def _check(topic: Topic) -> None:
+    """Refuse what no topic of a master can be: names become folders, and stores files.
+
+    Raises MalformedText.
+    """
+    if topic.name != OFFSET_HISTORY_TOPIC:
+        try:
+            check_topic(topic.name)
+        except IllegalName as error:
+            raise MalformedText(topic.name, str(error)) from None
+    if topic.partitions > STORE_BASE or topic.stores > MAX_STORES:
+        raise MalformedText(
+            topic.name,
+            f"{topic.stores} stores of {topic.partitions} partitions: "
+            f"{MAX_STORES} of {STORE_BASE} may be",
+        )
 
 
 def max_payload(size: int) -> int:
@@ -154,7 +177,11 @@ class Topics:
         for text in texts:
             if text.strip():
                 topic = topic_of(TopicSettings.parse(text), own, self.max_payload)
+                _check(topic)
                 found[topic.name] = topic
+        count = sum(topic.stores * topic.partitions for topic in found.values())
+        if count > MAX_PARTITIONS:
+            raise MalformedText(defaults, f"{count} partitions: {MAX_PARTITIONS} may be")
         if OFFSET_HISTORY_TOPIC not in found:
             history = TopicSettings(
                 OFFSET_HISTORY_TOPIC, partitions=HISTORY_PARTITIONS, stores=HISTORY_STORES
@@ -197,6 +224,7 @@ class Topics:
         for text in texts:
             try:
                 topic = topic_of(TopicSettings.parse(text), self._defaults, self.max_payload)
+                _check(topic)
             except MalformedText as error:
                 log.error("a removed topic is not understood: %s", error)
                 continue

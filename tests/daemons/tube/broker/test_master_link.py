@@ -294,7 +294,22 @@ def test_before_registering_the_port_is_known_and_nobody_is_let_in(tmp_path: Pat
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("text", ["demo:x", "1:2"])
+MANY = TopicSettings("many", partitions=10_001)
+FAR = "../../far"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "demo:x",
+        "1:2",
+        str(TopicSettings(FAR)),
+        str(TopicSettings("a/b")),
+        str(MANY),
+        str(TopicSettings("many", stores=1001)),
+        str(TopicSettings("many", stores=11, partitions=10_000)),
+    ],
+)
 def test_topics_that_are_not_understood_are_not_taken(tmp_path: Path, text: str) -> None:
     async def main() -> None:
         async with masters() as (master,), Broker(settings(tmp_path, master)) as broker:
@@ -304,5 +319,22 @@ def test_topics_that_are_not_understood_are_not_taken(tmp_path: Path, text: str)
             await master.beat(lambda: len(master.heartbeats) > before + 2)
             assert broker.serving.topics.config_id == 1
             assert broker.serving.topics["demo"].partitions == 2
+        assert not list(tmp_path.parent.glob("far*"))
 
     asyncio.run(main())
+
+
+def test_a_removed_topic_takes_no_folder_along_that_is_elsewhere(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "far-0"
+    elsewhere.mkdir()
+
+    async def main() -> None:
+        async with masters() as (master,), Broker(settings(tmp_path, master)):
+            master.removed = [
+                str(TopicSettings("../far", status=2)),
+                str(TopicSettings("gone", status=2)),
+            ]
+            await master.beat(lambda: list(master.heartbeats[-1].removedTopicsInfo) == ["gone"])
+
+    asyncio.run(main())
+    assert elsewhere.exists()
