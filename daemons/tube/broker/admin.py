@@ -12,6 +12,8 @@ from mq.daemons.tube.broker.serving import Serving
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 from mq.daemons.tube.web import Methods, RequestRefused, Result, WebRequest
 from mq.protocol.tube.codes import Code
+from mq.protocol.tube.errors import IllegalName
+from mq.protocol.tube.names import check_group
 from mq.protocol.tube.payload import decode
 
 _UNKNOWN = -2
@@ -22,6 +24,9 @@ PARTITION = ("partitionId", "pid")
 MODIFIER = ("modifyUser", "mur")
 
 _MOST_SNAPSHOT = 50  # messages
+
+# Offsets that one request may set: it is done on the event loop, at once.
+MAX_CHANGES = 50_000
 
 
 class BrokerAdmin:
@@ -255,7 +260,7 @@ class BrokerAdmin:
 
     async def set_current_offset(self, request: WebRequest) -> Result:
         """Set where a group is in a partition."""
-        group = request.need(*GROUP)
+        (group,) = _groups([request.need(*GROUP)])
         request.need(*MODIFIER)
         offset = request.number("manualOffset", "offset")
         key, store = self._partition(request)
@@ -273,7 +278,7 @@ class BrokerAdmin:
 
     async def set_offset(self, request: WebRequest) -> Result:
         """Set where groups are: as given, or to the end of topics."""
-        groups = request.items(*GROUP) or [request.need(*GROUP)]
+        groups = _groups(request.items(*GROUP) or [request.need(*GROUP)])
         manual = request.flag("manualSet", "manSet")
         request.need(*MODIFIER)
         if manual:
@@ -287,6 +292,7 @@ class BrokerAdmin:
                 for partition in topic.partition_ids()
                 if (store := self._serving.stores.get(name, partition)) is not None
             ]
+        _within_budget(len(groups) * len(changes))
         await self._replace([(group, key, offset) for group in groups for key, offset in changes])
         return {"result": True, "errCode": 0, "errMsg": "OK"}
 
@@ -334,6 +340,8 @@ class BrokerAdmin:
             raise RequestRefused(
                 f"Parameter sourceGroupName: {source[:200]} has not been registered on this Broker!"
             )
+        _groups(targets)
+        _within_budget(len(targets) * len(offsets.of_group(source)))
         changes = []
         for key, held in list(offsets.of_group(source).items()):
             store = self._store(key)
@@ -412,6 +420,20 @@ class BrokerAdmin:
         if store is None:
             raise RequestRefused("Invalid parameter: not found the store by topicName!")
         return key, store
+
+
+def _groups(found: list[str]) -> list[str]:
+    """Names of groups that are given offsets. Raises RequestRefused."""
+    try:
+        return [check_group(name) for name in found]
+    except IllegalName as error:
+        raise RequestRefused(f"Parameter groupName: {error}") from None
+
+
+def _within_budget(count: int) -> None:
+    """Raises RequestRefused."""
+    if count > MAX_CHANGES:
+        raise RequestRefused(f"{count} offsets in one request: {MAX_CHANGES} may be")
 
 
 def _listed(name: str, found: list[dict[str, Any]], count: str) -> Mapping[str, Any]:

@@ -15,6 +15,9 @@ from mq.protocol.tube.payload import key_code
 
 # Of all groups together: each takes memory until it expires.
 MAX_REGISTRATIONS = 100_000
+# Bytes of their names and filter items, of which one may have 500: anybody may register.
+MAX_TEXT = 256 * 1024 * 1024
+_ITEM_COST = 100  # bytes that an item takes besides its own, about
 
 # How much a get answers until the consumer's lag is known (CFG_STORE_DEFAULT_MSG_READ_UNIT).
 FIRST_UNIT = 327_680
@@ -84,6 +87,12 @@ class Consumer:
     def name(self) -> str:
         return partition_name(*self.key)
 
+    @property
+    def text(self) -> int:
+        """Bytes that its names and filter items take, about."""
+        items = sum(map(len, self.filters)) + _ITEM_COST * len(self.filters)
+        return len(self.client_id) + len(self.group) + len(self.session_key) + items
+
     def allowed(self, rules: FlowControl, max_data: int, most: int, escapes: bool) -> int:
         """Bytes that a get may answer now; 0 if it has to wait for `interval_ms`.
 
@@ -124,6 +133,7 @@ class Consumers:
         self._timeout = timeout
         self._timed_out = timed_out
         self._by_key: dict[tuple[str, str, int], Consumer] = {}
+        self._text = 0  # bytes, of all that are registered
         self.expired = 0
 
     def get(self, group: str, topic: str, partition: int) -> Consumer | None:
@@ -158,6 +168,11 @@ class Consumers:
             clock.milliseconds(),
             *session,
         )
+        before = self._by_key.get(key)
+        text = self._text + consumer.text - (0 if before is None else before.text)
+        if text > MAX_TEXT:
+            raise TooManyConsumers(f"names and filters of consumers take {MAX_TEXT} bytes already")
+        self._text = text
         self._by_key[key] = consumer
         return consumer
 
@@ -175,6 +190,7 @@ class Consumers:
     def remove(self, consumer: Consumer) -> None:
         if self._by_key.get(consumer.key) is consumer:
             del self._by_key[consumer.key]
+            self._text -= consumer.text
 
     def look(self) -> None:
         """Forget those whose time is over."""

@@ -78,8 +78,7 @@ class Registrations:
         store.write_cached()
         bounds = store.min_index, store.max_index
         try:
-            offset = serving.offsets.register(group, (name, partition), status, requested, bounds)
-            serving.consumers.register(
+            consumer = serving.consumers.register(
                 client,
                 key,
                 peer,
@@ -87,6 +86,13 @@ class Registrations:
                 message.qryPriorityId if message.HasField("qryPriorityId") else UNDEFINED,
                 (message.sessionKey[:MAX_SESSION_KEY], message.sessionTime),
             )
+            try:  # last: who is not registered moves no offset
+                offset = serving.offsets.register(
+                    group, (name, partition), status, requested, bounds
+                )
+            except TooManyOffsets:
+                serving.consumers.remove(consumer)
+                raise
         except (TooManyConsumers, TooManyOffsets) as many:
             raise Denied(Code.SERVICE_UNAVAILABLE, str(many)) from None
         log.info("consumer %s has %s from %d on", client, partition_name(*key), offset)

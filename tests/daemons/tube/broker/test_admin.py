@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from mq.daemons.tube.broker import admin
 from mq.daemons.tube.broker.app import Broker
 from tests.daemons.tube.broker.harness import CLIENT, Client, run
 
@@ -123,15 +124,15 @@ def test_offsets_that_are_none_are_refused(tmp_path: Path, given: str) -> None:
 def test_offsets_are_cloned_and_removed(tmp_path: Path) -> None:
     async def check(ask: Ask, _: Client) -> None:
         await ask(
-            "admin_clone_offset", sourceGroupName="group", targetGroupName="a,b", modifyUser="me"
+            "admin_clone_offset", sourceGroupName="group", targetGroupName="aa,bb", modifyUser="me"
         )
-        found = await ask("admin_query_offset", groupName="b")
+        found = await ask("admin_query_offset", groupName="bb")
         assert found["dataSet"][0]["subInfo"][0]["offsets"][0]["curOffset"] == 56
-        assert (await ask("admin_query_group"))["dataSet"][0]["groupName"] == ["a", "b", "group"]
-        await ask("admin_rmv_offset", groupName="a", modifyUser="me")
-        assert (await ask("admin_query_group"))["dataSet"][0]["groupName"] == ["b", "group"]
+        assert (await ask("admin_query_group"))["dataSet"][0]["groupName"] == ["aa", "bb", "group"]
+        await ask("admin_rmv_offset", groupName="aa", modifyUser="me")
+        assert (await ask("admin_query_group"))["dataSet"][0]["groupName"] == ["bb", "group"]
         found = await ask(
-            "admin_clone_offset", sourceGroupName="none", targetGroupName="a", modifyUser="me"
+            "admin_clone_offset", sourceGroupName="none", targetGroupName="aa", modifyUser="me"
         )
         assert "has not been registered on this Broker!" in found["errMsg"]
 
@@ -187,3 +188,36 @@ def test_changes_need_the_token_where_there_is_one(tmp_path: Path) -> None:
         assert found["result"] is True
 
     asked(tmp_path, check, confModAuthToken="secret-1")
+
+
+@pytest.mark.parametrize("group", ["-", "1a", "a b", "a" * 1025])
+def test_no_group_has_offsets_whose_name_is_none(tmp_path: Path, group: str) -> None:
+    async def check(ask: Ask, _: Client) -> None:
+        for found in (
+            await ask("admin_set_offset", groupName=group, topicName="demo", manualSet="false",
+                      modifyUser="me"),
+            await ask("admin_clone_offset", sourceGroupName="group", targetGroupName=group,
+                      modifyUser="me"),
+            await ask("admin_manual_set_current_offset", groupName=group, topicName="demo",
+                      partitionId=0, manualOffset=28, modifyUser="me"),
+        ):  # fmt: skip
+            assert not found["result"] and "groupName" in found["errMsg"]
+        names = (await ask("admin_query_group"))["dataSet"][0]["groupName"]
+        assert names == ["group"]
+
+    asked(tmp_path, check)
+
+
+def test_a_request_sets_so_many_offsets_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(ask: Ask, _: Client) -> None:
+        monkeypatch.setattr(admin, "MAX_CHANGES", 3)
+        groups = {"groupName": "aa,bb", "modifyUser": "me"}
+        found = await ask("admin_set_offset", topicName="demo", manualSet="false", **groups)
+        assert found["errMsg"] == "4 offsets in one request: 3 may be"
+        cloned = await ask("admin_clone_offset", sourceGroupName="group", modifyUser="me",
+                           targetGroupName="aa,bb,cc,dd")  # fmt: skip
+        assert cloned["errMsg"] == "4 offsets in one request: 3 may be"
+
+    asked(tmp_path, check)

@@ -233,6 +233,26 @@ def test_more_registrations_than_may_be_are_refused(
     run(tmp_path, check)
 
 
+def test_filters_of_all_consumers_have_a_budget_and_who_is_refused_moves_no_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "MAX_TEXT", 10_000)
+    many = ["i" * 200 + str(number) for number in range(20)]
+
+    async def check(broker: Broker, client: Client) -> None:
+        await fill(client)
+        for _ in range(3):  # in place of itself
+            assert (await client.register(filterCondStr=many)).success
+        other = await client.register(groupName="other", filterCondStr=many, readStatus=2)
+        assert other.errCode == 503
+        assert broker.serving.offsets.committed("other", ("demo", 0)) == 0
+        assert "other" not in broker.serving.offsets
+        assert (await client.unregister()).success
+        assert (await client.register(groupName="other", filterCondStr=many)).success
+
+    run(tmp_path, check)
+
+
 def test_more_offsets_than_may_be_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
