@@ -61,6 +61,8 @@ class Connection(asyncio.Protocol):
     Args:
         address: "host:port".
         tls: encrypts it; servers listen for that on ports of their own.
+        tls_name: the host that the server's certificate has to be of, where that is another than
+            the address has: what was looked up.
         version: the protocol version to speak; servers of all releases take each.
     """
 
@@ -69,6 +71,7 @@ class Connection(asyncio.Protocol):
         address: str,
         *,
         tls: ssl.SSLContext | None = None,
+        tls_name: str | None = None,
         connect_timeout: float = 3.0,
         version: int = VERSION,
     ) -> None:
@@ -78,6 +81,7 @@ class Connection(asyncio.Protocol):
         self.ended: asyncio.Future[None] = loop.create_future()
         self.unexpected = 0  # answers that nobody waited for any more
         self._tls = tls
+        self._tls_name = None if tls is None else tls_name
         self._connect_timeout = connect_timeout
         self._version = version
         self._used = loop.time()  # when something last went over it
@@ -102,16 +106,25 @@ class Connection(asyncio.Protocol):
                     address.host,
                     address.port,
                     ssl=self._tls,
+                    server_hostname=self._tls_name,
                 )
         except TimeoutError:
-            self._end(NotConnected(self.address, "no connection in time"))
+            self._end(self._connect_error("no connection in time"))
         except OSError as error:
-            self._end(NotConnected(self.address, reason_of(error)))
+            self._end(self._connect_error(reason_of(error)))
         except RemoteProtocolError as error:
             self._end(ClientError(str(error)))
         except asyncio.CancelledError:
-            self._end(NotConnected(self.address, "the client was closed"))
+            self._end(self._connect_error("the client was closed"))
             raise
+
+    def _connect_error(self, reason: str) -> ConnectError:
+        """Why there is no connection; NotConnected only if nothing can have been sent.
+
+        A connection that has just been made may be given up before asyncio says that it was.
+        """
+        kind = NotConnected if self._transport is None else ConnectError
+        return kind(self.address, reason)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are none

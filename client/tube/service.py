@@ -49,7 +49,8 @@ class TubeService:
         self.names = Names(resolve)
         self._clients: dict[int, ServiceClient] = {}
         self._indices = count(1)
-        self._connections: dict[tuple[Address, ssl.SSLContext | None], Connection] = {}
+        # By address and, with TLS, by the name that the certificate has to be of.
+        self._connections: dict[tuple[Address, str, ssl.SSLContext | None], Connection] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._log: logging.Handler | None = None
         self._close_once = Closing()
@@ -150,10 +151,12 @@ class TubeService:
         if not self.is_running:
             raise ClientError("the service of TubeMQ does not run")
         target = Address(self.names.address(address.host), address.port)
-        key = target, tls
+        key = target, "" if tls is None else address.host, tls
         connection = self._connections.get(key)
         if connection is None or connection.has_ended:
-            connection = Connection(str(target), tls=tls, connect_timeout=connect_timeout)
+            connection = Connection(
+                str(target), tls=tls, tls_name=address.host, connect_timeout=connect_timeout
+            )
             self._connections[key] = connection
         return connection
 

@@ -6,7 +6,7 @@ import pytest
 
 from mq.client.errors import BadAnswer, ConnectError, RequestTimeout
 from mq.client.tube import connection as module
-from mq.client.tube.connection import Connection
+from mq.client.tube.connection import Connection, NotConnected
 from mq.protocol.tube.codes import Method
 from mq.protocol.tube.errors import RemoteFailure
 from mq.protocol.tube.frame import FrameDecoder, encode_frame
@@ -240,3 +240,23 @@ def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
             await given_up
 
     with_connection(echo, test)
+
+
+def test_what_may_have_been_sent_does_not_fail_as_what_was_not() -> None:
+    class GivenUp(Connection):
+        """Given up when it has been made, before asyncio has told who waits for it."""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self._connecting.cancel()
+
+    async def scenario() -> None:
+        async with scripted(echo) as (address, _):
+            connection = GivenUp(address)
+            sent = connection.request(GET, b"once", 20)
+            with pytest.raises(ConnectError) as caught:
+                await sent
+            assert not isinstance(caught.value, NotConnected)
+            connection.close()
+
+    run(scenario())

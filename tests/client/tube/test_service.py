@@ -1,8 +1,10 @@
 """What clients share: connections, names, numbers."""
 
 import asyncio
+import ssl
 
 import pytest
+import trustme
 
 from mq.client.errors import ClientError, ConnectError, RequestTimeout
 from mq.client.tube.consumer import TubeConsumer
@@ -139,3 +141,30 @@ def test_names_are_looked_up_in_the_period_of_the_service() -> None:
         assert times == [0.0, 30.0, 60.0, 90.0]
 
     run_fast(scenario())
+
+
+@pytest.mark.parametrize("certified", ["master.example", "127.0.0.1"])
+def test_a_certificate_is_of_the_name_that_one_asked_for(certified: str) -> None:
+    authority = trustme.CA()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(certified).configure_cert(server)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+
+    async def resolve(name: str) -> str | None:
+        return "127.0.0.1"
+
+    async def scenario() -> None:
+        master = Master()
+        async with opened(master, ssl=server), TubeService(resolve=resolve) as service:
+            await service.names.watch(["master.example"])
+            for host in ("master.example", "127.0.0.1"):
+                address = Address(host, master.port)
+                asked = service.call(address, CLOSE, BODY, 15.0, connect_timeout=3.0, tls=trusting)
+                if host == certified:
+                    assert await asked
+                else:
+                    with pytest.raises(ConnectError, match=r"[Ii]P address|[Hh]ostname"):
+                        await asked
+
+    asyncio.run(scenario())
