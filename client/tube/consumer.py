@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import weakref
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, Self, Unpack, cast
@@ -26,6 +27,32 @@ from mq.client.tube.service import TubeService
 from mq.protocol.tube.codes import Code
 
 log = logging.getLogger(__name__)
+
+
+class _Loop:
+    """An `async for` over messages. It is gone when the loop was left: `break` says nothing."""
+
+    __slots__ = ("__weakref__", "_next")
+
+    def __init__(self, messages: AsyncIterator[TubeMessage]) -> None:
+        self._next: Callable[[], Awaitable[TubeMessage]] = messages.__anext__
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Awaitable[TubeMessage]:
+        return self._next()
+
+
+class _Given:
+    """What a loop has been given: messages of one reply."""
+
+    __slots__ = ("batch", "is_finished", "loop")
+
+    def __init__(self) -> None:
+        self.batch: TubeBatch | None = None
+        self.is_finished = False  # the last of them was given
+        self.loop: Callable[[], _Loop | None]
 
 
 class TubeReader:
@@ -65,7 +92,7 @@ class TubeReader:
         self._starters = 0  # who wait for it
         self._close_once = Closing()
         self._state = "new"
-        self._finished: TubeBatch | None = None  # iterated over to its end
+        self._given: dict[_Given, None] = {}  # what loops have
 
     @abstractmethod
     def _make_link(self) -> ConsumerLink: ...
@@ -195,8 +222,8 @@ class TubeReader:
 
     async def __aexit__(self, kind: object, *exc: object) -> None:
         try:
-            if kind is None and self._finished is not None:
-                await self._confirm_finished()
+            if kind is None:
+                await self._settle_given(given for given in self._given if given.is_finished)
         finally:
             await self.close()
 
@@ -241,17 +268,21 @@ class TubeReader:
         return self._table.offsets()
 
     def __aiter__(self) -> AsyncIterator[TubeMessage]:
-        """Message after message, until the consumer is closed.
+        """Message after message, until the consumer is closed. Loops may run side by side.
 
-        Those of one reply are confirmed when the one behind the last is asked for, and when the
-        consumer's `async with` block is left without an error behind the last. Nothing that is
-        worth another try is raised, but ClientError if it is not started.
+        Those of one reply are confirmed when the one behind the last is asked for, or another loop
+        begins behind the last, and when the consumer's `async with` block is left without an error
+        there. Of a reply that a loop was left in the middle of all come again, to the next loop.
+        Nothing that is worth another try is raised, but ClientError if it is not started.
         """
-        return self._messages()
+        given = _Given()
+        loop = _Loop(self._messages(given))
+        given.loop = weakref.ref(loop)
+        return loop
 
-    async def _messages(self) -> AsyncIterator[TubeMessage]:
+    async def _messages(self, given: _Given) -> AsyncIterator[TubeMessage]:
         self._check_running()
-        await self._confirm_finished()
+        await self._settle_given(left for left in self._given if left.loop() is None)
         while self._state == "running":
             try:
                 batch = await self._reading.get(inf)
@@ -264,21 +295,25 @@ class TubeReader:
                 if not error.retriable and error.code != Code.CERTIFICATE_FAILURE:
                     raise
                 continue
-            messages = batch.messages
-            for message in messages[:-1]:
+            given.batch, given.is_finished = batch, False
+            self._given[given] = None
+            for message in batch.messages[:-1]:
                 yield message
-            self._finished = batch
-            yield messages[-1]
-            await self._confirm_finished()
+            given.is_finished = True
+            yield batch.messages[-1]
+            await self._settle_given((given,))
 
-    async def _confirm_finished(self) -> None:
-        batch, self._finished = self._finished, None
-        if batch is None or self._state != "running":
-            return
-        try:
-            await self._reading.confirm(batch.confirm_context, True)
-        except MQError as error:
-            log.warning("%s: messages may come again: %s", batch.partition_key, error)
+    async def _settle_given(self, loops: Iterable[_Given]) -> None:
+        """Confirm what loops have seen the last message of; what others have comes again."""
+        for given in list(loops):
+            self._given.pop(given, None)
+            batch, given.batch = given.batch, None
+            if batch is None or self._state != "running":
+                continue
+            try:
+                await self._reading.confirm(batch.confirm_context, given.is_finished)
+            except MQError as error:
+                log.warning("%s: messages may come again: %s", batch.partition_key, error)
 
     def _lost(self) -> None:
         """A partition is not ours any more, though nobody has asked for it back."""

@@ -110,6 +110,43 @@ def test_one_may_iterate_again() -> None:
     run_fast(scenario())
 
 
+def test_a_loop_that_was_left_in_the_middle_of_a_reply_is_gone_on_with_at_once() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), stocked(1, 2)
+        seen: list[int] = []
+        async with holding(master, broker) as consumer:
+            async for one in consumer:
+                seen.append(one.message_id)
+                break
+            begun = asyncio.get_running_loop().time()
+            async for one in consumer:
+                seen.append(one.message_id)
+                if len(seen) == 5:
+                    break
+            assert asyncio.get_running_loop().time() - begun < 1
+        assert seen == [0, *everything(1, 2)]
+
+    run_fast(scenario())
+
+
+def test_of_loops_side_by_side_each_confirms_what_it_has_been_given_itself() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), stocked(2, 2)
+        async with holding(master, broker, 0, 1) as consumer:
+            first, second = aiter(consumer), aiter(consumer)
+            # Each has the last message of a reply, and works on it.
+            for loop in (first, first, second, second):
+                one = await anext(loop)
+            assert sum(broker.committed.values()) == 0
+            await anext(first)  # done with its first reply
+            assert sum(broker.committed.values()) == 1
+            assert broker.committed_of(broker.partition(one.message_id // 1000)) == 0
+            await anext(second)
+            assert sum(broker.committed.values()) == 2
+
+    run_fast(scenario())
+
+
 def test_reading_goes_on_over_whatever_is_worth_another_try() -> None:
     async def scenario() -> None:
         master, broker = Master(), stocked(1, 1)
