@@ -263,7 +263,7 @@ class TubeBalanceConsumer(TubeReader):
         if self._options.bound is not None:
             raise ClientError("a consumer that chooses its partitions is not bound")
         self._asking: asyncio.Lock = asyncio.Lock()
-        self._connecting: dict[str, asyncio.Lock] = {}
+        self._changing: dict[str, asyncio.Lock] = {}  # one thing after the other, by partition
         self._refused: dict[str, float] = {}
 
     def _make_link(self) -> ConsumerLink:
@@ -284,7 +284,7 @@ class TubeBalanceConsumer(TubeReader):
         closed = [held.key for held in self._table if not known.get(held.key, (None, False))[1]]
         if closed:
             log.warning("partitions that may not be read any more: %s", ", ".join(closed))
-            await self._handing.give_back(closed, self._options.rebalance_wait)
+            await asyncio.gather(*map(self._disconnect, closed))
         return {key: subscribable for key, (_, subscribable) in known.items()}
 
     async def connect(self, key: str, offset: int = UNDEFINED) -> None:
@@ -296,8 +296,7 @@ class TubeBalanceConsumer(TubeReader):
         """
         self._check_running()
         name = str(self._key(key))
-        lock = self._connecting.setdefault(name, asyncio.Lock())
-        async with lock:
+        async with self._changing.setdefault(name, asyncio.Lock()):
             if name not in self._table:
                 await self._connect(name, offset)
 
@@ -342,4 +341,8 @@ class TubeBalanceConsumer(TubeReader):
         If messages of it are not confirmed yet, that is waited for as when a master asks for it.
         """
         self._check_running()
-        await self._handing.give_back([str(self._key(key))], self._options.rebalance_wait)
+        await self._disconnect(str(self._key(key)))
+
+    async def _disconnect(self, name: str) -> None:
+        async with self._changing.setdefault(name, asyncio.Lock()):
+            await self._handing.give_back([name], self._options.rebalance_wait)

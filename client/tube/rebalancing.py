@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from mq.client.errors import ConnectError, MQError, RequestTimeout
 from mq.client.tube.broker_calls import BrokerCalls
+from mq.client.tube.errors import for_code
 from mq.client.tube.membership import Membership
 from mq.client.tube.partitions import Held, PartitionTable
 from mq.protocol.tube.codes import UNDEFINED, Code, EventStatus, EventType
@@ -91,9 +92,13 @@ class Handing:
         # What a broker may have as ours though it is not in the table, and whether what came last
         # of it is consumed: somebody has begun to take it, or to give it back.
         self._between: dict[str, tuple[Partition, bool]] = {}
+        self._has_left = False
 
     async def take(self, partition: Partition, offset: int = UNDEFINED) -> None:
-        """Register a partition, and hold it. Raises why its broker did not do it."""
+        """Register a partition, and hold it. Raises why its broker did not do it.
+
+        Raises TubeError (CLIENT_STOPPED) if everything was given back meanwhile: this, too.
+        """
         key = str(partition.key)
         self._between[key] = partition, False
         try:
@@ -103,6 +108,8 @@ class Handing:
                 self._between.pop(key, None)  # it has refused: there is nothing to give back
             raise
         self._between.pop(key, None)
+        if self._has_left:
+            raise for_code(Code.CLIENT_STOPPED, "the consumer is closed")
         self._table.add(partition, *at)
         self._keep_alive(partition.broker)
 
@@ -117,7 +124,11 @@ class Handing:
         await asyncio.gather(*(self._unregister(held.key) for held in leaving))
 
     async def give_all_back(self) -> None:
-        """Unregister all that is held, and what is in between. Raises nothing of brokers."""
+        """Unregister all that is held, and what is in between; nothing is taken any more.
+
+        Raises nothing of brokers.
+        """
+        self._has_left = True
         for held in self._table:
             self._let_go(held)
         await asyncio.gather(*map(self._unregister, list(self._between)))

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
 from mq.client.errors import BadAnswer, ClientError, ConnectError, MQError
 from mq.client.tube.balance_consumer import TubeBalanceConsumer
@@ -379,5 +380,48 @@ def test_connecting_while_the_consumer_is_closed_ends() -> None:
                 await connecting
             assert caught.value.code == Code.CLIENT_STOPPED
             assert len(broker.asked(TAKE)) == 1
+
+    run_fast(scenario())
+
+
+def test_what_is_taken_while_one_leaves_is_given_back_and_not_kept_alive() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        async with opened(master, broker):
+            master.plays(META, accept(META, **metadata(broker)))
+            consumer = TubeBalanceConsumer(master.address, GROUP, ["orders"])
+            await consumer.start()
+            await consumer.partitions()
+            answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            broker.plays(TAKE, answer, accept(TAKE))
+            connecting = asyncio.create_task(consumer.connect(KEYS[0]))
+            await broker.heard(TAKE)
+            closing = asyncio.create_task(consumer.close())
+            await broker.heard(TAKE, 2)  # it is given back before it is there
+            answer.set_result(accept(TAKE, currOffset=0, maxOffset=0))
+            await closing
+            with pytest.raises(TubeError) as caught:
+                await connecting
+            assert caught.value.code == Code.CLIENT_STOPPED
+            assert consumer.current_offsets() == {}
+            assert [one.opType for one in broker.asked(TAKE)] == [31, 32]
+            assert not [task for task in asyncio.all_tasks() if "BrokerHeartbeats" in str(task)]
+
+    run_fast(scenario())
+
+
+def test_who_connects_while_a_partition_leaves_has_it_behind_that() -> None:
+    async def scenario() -> None:
+        master, broker = Master(), Broker()
+        broker.stores(broker.partition(0), [message(1)])
+        async with choosing(master, broker) as consumer:
+            await consumer.partitions()
+            await consumer.connect(KEYS[0])
+            await consumer.get_message()
+            leaving = asyncio.create_task(consumer.disconnect(KEYS[0]))
+            await asyncio.sleep(1)  # it waits for the message to be confirmed
+            await consumer.connect(KEYS[0])
+            assert leaving.done() and list(consumer.current_offsets()) == [KEYS[0]]
+            assert list(broker.owners) == ["orders:0"]
 
     run_fast(scenario())
