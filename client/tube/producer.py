@@ -133,6 +133,8 @@ class TubeProducer:
                 await link.beat()
             if link.error is not None:
                 raise link.error
+            if self._closed:
+                raise ClientError("the producer was closed before it was open")
         except BaseException:
             self._service.remove(self._index)
             if self._owns_service:

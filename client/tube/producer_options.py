@@ -18,7 +18,8 @@ class TubeProducerOptions(TubeClientOptions):
         failures_to_freeze: a partition is left alone for `frozen_seconds` after more failures than
             this in a row.
         frozen_seconds: how long that is.
-        unavailable_seconds: how long a broker is left alone that says it is unavailable (503).
+        unavailable_seconds: how long a broker is left alone that says it is unavailable (503), if
+            another one may be sent to; else `frozen_seconds`. (Java's waits in either case.)
         link_failures: after so many failed connections within `link_window` a broker is left alone
             for `link_forbidden_seconds`, if no more than `link_forbidden_rate` of all are.
         link_window: seconds.

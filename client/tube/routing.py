@@ -2,7 +2,9 @@
 
 Partitions have their turn, topic by topic, from one drawn by chance on. Left alone are
 - a partition, for some seconds, after some failures in a row
-- a broker that has said it is unavailable, for most of a minute
+- a broker that has said it is unavailable, for most of a minute; if no other one may be sent to, as
+  long as a partition only: one that is started again says so for a moment, and Java's producer
+  sends nothing for that minute then
 - a broker that cannot be connected to again and again, until it can, if there are others
 - a broker that has too many sends to answer.
 Where all partitions are left alone, but not all brokers, each has its turn all the same, as in Java
@@ -41,6 +43,7 @@ class BrokerLink:
         self.connection: Connection | None = None  # as the service has it
         self.pending = 0  # sends that wait for their answers
         self.frozen_until = 0.0
+        self.asked_from = 0.0  # if there is no other one, though it is frozen
         self.forbidden_until = 0.0
         self.failures: deque[float] = deque()  # when connections to it have failed
 
@@ -152,28 +155,36 @@ class Routing:
                 f"topic {topic} has no partition that may be sent to: does it exist, and accept"
                 " messages?",
             )
-        if self.pending >= self._options.pending:
-            text = f"{self.pending} sends wait for their answers (pending)"
-            raise TubeError(Code.CLIENT_HIGH_FREQUENCY_REQUEST, text)
+        self._check_room()
         lanes, count, now = found.lanes, len(found.lanes), self._now()
         usable: Lane | None = None
+        last: Lane | None = None
         for step in range(1, count + 1):
             lane = lanes[(found.turn + step) % count]
             if self._is_left_alone(lane.broker, now):
+                if last is None and self._may_be_asked(lane.broker, now):
+                    last = lane
                 continue
             if lane.frozen_until <= now:
                 found.turn = (found.turn + step) % count
                 return lane
             usable = usable or lane
+        usable = usable or last
         if usable is None:
-            raise TubeError(
-                Code.ALL_PARTITION_FROZEN, f"all brokers of topic {topic} are left alone for now"
+            reasons = {why for lane in lanes if (why := self._reason(lane.broker, now))}
+            text = (
+                f"all brokers of topic {topic} are left alone for now: {', '.join(sorted(reasons))}"
             )
+            raise TubeError(Code.ALL_PARTITION_FROZEN, text)
         found.turn = (found.turn + 1) % count
         return usable
 
     def lane(self, partition: Partition) -> Lane:
-        """This partition, whatever is known of it. Raises TubeError if it is not to be sent to."""
+        """This partition, whatever is known of it.
+
+        Raises TubeError if it is not to be sent to, or too many sends wait for their answers.
+        """
+        self._check_room()
         found = self._topics.get(partition.topic)
         for lane in () if found is None else found.lanes:
             if lane.partition.key == partition.key:
@@ -182,12 +193,30 @@ class Routing:
             Code.PARAMETER_MSG_TOPIC_NO_PARTITION, f"{partition.key} may not be sent to now"
         )
 
+    def _check_room(self) -> None:
+        if self.pending >= self._options.pending:
+            text = f"{self.pending} sends wait for their answers (pending)"
+            raise TubeError(Code.CLIENT_HIGH_FREQUENCY_REQUEST, text)
+
     def _is_left_alone(self, broker: BrokerLink, now: float) -> bool:
         return (
             broker.frozen_until > now
             or broker.forbidden_until > now
             or broker.pending > self._options.link_pending
         )
+
+    def _may_be_asked(self, broker: BrokerLink, now: float) -> bool:
+        """Whether one that is left alone may be sent to if there is no other."""
+        is_full = broker.pending > self._options.link_pending
+        return broker.asked_from <= now and broker.forbidden_until <= now and not is_full
+
+    def _reason(self, broker: BrokerLink, now: float) -> str:
+        """Why a broker is left alone."""
+        if broker.pending > self._options.link_pending:
+            return f"{broker.pending} sends wait for their answers (link_pending)"
+        if broker.forbidden_until > now:
+            return "they cannot be connected to"
+        return "they are unavailable (503)"
 
     def sent(self, lane: Lane) -> None:
         """A message is on its way there."""
@@ -205,7 +234,9 @@ class Routing:
             return
         self._failed(lane)
         if code == Code.SERVICE_UNAVAILABLE:
-            broker.frozen_until = self._now() + self._options.unavailable_seconds
+            now, options = self._now(), self._options
+            broker.frozen_until = now + options.unavailable_seconds
+            broker.asked_from = now + min(options.frozen_seconds, options.unavailable_seconds)
 
     def failed(self, lane: Lane, *, link: bool) -> None:
         """Nobody knows what has become of it; ``link``: there was no connection."""

@@ -481,3 +481,19 @@ def test_a_send_without_an_answer_fails_in_time(monkeypatch: pytest.MonkeyPatch)
             await producer.send("test", b"x")
 
     with_producer(test, options)
+
+
+def test_a_producer_that_is_closed_while_it_opens_does_not_stay_open() -> None:
+    async def test() -> None:
+        async with cluster() as made:
+            before = asyncio.all_tasks()
+            producer = TubeProducer(made.address, ["test"], QUICK)
+            opening = asyncio.create_task(producer.open())
+            await until(lambda: bool(made.master.channels))
+            await producer.close()
+            with pytest.raises(ClientError):
+                await opening
+            await until(lambda: not made.master.channels)
+            assert asyncio.all_tasks() <= before
+
+    run(test())

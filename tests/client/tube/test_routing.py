@@ -109,9 +109,36 @@ def test_a_broker_that_is_unavailable_is_left_alone_for_50_seconds() -> None:
     made.answered(other, Code.SERVICE_UNAVAILABLE)
     with pytest.raises(TubeError) as refused:
         made.choose("test")
-    assert refused.value.code == Code.ALL_PARTITION_FROZEN
+    assert refused.value.code == Code.ALL_PARTITION_FROZEN and "503" in refused.value.text
     clock.now += 50.1
     assert sorted(ids([made.choose("test") for _ in range(5)])) == ALL
+
+
+def test_brokers_that_are_all_unavailable_are_asked_again_soon() -> None:
+    clock = Clock()
+    made = routing(clock)
+    for lane in [made.choose("test") for _ in range(5)]:
+        made.sent(lane)
+        made.answered(lane, Code.SERVICE_UNAVAILABLE)
+    clock.now += 2.9
+    with pytest.raises(TubeError):
+        made.choose("test")
+    clock.now += 0.2
+    assert sorted(ids([made.choose("test") for _ in range(5)])) == ALL
+    lane = made.choose("test")
+    made.sent(lane)
+    made.answered(lane, Code.SERVICE_UNAVAILABLE)
+    others = [made.choose("test") for _ in range(8)]
+    assert {one.broker for one in others}.isdisjoint({lane.broker})
+
+
+def test_who_has_too_many_sends_to_answer_is_named_as_the_reason() -> None:
+    made = routing(link_pending=1)
+    for lane in [made.choose("test") for _ in range(5)]:
+        made.sent(lane)
+        made.sent(lane)
+    with pytest.raises(TubeError, match="sends wait for their answers"):
+        made.choose("test")
 
 
 def test_a_broker_that_cannot_be_reached_is_left_alone_but_never_all_of_them() -> None:
