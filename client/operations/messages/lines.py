@@ -226,7 +226,7 @@ _KEPT = frozenset(
         PropertyKey.BUYER_ID,
     }
 )
-_DROPPED = frozenset(value for name, value in vars(PropertyKey).items() if name.isupper()) - _KEPT
+DROPPED = frozenset(value for name, value in vars(PropertyKey).items() if name.isupper()) - _KEPT
 
 
 def message_again(
@@ -237,7 +237,7 @@ def message_again(
     It keeps the user's properties, tags, keys, sharding key and, unless `new_id`, its unique id.
     """
     message = Message(topic, body, flag=flag)
-    kept = {name: value for name, value in properties.items() if name not in _DROPPED}
+    kept = {name: value for name, value in properties.items() if name not in DROPPED}
     if new_id:
         kept.pop(PropertyKey.UNIQUE_KEY, None)
     # `system` takes any name, and leaves keys as they are written.

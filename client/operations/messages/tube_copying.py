@@ -1,18 +1,14 @@
 """Copies between topics of RocketMQ and of TubeMQ, both ways, each queue or partition in order.
 
-RocketMQ                 TubeMQ
-tag                      message type
-keys, user's properties  attributes, KEYS among them; what may not be in one is written as %XX,
-                         and QUOTED says so
-queue                    partition: of the number, modulo as many as there are
+What becomes of a message says `tube_conversion`. A queue goes to a partition: that of its number,
+modulo as many as there are. A partition goes to a queue, as from queue to queue.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from mq.client.errors import MQError
 from mq.client.operations import local_files
@@ -20,67 +16,26 @@ from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import resumable
 from mq.client.operations.messages.importing import SAVE_SECONDS
 from mq.client.operations.messages.rate import Rate
-from mq.client.operations.messages.sending import check_same
+from mq.client.operations.messages.sending import RETRY_SECONDS, TRIES, check_same
+from mq.client.operations.messages.tube_conversion import attributes_of, message_of
 from mq.client.operations.progress import Progress, unseen
-from mq.client.tube.errors import NothingToRead
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message
-from mq.protocol.properties import PropertyKey
-from mq.protocol.tube.payload import MESSAGE_TIME, MESSAGE_TYPE
 from mq.protocol.tube.strings import Partition, PartitionKey
 
 if TYPE_CHECKING:
     from mq.client.operations.messages.sending import Target, Targets
     from mq.client.tube.balance_consumer import TubeBalanceConsumer
-    from mq.client.tube.message import TubeBatch, TubeMessage
-    from mq.client.tube.producer import TubeProducer
-
-#: An attribute that says that others have %XX in them.
-QUOTED = "mqQuoted"
+    from mq.client.tube.message import TubeBatch
+    from mq.client.tube.producer import TubeProducer, TubeSendResult
 
 _IN_FLIGHT = 500
-# So often in a row nothing is found before partitions count as read: a broker looks at a part of
-# its index at a time, and may find nothing for us in it.
+# So often in a row nothing is found before brokers are asked how far they have looked: they look at
+# a part of their index at a time, and may find nothing for us in it.
 _EMPTY_ROUNDS = 3
-_QUOTES = {ord(letter): f"%{ord(letter):02X}" for letter in "%,="}
-
-
-def attributes_of(properties: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-    """The attributes and the type of a copy, of the properties of a message."""
-    attributes: dict[str, str] = {}
-    quoted = False
-    for name, value in properties.items():
-        if name == PropertyKey.TAGS or not name.strip() or not value.strip():
-            continue
-        key, text = _quote(name), _quote(value)
-        quoted = quoted or (key, text) != (name, value)
-        attributes[key] = text
-    if quoted:
-        attributes[QUOTED] = "1"
-    tag = properties.get(PropertyKey.TAGS)
-    return attributes, _quote(tag) if tag and tag.strip() else None
-
-
-def _quote(text: str) -> str:
-    quoted = text.translate(_QUOTES)
-    for reserved in (MESSAGE_TYPE, MESSAGE_TIME):
-        quoted = quoted.replace(reserved, reserved.replace("$", "%24"))
-    return quoted
-
-
-def message_of(topic: str, message: "TubeMessage") -> Message:
-    """A copy for RocketMQ of a message of TubeMQ. Its message time becomes a property."""
-    attributes = dict(message.attributes)
-    quoted = attributes.pop(QUOTED, None) is not None
-    copy = Message(topic, message.body, flag=0)
-    for name, value in attributes.items():
-        if name == MESSAGE_TYPE:
-            copy.system[PropertyKey.TAGS] = unquote(value) if quoted else value
-        elif name == MESSAGE_TIME:
-            copy.system["msgTime"] = value
-        else:
-            copy.system[unquote(name) if quoted else name] = unquote(value) if quoted else value
-    return copy
+# So often they are asked, each time after twice as many rounds, until one that is not further than
+# before is given up: that takes longer than a request may.
+_LOOKS = 5
 
 
 class TubeTarget:
@@ -101,35 +56,51 @@ class TubeTarget:
         return str(self._partition.key)
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Store messages in their order. Raises MQError, and leaves out nothing before it then:
-        some behind it may have been stored."""
-        async with self._turn:
-            for begin in range(0, len(messages), _IN_FLIGHT):
-                await self._send(messages[begin : begin + _IN_FLIGHT])
+        """Store messages in their order. Raises MQError, after `TRIES` tries.
 
-    async def _send(self, messages: Sequence[Message]) -> None:
-        sends = []
-        try:
-            for message in messages:
-                attributes, kind = attributes_of(message.system)
-                sends.append(
-                    self._producer.submit(
-                        self._partition.topic,
-                        bytes(message.body),
-                        attributes=attributes,
-                        message_type=kind,
-                        partition=self._partition,
-                    )
+        From the first on that was not stored, or may not have been, they are sent again, though
+        some behind it may have been: so none is left out, and the last of each is in order.
+        """
+        async with self._turn:
+            tries = TRIES
+            while messages:
+                stored, error = await self._send(messages[:_IN_FLIGHT])
+                self.sent += stored
+                messages = messages[stored:]
+                tries = TRIES if stored else tries
+                if error is None:
+                    continue
+                tries -= 1
+                if not tries or not (isinstance(error, MQError) and error.retriable):
+                    raise error
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _send(self, messages: Sequence[Message]) -> tuple[int, BaseException | None]:
+        """Send side by side; how many were stored before one that was not, and why it was not."""
+        sends: list[asyncio.Future[TubeSendResult]] = []
+        failure: Exception | None = None
+        for message in messages:
+            attributes, kind = attributes_of(message.system, message.flag)
+            try:
+                sent = self._producer.submit(
+                    self._partition.topic,
+                    bytes(message.body),
+                    attributes=attributes,
+                    message_type=kind,
+                    partition=self._partition,
                 )
-        finally:
-            results = await asyncio.gather(*sends, return_exceptions=True)
-        for result in results:
+            except (MQError, ValueError) as error:
+                failure = error
+                break
+            sends.append(sent)
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        for number, result in enumerate(results):
             if isinstance(result, BaseException):
-                raise result
+                return number, result
             if self.first_offset is None:
                 self.first_offset = result.append_offset
             self.next_offset = result.append_offset
-            self.sent += 1
+        return len(results), failure
 
 
 class TubeTargets:
@@ -178,51 +149,97 @@ class TubeCopier:
         self._progress = progress
         self._next: dict[str, int] = {}
         self._done: dict[str, dict[str, Any]] = {}
+        self._ends: dict[str, int] = {}  # of partitions that are not read to there yet
+        self._failures: list[str] = []
+        #: A line for each stretch of messages that were gone before they could be copied.
+        self.gaps: list[str] = []
 
     async def run(self) -> list[str]:
-        """Copy all; returns a line for what could not be copied, which ends it."""
-        consumer = self._consumer
-        ends: dict[str, int] = {}
-        for key, readable in sorted((await consumer.partitions()).items()):
-            if not readable:
-                continue
-            before = self._done.get(key, {})
-            check_same(self._target(key), before.get("to"), key)
-            begin = before.get("next", 0)  # of what is gone, a broker takes the oldest
-            await consumer.connect(key, begin)
-            self._next[key] = begin
-            offset = consumer.current_offsets()[key]
-            if begin < offset.most:
-                ends[key] = offset.most
-            else:
-                await consumer.disconnect(key)
+        """Copy all; returns a line for each partition that could not be copied to its end."""
+        for key, readable in sorted((await self._consumer.partitions()).items()):
+            if readable:
+                await self._begin(key)
         missing = sorted(self._done.keys() - self._next.keys())
-        failures = [f"{key}: it cannot be read now" for key in missing]
+        self._failures += [f"{key}: it cannot be read now" for key in missing]
         try:
             with self._progress(0) as step:
-                await self._copy(ends, step)
+                await self._copy(step)
         except MQError as error:
-            failures.append(str(error))
-        else:
-            held = consumer.current_offsets()
-            failures += [f"{key}: somebody else has taken it" for key in ends if key not in held]
-        return failures
+            self._failures.append(str(error))
+        return self._failures
 
-    async def _copy(self, ends: dict[str, int], step: Any) -> None:
-        empty = 0
-        while ends and empty < _EMPTY_ROUNDS * len(ends):
+    async def _begin(self, key: str) -> None:
+        """Read a partition from its first message on, or from where the copy was cut."""
+        before = self._done.get(key, {})
+        check_same(self._target(key), before.get("to"), key)
+        begin = before.get("next", 0)  # of what is gone, a broker takes the oldest
+        await self._consumer.connect(key, begin)
+        self._next[key] = begin
+        offset, end = self._consumer.current_offsets()[key]
+        if end < 0:
+            self._failures.append(f"{key}: its broker does not say where it ends")
+        elif end < begin:
+            text = f"{key}: it ends at {end}, and the copy was cut at {begin}: it was made anew"
+            self._failures.append(text)
+        elif begin < end:
+            if before and begin < offset:
+                self.gaps.append(f"{key}: what was from {begin} to {offset} is not kept any more")
+            self._ends[key] = end
+            return
+        await self._consumer.disconnect(key)
+
+    async def _copy(self, step: Callable[[int], None]) -> None:
+        empty, looks = 0, dict.fromkeys(self._ends, 0)
+        error: MQError | None = None
+        while self._ends:
+            if empty >= _EMPTY_ROUNDS * len(self._ends) << max(looks.values()):
+                await self._look(looks, error)
+                empty = 0
+                continue
             try:
                 batch = await self._consumer.get_message()
-            except NothingToRead:
+            except MQError as failure:
+                if not failure.retriable:
+                    raise
+                error = failure
                 empty += 1
                 continue
             empty = 0
             await self._take(batch)
             step(len(batch.messages))
             key = batch.partition_key
-            if key in ends and self._next[key] >= ends[key]:
-                del ends[key]
+            looks[key] = 0
+            if self._next[key] >= self._ends[key]:
+                await self._end(key)
+
+    async def _end(self, key: str) -> None:
+        del self._ends[key]
+        await self._consumer.disconnect(key)
+
+    async def _look(self, looks: dict[str, int], error: MQError | None) -> None:
+        """Ask brokers how far they have looked; what is behind the last of ours counts as read.
+
+        A partition is registered again for that: who answers slowly, has taken it from us, or does
+        not go on is not taken for one that was read.
+        """
+        for key, end in list(self._ends.items()):
+            try:
                 await self._consumer.disconnect(key)
+                await self._consumer.connect(key)
+                offset = self._consumer.current_offsets()[key].offset
+            except MQError as failure:
+                offset, error = self._next[key], failure
+            if offset >= end:
+                self._next[key] = offset
+                await self._end(key)
+            elif offset > self._next[key]:
+                self._next[key], looks[key] = offset, 0
+            elif looks[key] < _LOOKS:
+                looks[key] += 1
+            else:
+                text = f"{key}: it was read to {offset} of {end} only: {error}"
+                self._failures.append(text)
+                await self._end(key)
 
     async def _take(self, batch: "TubeBatch") -> None:
         """Store a reply's messages, then go on behind it."""
