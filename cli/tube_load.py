@@ -1,7 +1,7 @@
 """What `mq tube bench` measures: many producers, and a reader, in this process."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -46,24 +46,18 @@ async def measure_sending(
 
 async def measure_reading(
     consumer: "TubeBalanceConsumer",
-    connect: "Callable[[TubeBalanceConsumer], Awaitable[int]]",
     messages: int,
     size: int,
     ready: asyncio.Event,
 ) -> Row:
     """Read so many messages from now on; `ready` says that it has begun."""
-    from mq.client.tube.errors import NothingToRead
+    from mq.cli.tube_reading import all_connected, batches
 
     try:
-        async with consumer:
-            await connect(consumer)
+        async with consumer, all_connected(consumer):
             ready.set()
             seen, begun = 0, 0.0
-            while seen < messages:
-                try:
-                    batch = await consumer.get_message()
-                except NothingToRead:
-                    continue
+            async for batch, _ in batches(consumer, None, messages):
                 begun = begun or clock.monotonic()
                 seen += len(batch.messages)
                 await consumer.confirm(batch)

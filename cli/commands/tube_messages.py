@@ -18,7 +18,6 @@ from mq.cli.show.result import Result, Row, number, text
 from mq.cli.tube_clients import client_options
 
 if TYPE_CHECKING:
-    from mq.client.tube.consumer import TubeReader
     from mq.client.tube.message import TubeBatch
     from mq.client.tube.producer import TubeProducer
 
@@ -173,6 +172,7 @@ async def tube_consume(
     replies in which they come: of a reply that --limit cuts short all come again.
     """
     _check_limit(limit)
+    from mq.cli.tube_reading import batches, confirm
     from mq.client.tube.consumer import TubeConsumer
     from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
 
@@ -182,10 +182,10 @@ async def tube_consume(
         **_options(call),
     )
     async with TubeConsumer(_masters(call), group, _wanted(topic, types), options) as consumer:
-        async for batch, shown in _batches(consumer, wait, limit):
+        async for batch, shown in batches(consumer, wait, limit):
             yield _shown(batch, shown)
             if shown == len(batch.messages):
-                await consumer.confirm(batch)
+                await confirm(consumer, batch)
 
 
 @of_tube
@@ -202,6 +202,7 @@ async def tube_tail(
     remember that group for some days.
     """
     _check_limit(limit)
+    from mq.cli.tube_reading import all_connected, batches, confirm
     from mq.client.tube.balance_consumer import TubeBalanceConsumer
     from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
 
@@ -213,16 +214,16 @@ async def tube_tail(
     group = f"mq_tail_{int(call.environment.clock() * 1000)}"
     wanted = _wanted(topic, types)
     async with TubeBalanceConsumer(_masters(call), group, wanted, options) as consumer:
-        if not await _connect(consumer):
-            raise CommandError(
-                f"topic {topic} has no partition that can be read",
-                hint="list what there is: mq tube topics",
-                status=Status.NOT_FOUND,
-            )
-        async for batch, shown in _batches(consumer, None, limit):
-            yield _shown(batch, shown)
-            await consumer.confirm(batch)
-            await _connect(consumer)
+        async with all_connected(consumer) as count:
+            if not count:
+                raise CommandError(
+                    f"topic {topic} has no partition that can be read",
+                    hint="list what there is: mq tube topics",
+                    status=Status.NOT_FOUND,
+                )
+            async for batch, shown in batches(consumer, None, limit):
+                yield _shown(batch, shown)
+                await confirm(consumer, batch)
 
 
 def _check_limit(limit: int | None) -> None:
@@ -230,45 +231,8 @@ def _check_limit(limit: int | None) -> None:
         raise UsageError(f"--limit {limit}: it must be positive")
 
 
-async def _connect(consumer: Any) -> int:
-    """Read all partitions that may be read; how many there are."""
-    keys = [key for key, readable in (await consumer.partitions()).items() if readable]
-    for key in keys:
-        await consumer.connect(key)
-    return len(keys)
-
-
 def _wanted(topic: str, types: str | None) -> dict[str, list[str] | None]:
     return {topic: None if types is None else types.split(",")}
-
-
-async def _batches(
-    consumer: "TubeReader", wait: float | None, limit: int | None
-) -> "AsyncIterator[tuple[TubeBatch, int]]":
-    """Reply after reply, and how many of its messages are wanted.
-
-    Until nothing has come for so long, or so many messages have.
-    """
-    from mq.client.tube.errors import NothingToRead
-
-    seen = 0
-    while limit is None or seen < limit:
-        try:
-            async with asyncio.timeout(wait):
-                while True:
-                    try:
-                        batch = await consumer.get_message()
-                        break
-                    except NothingToRead:
-                        continue
-        except TimeoutError:
-            return
-        except asyncio.CancelledError:  # Ctrl-C, which is how one ends it
-            return
-        wanted = len(batch.messages) if limit is None else limit - seen
-        shown = min(wanted, len(batch.messages))
-        seen += shown
-        yield batch, shown
 
 
 def _shown(batch: "TubeBatch", count: int) -> Result:
@@ -373,7 +337,7 @@ async def tube_bench(
         group = f"mq_bench_{int(call.environment.clock() * 1000)}"
         consumer = TubeBalanceConsumer(_masters(call), group, [topic], options)
         ready = asyncio.Event()
-        work = measure_reading(consumer, _connect, messages, size, ready)
+        work = measure_reading(consumer, messages, size, ready)
         reading = asyncio.create_task(work)
         await ready.wait()
     try:
