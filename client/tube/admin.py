@@ -81,8 +81,11 @@ class TubeAdmin:
             try:
                 return self._ask(master, "/webapi.htm", method, parameters)
             except ConnectError as error:
-                asked = self._named[master.host]
-                failure = Unreachable(asked, f"at its port {master.port}: {error.reason}")
+                if error.address == str(master):
+                    asked, reason = self._named[master.host], f"at its port {master.port}"
+                else:
+                    asked, reason = error.address, f"where {master} says the active master is"
+                failure = Unreachable(asked, f"{reason}: {error.reason}")
         assert failure is not None
         raise failure
 
@@ -148,11 +151,9 @@ class TubeAdmin:
             status, headers, data = self._post(address, path, body)
             if status not in (301, 302, 303, 307, 308):
                 break
-            target = urlsplit(headers.get("location", ""))  # the active master's
-            if not target.hostname:
-                raise BadAnswer(str(address), "a redirection to nowhere")
-            address = Address(target.hostname, target.port or 80)
-            path = target.path or path
+            address, path = _redirected(address, headers.get("location", ""), path)
+        else:
+            raise BadAnswer(str(address), f"masters redirect more than {_MOST_REDIRECTS} times")
         return _answer(str(address), status, data)
 
     def _post(
@@ -175,6 +176,17 @@ class TubeAdmin:
         if len(data) > MAX_ANSWER:
             raise BadAnswer(str(address), f"more than {MAX_ANSWER} bytes")
         return response.status, response.headers, data
+
+
+def _redirected(address: Address, location: str, path: str) -> tuple[Address, str]:
+    """Where the active master is, as another one says it. Raises BadAnswer."""
+    try:
+        target = urlsplit(location)
+        if target.scheme == "http" and target.hostname:
+            return Address(target.hostname, target.port or 80), target.path or path
+    except ValueError:  # of a port, or an address
+        pass
+    raise BadAnswer(str(address), f"a redirection to {location[:200]!r}")
 
 
 def _answer(address: str, status: int, data: bytes) -> dict[str, Any]:
