@@ -237,11 +237,15 @@ class GroupLink(ConsumerLink):
             master, Method.CONSUMER_REGISTER_C2M, request, RegisterResponseM2C
         )
         accepted(answer.success, answer, master)
+        self._rebalancing.registered()
         self._learn(answer)
 
     async def _beat_at(self, master: Address) -> None:
         member, flow, results = self._member, self._member.flow, self._rebalancing.results
         result = results[0] if results else None
+        if self._rebalancing.has_changed:
+            self._rebalancing.has_changed = False
+            self.report_soon()
         reports = result is not None or self._unreported + 1 > member.options.report_interval
         request = HeartRequestC2M(
             clientId=member.client_id,

@@ -184,6 +184,9 @@ class Rebalancing:
         self._idle.set()
         #: What was done and no master has heard of yet, the oldest first.
         self.results: deque[EventProto] = deque()
+        #: What is held is not what the master has heard last, though no result will say so.
+        self.has_changed = False
+        self._registrations = 0
         #: Where to begin in a partition, as long as that was not said before.
         self.start_offset: Callable[[str], int] = lambda _: UNDEFINED
 
@@ -192,6 +195,14 @@ class Rebalancing:
         self._events.append(event)
         self._idle.clear()
         self._news.set()
+
+    def registered(self) -> None:
+        """A master has heard what we hold, and knows nothing of the events before.
+
+        The original's takes any result for that of its own first event, and drops that.
+        """
+        self.results.clear()
+        self._registrations += 1
 
     async def idle(self) -> None:
         """Wait until nothing is being done."""
@@ -217,6 +228,7 @@ class Rebalancing:
         log.info(
             "event %d: type %d, %d partitions", event.number, event.kind, len(event.partitions)
         )
+        registrations = self._registrations
         if event.kind in (EventType.CONNECT, EventType.ONLY_CONNECT):
             await self._connect(event.partitions)
         elif event.kind in (EventType.DISCONNECT, EventType.ONLY_DISCONNECT):
@@ -225,7 +237,10 @@ class Rebalancing:
         else:
             log.warning("event %d is of type %d, which asks for nothing", event.number, event.kind)
             return
-        self.results.append(event.done())
+        if registrations == self._registrations:
+            self.results.append(event.done())
+        else:
+            self.has_changed = True
 
     async def _connect(self, partitions: tuple[Partition, ...]) -> None:
         new: dict[BrokerInfo, list[Partition]] = {}

@@ -5,6 +5,7 @@ import itertools
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
 from mq.client.errors import BadAnswer, ClientError, ConnectError, MQError, RequestTimeout
 from mq.client.tube.consumer import TubeConsumer
@@ -263,6 +264,45 @@ def test_an_event_that_was_done_is_told_of_until_a_master_has_heard_of_it() -> N
                     assert beat.reportSubscribeInfo and len(beat.subscribeInfo) == 1
                 assert not beats[4].HasField("event")
                 assert list(consumer.current_offsets()) == ["1:orders:0"]
+
+    run_fast(scenario())
+
+
+def test_a_master_that_has_heard_what_is_held_is_told_of_no_event_of_another() -> None:
+    async def scenario() -> None:
+        first, second, broker = Master(), Master(), Broker()
+        async with opened(broker):
+            first.plays(
+                BEAT,
+                lambda request: first.gives(request.clientId, GROUP, broker.partition()),
+                STANDBY,
+            )
+            async with consuming([first, second]):
+                request = await second.heard(BEAT)
+                assert first.asked(BEAT)[1].event.rebalanceId > 0
+                assert len(second.asked(REGISTER)[0].subscribeInfo) == 1
+                assert not request.HasField("event")
+
+    run_fast(scenario())
+
+
+def test_what_was_being_taken_when_another_master_took_over_is_reported_at_once() -> None:
+    async def scenario() -> None:
+        first, second, broker = Master(), Master(), Broker()
+        async with opened(broker):
+            taken: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            broker.plays(Method.CONSUMER_REGISTER_C2B, taken)
+            first.plays(
+                BEAT,
+                lambda request: first.gives(request.clientId, GROUP, broker.partition()),
+                STANDBY,
+            )
+            async with consuming([first, second], close_wait=0.1):
+                await second.heard(REGISTER)
+                taken.set_result(accept(Method.CONSUMER_REGISTER_C2B))
+                request = await second.heard(BEAT)
+                assert not request.HasField("event")
+                assert request.reportSubscribeInfo and len(request.subscribeInfo) == 1
 
     run_fast(scenario())
 
