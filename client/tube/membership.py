@@ -7,7 +7,7 @@ from typing import Protocol
 from google.protobuf.message import Message
 
 from mq.client.errors import BadAnswer, ClientError
-from mq.client.machine import clock
+from mq.client.machine import chance, clock
 from mq.client.tube.credentials import Identity
 from mq.client.tube.errors import StandbyMaster, TubeError, for_code
 from mq.client.tube.flow import GroupFlow
@@ -20,6 +20,8 @@ from mq.protocol.tube.names import check_filter_items, check_group, check_topic,
 from mq.protocol.tube.strings import Address, TopicCondition
 
 VERSION = "1.0.0-mq"  # the last part of the ids of clients; where the original has its release
+
+_CHANCES = 2**31
 
 Topics = Mapping[str, Iterable[str] | None] | Iterable[str]
 
@@ -90,10 +92,14 @@ class Member:
     def name(self, index: int, towards: Address, first: str, kind: str = "") -> None:
         """Take the number that the service has given, and make the id of it.
 
-        It is as the C++ client's: `first`, then `_IPv4-pid-startMillis-clientIndex-version`.
+        It is as the C++ client's, `first`, then `_IPv4-pid-startMillis-clientIndex-version`, with a
+        number drawn by chance, as Java's has: clients with services of their own may start in the
+        same millisecond, and in containers all of the rest may be the same. Two members of one id
+        would be one to masters and brokers, and each confirm what the other was given.
         """
         self.host = self.service.own_host(towards)
-        parts = (str(os.getpid()), str(clock.milliseconds()), str(index), kind, VERSION)
+        drawn = str(chance.randrange(_CHANCES))
+        parts = (str(os.getpid()), str(clock.milliseconds()), str(index), drawn, kind, VERSION)
         self.client_id = "-".join((f"{first}_{self.host}", *filter(None, parts)))
 
     async def ask(self, address: Address, method: Method, request: Message, kind: type[M]) -> M:
