@@ -498,6 +498,9 @@ def tube_clone_offsets(
     authority: Authority,
 ) -> Result:
     """Have consumer groups of a TubeMQ cluster go on where another one is."""
+    targets = [one.strip() for one in to.split(",") if one.strip()]
+    if not targets:
+        raise UsageError(f"GROUP {to!r}: it names no group")
     admin = _admin(call, authority)
     done: list[Row] = []
     failures: list[str] = []
@@ -508,7 +511,7 @@ def tube_clone_offsets(
         parameters = {"srcGroup": group, "sourceGroupName": group}
         parameters |= {"tgtGroup": to, "targetGroupName": to, "topicName": topic or ""}
         failures += _at_broker(admin, number_, address, "admin_clone_offset", parameters)
-        done += [(number_, one.strip(), f"as {group}") for one in to.split(",") if one.strip()]
+        done += [(number_, one, f"as {group}") for one in targets]
     return _outcome(done, failures)
 
 

@@ -77,7 +77,7 @@ async def tube_send(
     """Send a message to a topic of TubeMQ, or each line of a file."""
     if (body is None) == (lines is None):
         raise UsageError("one of -p/--body and --lines is required")
-    named = _attributes(attributes or [])
+    named = _attributes(attributes or [], type_, time)
     bodies = [body.encode()] if body is not None else list(_lines(lines or "-"))
     if call.dry_run:
         call.would("send", topic, f"{len(bodies)} messages")
@@ -115,13 +115,20 @@ def _producer(call: Call, topic: str) -> "TubeProducer":
     return TubeProducer(_masters(call), [topic], TubeProducerOptions(**_options(call)))
 
 
-def _attributes(given: list[str]) -> dict[str, str]:
+def _attributes(given: list[str], type_: str | None, time: str | None) -> dict[str, str]:
+    """Attributes by name. Raises UsageError for what is none, no type or no message time."""
+    from mq.protocol.tube.payload import attribute_text
+
     found = {}
     for item in given:
         key, equals, value = item.partition("=")
         if not equals:
             raise UsageError(f"--attribute {item}: it is KEY=VALUE")
         found[key] = value
+    try:
+        attribute_text(found, type_, time)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     return found
 
 

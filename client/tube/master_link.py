@@ -78,7 +78,7 @@ class MasterLink(ABC):
             except GroupForbidden:
                 raise
             except MQError as error:
-                log.warning("%s: not registered: %s", self._client.client_id, error)
+                log.info("%s: not registered: %s", self._client.client_id, error)
                 failure = error
                 self._masters.advance()
             else:

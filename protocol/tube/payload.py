@@ -115,5 +115,8 @@ def _attribute(text: str) -> str:
 def _minute(text: str) -> str:
     if len(text) != 12 or not (text.isascii() and text.isdigit()):
         raise ValueError(f"{text!r} is no message time: yyyyMMddHHmm")
-    datetime.strptime(text, "%Y%m%d%H%M")
+    try:
+        datetime.strptime(text, "%Y%m%d%H%M")
+    except ValueError:
+        raise ValueError(f"{text!r} is no message time: no calendar has it") from None
     return text

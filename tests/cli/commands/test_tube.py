@@ -65,6 +65,9 @@ def test_a_topic_is_made_and_deleted(mq: Mq, pair: Any) -> None:
         (("set-offsets", "1:t", "-g", "gg"), "WHERE"),
         (("send", "demo"), "one of -p/--body and --lines is required"),
         (("send", "demo", "-p", "x", "--attribute", "x"), "KEY=VALUE"),
+        (("send", "demo", "-p", "x", "--attribute", "a=b,c"), "',' or '='"),
+        (("send", "demo", "-p", "x", "--time", "202613011015"), "no calendar has it"),
+        (("clone-offsets", ",", "-g", "gg"), "names no group"),
         (("consume", "demo", "-g", "gg", "--limit", "0"), "--limit 0"),
         (("bench", "demo", "--messages", "0"), "--messages 0"),
     ],
@@ -77,8 +80,9 @@ def test_what_cannot_be_meant_is_refused(
 
 
 def test_a_change_without_the_token_is_refused(mq: Mq, pair: Any, tmp_path: Path) -> None:
-    refused = mq("tube", "create-topic", "made", *web(pair), MQ_TUBE_TOKEN="wrong")
+    refused = mq("tube", "create-topic", "made", *web(pair), MQ_TUBE_TOKEN="s3cret")
     assert refused.status == 69 and "wrong confModAuthToken" in refused.err
+    assert "s3cret" not in refused.err + refused.out
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     words = ("tube", "delete-topic", "gone", "--yes", "--token-file", str(file))
