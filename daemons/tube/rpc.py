@@ -3,63 +3,43 @@
 A handler is called once per request, without a task, when it has come whole. It answers at once by
 what it returns, or later by the `Call` that it was given; a coroutine runs as a task. One write per
 turn of the loop takes all answers of a connection.
-
-What one peer may make us hold is bounded. While it does not take its answers, or has too many
-requests under way, it is not read from, and what has been read already waits undecoded.
 """
 
 import asyncio
 import errno
 import logging
-import socket
 import ssl
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from google.protobuf.message import Message
 
 from mq.client.machine import clock
-from mq.daemons.memory import PIECE_COST, MemoryBudget
-from mq.daemons.overload.busy_reply import BusyReply
+from mq.daemons.memory import MemoryBudget
+from mq.daemons.tube.calls import MAX_BODY, MAX_SEND, Answer, Call, Handler, Route, ServiceFailure
+from mq.daemons.tube.channel import RpcChannel
 from mq.protocol.tube.codes import SERVICES, Method, Service
-from mq.protocol.tube.errors import FrameError, IllegalName, MalformedRpc, MalformedText
-from mq.protocol.tube.frame import MAX_CHUNKS, FrameDecoder
+from mq.protocol.tube.errors import IllegalName, MalformedRpc, MalformedText
+from mq.protocol.tube.frame import MAX_CHUNKS
 from mq.protocol.tube.messages import parse
-from mq.protocol.tube.names import MAX_MESSAGE_SIZE, MESSAGE_HEADER_SIZE
-from mq.protocol.tube.rpc import (
-    ERROR,
-    FATAL,
-    Request,
-    decode_request,
-    encode_failure,
-    encode_response,
-)
+from mq.protocol.tube.rpc import ERROR, FATAL, Request, decode_request, encode_failure
+
+__all__ = [
+    "MAX_BODY",
+    "MAX_SEND",
+    "Answer",
+    "Call",
+    "Handler",
+    "Route",
+    "RpcListener",
+    "ServiceFailure",
+]
 
 log = logging.getLogger(__name__)
 
-Answer = Message | bytes
-Handler = Callable[["Call"], Answer | Awaitable[Answer] | None]
-
-#: The most that the message of a request may have, in bytes: a send, and anything else. Ten
-#: thousand partitions are under two of these megabytes. Of each byte of a list protobuf makes a
-#: dozen, so the limit of frames would be none.
-MAX_SEND = MAX_MESSAGE_SIZE + 2 * MESSAGE_HEADER_SIZE
-MAX_BODY = 4 * 1024 * 1024
-
 #: How long a request may take whose client does not say how long it waits.
 DEFAULT_TIMEOUT_MS = 10_000
-
-#: Requests of one connection, and their bytes, that may be under way before it is not read from.
-MAX_CALLS = 4096
-MAX_OWED = 32 * 1024 * 1024
-
-#: Bytes that wait for one slow peer before it is not read from: two answers of the usual size.
-WRITE_LIMIT = 1024 * 1024
-
-# Answers to requests that came together are joined up to this size, then they leave.
-_JOINED = 256 * 1024
 
 # Texts of the original: NettyRpcServer.channelRead, PbEnDecoder, RpcProtocol.handleRequest.
 _UNREADABLE = "IPC server unable to read call parameters:"
@@ -74,249 +54,6 @@ def _services(method: Method) -> tuple[Service, ...]:
     if method is Method.SEND_MESSAGE_P2B:
         return Service.BROKER_WRITE, Service.BROKER_READ
     return (SERVICES[method],)
-
-
-class ServiceFailure(Exception):
-    """Raised by a handler to answer with an exception (see `rpc.EXCEPTIONS`), not a result."""
-
-    def __init__(self, exception: str, text: str) -> None:
-        super().__init__(f"{exception}: {text}")
-        self.exception = exception
-        self.text = text
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Who answers a method.
-
-    Attributes:
-        handle: see `Handler`.
-        kind: the message that a request has; `Call.message` is one. Without it a handler reads
-            `Call.request.body` by itself.
-        limit: bytes that it may have.
-    """
-
-    handle: Handler
-    kind: type[Message] | None = None
-    limit: int = MAX_BODY
-
-
-class Call:
-    """A request that is to be answered, once. What comes too late or twice is dropped."""
-
-    __slots__ = ("_channel", "_done", "deadline", "message", "request")
-
-    def __init__(self, channel: "RpcChannel", request: Request, deadline: float) -> None:
-        self.request = request
-        self.deadline = deadline  # by the loop's clock: its client has given up then
-        self.message: Any = None  # of the route's kind
-        self._channel = channel
-        self._done = False
-
-    @property
-    def host(self) -> str:
-        """The address that the request came from, without a port."""
-        return self._channel.host
-
-    @property
-    def peer(self) -> str:
-        """ "host:port" that the request came from."""
-        return self._channel.remote
-
-    @property
-    def tls(self) -> bool:
-        return self._channel.tls
-
-    @property
-    def answered(self) -> bool:
-        return self._done
-
-    def answer(self, message: Answer) -> None:
-        """Answer with the method's message, or its bytes."""
-        body = message if isinstance(message, bytes) else message.SerializeToString()
-        self.answer_frame(encode_response(self.request.serial, self.request.method, body))
-
-    def answer_frame(self, frame: bytes) -> None:
-        """Answer with a whole frame, whose serial is the request's."""
-        if not self._done:
-            self._done = True
-            self._channel.answered(self, frame)
-
-    def fail(self, exception: str, text: str, status: int = ERROR) -> None:
-        """Answer with an exception."""
-        frame = encode_failure(self.request.serial, status, exception, text, self.request.version)
-        self.answer_frame(frame)
-
-
-class RpcChannel(asyncio.Protocol):
-    """One connection of a peer, from accept to close."""
-
-    def __init__(self, listener: "RpcListener") -> None:
-        self.host = ""
-        self.remote = ""
-        self.tls = False
-        self.closed = False
-        self.active_at = listener.ticks
-        self._listener = listener
-        self._transport: asyncio.Transport | None = None
-        self._decoder = FrameDecoder(listener.max_chunks)
-        self._unserved: deque[tuple[int, bytes, float]] = deque()  # and when it came
-        self._unserved_bytes = 0
-        self._calls = 0
-        self._owed = 0
-        self._writing_paused = False
-        self._reading_paused = False
-        self._out: list[bytes] = []
-        self._out_bytes = 0
-        self._serving = False
-        self._flush_is_due = False
-
-    # asyncio calls these ------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are none
-        transport.set_write_buffer_limits(high=WRITE_LIMIT)
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer = transport.get_extra_info("peername") or ("", 0)
-        self.host = peer[0]
-        self.remote = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
-        self.tls = transport.get_extra_info("ssl_object") is not None
-        self._listener.channels[self] = None
-        if self._listener.closing:  # its handshake took longer
-            transport.abort()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.closed = True
-        self._unserved.clear()
-        self._unserved_bytes = 0
-        self._listener.forget(self)
-
-    def data_received(self, data: bytes) -> None:
-        self.active_at = self._listener.ticks
-        now = self._listener.now()
-        try:
-            frames = self._decoder.feed(data)
-        except FrameError as error:
-            self._listener.count("broken_frames")
-            log.warning("closing %s: %s", self.remote, error, extra={"failure": "frame"})
-            self.close()
-            return
-        for serial, payload in frames:
-            self._unserved.append((serial, payload, now))
-            self._unserved_bytes += len(payload) + PIECE_COST
-        if frames:
-            self._serve()
-        if self._unserved or self._decoder.held:
-            self._listener.memory.took(len(data))
-
-    def pause_writing(self) -> None:
-        self._writing_paused = True
-        self._throttle()
-
-    def resume_writing(self) -> None:
-        self._writing_paused = False
-        self._throttle()
-
-    # ------------------------------------------------------------------------------------------
-
-    @property
-    def stalled(self) -> bool:
-        """Whether it has to take answers before more of its requests are looked at."""
-        return self._writing_paused or self._calls >= MAX_CALLS or self._owed >= MAX_OWED
-
-    def _throttle(self) -> None:
-        transport = self._transport
-        if transport is None or self.closed or transport.is_closing():
-            return
-        if self.stalled != self._reading_paused:
-            self._reading_paused = not self._reading_paused
-            if self._reading_paused:
-                transport.pause_reading()
-            else:
-                transport.resume_reading()
-        if self._unserved and not self.stalled and not self._serving:
-            asyncio.get_running_loop().call_soon(self._serve)
-
-    def _serve(self) -> None:
-        """Have what came answered, until the peer is stalled."""
-        if self._serving:
-            return
-        self._serving = True
-        try:
-            while self._unserved and not self.closed:
-                if self.stalled:
-                    self._throttle()
-                    break
-                serial, payload, came = self._unserved.popleft()
-                self._unserved_bytes -= len(payload) + PIECE_COST
-                self._listener.serve(self, serial, payload, came)
-        finally:
-            self._serving = False
-        self._flush()
-
-    def begin(self, size: int) -> None:
-        """A request of so many bytes is under way."""
-        self._calls += 1
-        self._owed += size
-
-    def answered(self, call: Call, frame: bytes) -> None:
-        """It is not any more; this is the answer."""
-        self._calls -= 1
-        self._owed -= len(call.request.body)
-        if self._listener.now() >= call.deadline:
-            # The original gives up silently, too: its client has (NettyRequestContext.write).
-            self._listener.count("expired_requests")
-        else:
-            self.send(frame)
-        if self._reading_paused:
-            self._throttle()
-
-    def send(self, frame: bytes) -> None:
-        """Send a frame; it leaves with what else is sent in this turn of the loop."""
-        if self.closed:
-            return
-        self._out.append(frame)
-        self._out_bytes += len(frame)
-        if self._out_bytes > _JOINED:
-            self._flush()
-        elif not self._serving and not self._flush_is_due:
-            self._flush_is_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_is_due = False
-        out = self._out
-        if not out or self.closed or self._transport is None:
-            return
-        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-        self._listener.memory.took(self._out_bytes)
-        out.clear()
-        self._out_bytes = 0
-
-    @property
-    def memory(self) -> int:
-        """Bytes that this peer uses of ours."""
-        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        return self._decoder.held + self._unserved_bytes + self._owed + self._out_bytes + unsent
-
-    def evict(self, reply: BusyReply) -> None:
-        """Close at once; there is no answer in TubeMQ that says why."""
-        self.abort()
-
-    def close(self) -> None:
-        """Close once what was sent has left. Calling it again does nothing."""
-        self._unserved.clear()
-        self._unserved_bytes = 0
-        if self._transport is not None and not self._transport.is_closing():
-            self._flush()
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once, whatever is not sent yet."""
-        if self._transport is not None:
-            self._transport.abort()
 
 
 class RpcListener:

@@ -8,7 +8,7 @@ import trustme
 
 from mq.client.tube.connection import Connection
 from mq.daemons.memory import MemoryBudget
-from mq.daemons.tube import rpc
+from mq.daemons.tube import channel, rpc
 from mq.daemons.tube.rpc import Call, Route, RpcListener, ServiceFailure
 from mq.protocol.tube.codes import Method, Service
 from mq.protocol.tube.errors import IllegalName, RemoteFailure
@@ -423,7 +423,7 @@ def test_a_peer_that_does_not_read_is_not_served() -> None:
 def test_a_peer_with_many_requests_under_way_is_not_read_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rpc, "MAX_CALLS", 10)
+    monkeypatch.setattr(channel, "MAX_CALLS", 10)
     calls: list[Call] = []
 
     async def test() -> None:
