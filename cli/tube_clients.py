@@ -1,11 +1,88 @@
-"""What clients of TubeMQ are told by the options of a command."""
+"""What clients and administrators of TubeMQ are told by the options of a command."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.option_groups import option_group
 
 if TYPE_CHECKING:
     from mq.client.credentials import AccessKey
+    from mq.client.tube.admin import TubeAdmin
+    from mq.protocol.tube.strings import Address
+
+DEFAULT_MASTERS = "127.0.0.1:8715"
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+TopicFilter = Annotated[
+    str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only of this topic.")
+]
+Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group.")]
+Brokers = Annotated[
+    str | None,
+    typer.Option("-b", "--brokers", metavar="ID[,…]", help="Only these brokers, by their ids."),
+]
+
+
+@option_group
+class Authority:
+    """Who changes something."""
+
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="The cluster's confModAuthToken. Default: MQ_TUBE_TOKEN.",
+        ),
+    ] = None
+    user: Annotated[
+        str, typer.Option("--user", metavar="NAME", help="Who is said to have changed it.")
+    ] = "mq"
+
+
+def masters_of(call: Call) -> "tuple[Address, ...]":
+    """The masters that a command is for. Raises UsageError for what are none."""
+    from mq.protocol.tube.errors import MalformedText
+    from mq.protocol.tube.strings import parse_addresses
+
+    given = call.given_masters or call.environment.variables.get("MQ_TUBE_MASTERS")
+    given = given or DEFAULT_MASTERS
+    try:
+        if not all(":" in item for item in given.split(",") if item.strip()):
+            raise MalformedText(given, "a master is HOST:PORT")
+        return parse_addresses(given)
+    except MalformedText as error:
+        raise UsageError(f"-n/--masters: {error}") from None
+
+
+def admin_of(call: Call, authority: Authority | None = None) -> "TubeAdmin":
+    from mq.client.tube.admin import TubeAdmin
+
+    token = ""
+    if authority is not None:
+        token = call.environment.variables.get("MQ_TUBE_TOKEN", "")
+        if authority.token_file is not None:
+            with open(authority.token_file, encoding="utf-8") as file:
+                token = file.read(4096).strip()
+    return TubeAdmin(
+        masters_of(call),
+        web_port=call.web_port,
+        token=token,
+        user="mq" if authority is None else authority.user,
+        timeout=call.timeout,
+    )
+
+
+def ids_of(brokers: str | None) -> list[int]:
+    """Ids of brokers. Raises UsageError."""
+    found = [item.strip() for item in (brokers or "").split(",") if item.strip()]
+    if not all(item.isascii() and item.isdigit() and len(item) < 11 for item in found):
+        raise UsageError(f"-b/--brokers {brokers}: ids are numbers", hint="see: mq tube brokers")
+    return [int(item) for item in found]
+
 
 _LEAST_TIMEOUT = 8.0  # seconds; the original takes no less
 

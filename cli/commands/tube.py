@@ -1,6 +1,5 @@
-"""TubeMQ's clusters: brokers, topics, groups and offsets, as their administrators see them."""
+"""TubeMQ's clusters: brokers and topics, as their administrators see them."""
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,100 +7,16 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, of_tube, writes
 from mq.cli.runtime.errors import CommandError, UsageError
-from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, flag, number, text
+from mq.cli.tube_clients import Authority, Brokers, Topic, TopicFilter, admin_of, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mq.client.tube.admin import TubeAdmin
-    from mq.protocol.tube.strings import Address
 
-COMMANDS = {
-    "tube": (
-        "tube brokers",
-        "tube topics",
-        "tube create-topic",
-        "tube delete-topic",
-        "tube groups",
-        "tube offsets",
-        "tube set-offsets",
-        "tube clone-offsets",
-    )
-}
-
-DEFAULT_MASTERS = "127.0.0.1:8715"
-INDEX_RECORD = 28  # bytes of the index that a message takes: offsets count these
-
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
-TopicFilter = Annotated[
-    str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only of this topic.")
-]
-Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group.")]
-Brokers = Annotated[
-    str | None,
-    typer.Option("-b", "--brokers", metavar="ID[,…]", help="Only these brokers, by their ids."),
-]
-
-
-@option_group
-class Authority:
-    """Who changes something."""
-
-    token_file: Annotated[
-        str | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="The cluster's confModAuthToken. Default: MQ_TUBE_TOKEN.",
-        ),
-    ] = None
-    user: Annotated[
-        str, typer.Option("--user", metavar="NAME", help="Who is said to have changed it.")
-    ] = "mq"
-
-
-def masters_of(call: Call) -> "tuple[Address, ...]":
-    """The masters that a command is for. Raises UsageError for what are none."""
-    from mq.protocol.tube.errors import MalformedText
-    from mq.protocol.tube.strings import parse_addresses
-
-    given = call.given_masters or call.environment.variables.get("MQ_TUBE_MASTERS")
-    given = given or DEFAULT_MASTERS
-    try:
-        if not all(":" in item for item in given.split(",") if item.strip()):
-            raise MalformedText(given, "a master is HOST:PORT")
-        return parse_addresses(given)
-    except MalformedText as error:
-        raise UsageError(f"-n/--masters: {error}") from None
-
-
-def _admin(call: Call, authority: Authority | None = None) -> "TubeAdmin":
-    from mq.client.tube.admin import TubeAdmin
-
-    token = ""
-    if authority is not None:
-        token = call.environment.variables.get("MQ_TUBE_TOKEN", "")
-        if authority.token_file is not None:
-            with open(authority.token_file, encoding="utf-8") as file:
-                token = file.read(4096).strip()
-    return TubeAdmin(
-        masters_of(call),
-        web_port=call.web_port,
-        token=token,
-        user="mq" if authority is None else authority.user,
-        timeout=call.timeout,
-    )
-
-
-def _ids(brokers: str | None) -> list[int]:
-    """Ids of brokers. Raises UsageError."""
-    found = [item.strip() for item in (brokers or "").split(",") if item.strip()]
-    if not all(item.isascii() and item.isdigit() and len(item) < 11 for item in found):
-        raise UsageError(f"-b/--brokers {brokers}: ids are numbers", hint="see: mq tube brokers")
-    return [int(item) for item in found]
-
+COMMANDS = {"tube": ("tube brokers", "tube topics", "tube create-topic", "tube delete-topic")}
 
 _BROKERS = (
     number("brokerId", "Broker"),
@@ -130,7 +45,7 @@ def tube_brokers(call: Call) -> Result:
             _is_true(one.get("acceptPublish")),
             _is_true(one.get("acceptSubscribe")),
         )
-        for one in _admin(call).brokers()
+        for one in admin_of(call).brokers()
     ]
     return Result(_BROKERS, sorted(rows))
 
@@ -168,7 +83,7 @@ def tube_topics(call: Call, topic: TopicFilter = None) -> Result:
             _is_true(one.get("isSrvAcceptSubscribe")),
             int(one.get("maxMsgSizeInMB", 0)),
         )
-        for one in _admin(call).topics(topic or "")
+        for one in admin_of(call).topics(topic or "")
     ]
     if topic is not None and not rows:
         raise _not_found(topic)
@@ -209,8 +124,8 @@ def tube_create_topic(
     _check_topic(topic)
     if partitions < 1 or stores < 1:
         raise UsageError("-p/--partitions and --stores are at least 1")
-    admin = _admin(call, authority)
-    ids = list(admin.broker_addresses(_ids(brokers)))
+    admin = admin_of(call, authority)
+    ids = list(admin.broker_addresses(ids_of(brokers)))
     if not ids:
         raise CommandError("no broker is set up in this cluster", status=Status.UNAVAILABLE)
     if call.dry_run:
@@ -243,9 +158,9 @@ def tube_delete_topic(
     It is closed first, then marked, then removed by its brokers, as an administrator would do it
     step by step. Where it was marked before, the rest is done.
     """
-    admin = _admin(call, authority)
+    admin = admin_of(call, authority)
     found = admin.topics(topic)
-    wanted = _ids(brokers)
+    wanted = ids_of(brokers)
     ids = sorted(
         int(at["brokerId"])
         for one in found
@@ -307,230 +222,5 @@ def _changed(topic: str, ids: "Sequence[int]", what: str, failures: list[str]) -
     rows: list[Row] = [(topic, number, what) for number in ids if number not in failed]
     result = Result(_CHANGED, rows, failures=failures)
     if not rows:
-        result.status = Status.UNAVAILABLE
-    return result
-
-
-_GROUPS = (text("group", "Group"), text("topics", "Topics"), number("members", "Members"))
-_MEMBERS = (text("consumerId", "Member"), text("partition", "Partition"))
-
-
-@of_tube
-@gives(_GROUPS, _MEMBERS)
-def tube_groups(
-    call: Call,
-    group: Annotated[
-        str | None,
-        typer.Option("-g", "--group", metavar="GROUP", help="Its members, and what each has."),
-    ] = None,
-    topic: TopicFilter = None,
-) -> Result:
-    """List the consumer groups of a TubeMQ cluster that have members now.
-
-    With -g its members, each with the partitions that it has, as BROKER:TOPIC:PARTITION.
-    """
-    admin = _admin(call)
-    if group is None:
-        found = admin.query("admin_query_sub_info", topicName=topic or "").get("data", [])
-        rows: list[Row] = [
-            (
-                str(one["consumeGroup"]),
-                ",".join(sorted(map(str, one.get("topicSet", [])))),
-                int(one.get("consumerNum", 0)),
-            )
-            for one in found
-        ]
-        return Result(_GROUPS, sorted(rows))
-    detail = admin.query("admin_query_consume_group_detail", consumeGroup=group, groupName=group)
-    rows = []
-    for member in detail.get("data", []):
-        held = [
-            f"{str(at['brokerAddr']).partition(':')[0]}:{at['topicName']}:{at['partId']}"
-            for at in member.get("parInfo", [])
-        ]
-        rows += [(str(member.get("consumerId", "")), partition) for partition in held or ["-"]]
-    if not rows:
-        raise CommandError(
-            f"no member of group {group} is there",
-            hint="groups that were there: mq tube offsets -g GROUP",
-            status=Status.NOT_FOUND,
-        )
-    return Result(_MEMBERS, sorted(rows))
-
-
-_OFFSETS = (
-    number("brokerId", "Broker"),
-    text("group", "Group"),
-    text("topic", "Topic"),
-    number("partitionId", "Partition"),
-    number("offset", "Offset"),
-    number("end", "End"),
-    number("behind", "Behind"),
-    number("pending", "Pending"),
-)
-
-
-@of_tube
-@gives(_OFFSETS)
-def tube_offsets(
-    call: Call,
-    group: Annotated[
-        str | None, typer.Option("-g", "--group", metavar="GROUP", help="Only this group's.")
-    ] = None,
-    topic: TopicFilter = None,
-    brokers: Brokers = None,
-) -> Result:
-    """Show where consumer groups of a TubeMQ cluster are in their partitions.
-
-    Offsets are positions in a broker's index: 28 for each message, which all partitions of a store
-    share. `Behind` is how many of these are left, messages of other partitions included; `Pending`
-    what was given and is not confirmed.
-    """
-    from mq.client.errors import MQError
-
-    admin = _admin(call)
-    rows: list[Row] = []
-    failures: list[str] = []
-    for number_, address in sorted(admin.broker_addresses(_ids(brokers)).items()):
-        try:
-            answer = admin.query_broker(
-                address, "admin_query_offset", groupName=group or "", topicName=topic or ""
-            )
-        except MQError as error:
-            failures.append(f"broker {number_}: {error}")
-            continue
-        rows += _offset_rows(number_, answer)
-    result = Result(_OFFSETS, sorted(rows), failures=failures)
-    if failures and not rows:
-        result.status = Status.UNAVAILABLE
-    return result
-
-
-def _offset_rows(broker_id: int, answer: dict[str, Any]) -> list[Row]:
-    return [
-        (
-            broker_id,
-            str(one["groupName"]),
-            str(sub["topicName"]),
-            int(at["partitionId"]),
-            int(at["curOffset"]),
-            int(at["offsetMax"]),
-            max(int(at["offsetLag"]), 0) // INDEX_RECORD,
-            max(int(at["flightOffset"]), 0) // INDEX_RECORD,
-        )
-        for one in answer.get("dataSet", [])
-        for sub in one.get("subInfo", [])
-        for at in sub.get("offsets", [])
-        if int(at["curOffset"]) >= 0
-    ]
-
-
-_SET = (number("brokerId", "Broker"), text("group", "Group"), text("what", "Done"))
-
-
-@of_tube
-@gives(_SET)
-@writes
-def tube_set_offsets(
-    call: Call,
-    group: Group,
-    to: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHERE",
-            help="`end`, or BROKER:TOPIC:PARTITION=OFFSET, several with commas between.",
-        ),
-    ],
-    topic: TopicFilter = None,
-    brokers: Brokers = None,
-    *,
-    authority: Authority,
-) -> Result:
-    """Set where a consumer group of a TubeMQ cluster is: at the end of a topic, or at offsets.
-
-    Members that run go on where they are: stop them first. Offsets that a broker does not have any
-    more, or yet, become its first or last.
-    """
-    from mq.protocol.tube.errors import MalformedText
-    from mq.protocol.tube.strings import RequiredPartitions
-
-    if to == "end":
-        if topic is None:
-            raise UsageError("-t/--topic is required: the end of which topic?")
-        wanted = None
-    else:
-        try:
-            wanted = RequiredPartitions.parse(to).offsets
-        except MalformedText as error:
-            raise UsageError(f"WHERE: {error}", hint="see: mq tube offsets") from None
-    admin = _admin(call, authority)
-    ids = _ids(brokers) if wanted is None else sorted({key.broker_id for key, _ in wanted})
-    done: list[Row] = []
-    failures: list[str] = []
-    for number_, address in admin.broker_addresses(ids).items():
-        if wanted is None:
-            more: dict[str, object] = {"manualSet": False, "topicName": topic}
-            what = f"end of {topic}"
-        else:
-            mine = {str(key): offset for key, offset in wanted if key.broker_id == number_}
-            more = {"manualSet": True, "offsetJsonInfo": json.dumps(mine)}
-            what = ", ".join(f"{key}={offset}" for key, offset in mine.items())
-        if call.dry_run:
-            call.would("set offsets", f"broker {number_}", f"{group}: {what}")
-            continue
-        failures += _at_broker(
-            admin, number_, address, "admin_set_offset", {"groupName": group, **more}
-        )
-        done.append((number_, group, what))
-    return _outcome(done, failures)
-
-
-@of_tube
-@gives(_SET)
-@writes
-def tube_clone_offsets(
-    call: Call,
-    group: Group,
-    to: Annotated[str, typer.Argument(metavar="GROUP[,…]", help="Groups that go where it is.")],
-    topic: TopicFilter = None,
-    brokers: Brokers = None,
-    *,
-    authority: Authority,
-) -> Result:
-    """Have consumer groups of a TubeMQ cluster go on where another one is."""
-    targets = [one.strip() for one in to.split(",") if one.strip()]
-    if not targets:
-        raise UsageError(f"GROUP {to!r}: it names no group")
-    admin = _admin(call, authority)
-    done: list[Row] = []
-    failures: list[str] = []
-    for number_, address in admin.broker_addresses(_ids(brokers)).items():
-        if call.dry_run:
-            call.would("set offsets", f"broker {number_}", f"{to}: those of {group}")
-            continue
-        parameters = {"srcGroup": group, "sourceGroupName": group}
-        parameters |= {"tgtGroup": to, "targetGroupName": to, "topicName": topic or ""}
-        failures += _at_broker(admin, number_, address, "admin_clone_offset", parameters)
-        done += [(number_, one, f"as {group}") for one in targets]
-    return _outcome(done, failures)
-
-
-def _at_broker(
-    admin: "TubeAdmin", broker: int, address: "Address", method: str, parameters: dict[str, Any]
-) -> list[str]:
-    from mq.client.errors import MQError
-
-    try:
-        admin.change_broker(address, method, **parameters)
-    except MQError as error:
-        return [f"broker {broker}: {error}"]
-    return []
-
-
-def _outcome(done: list[Row], failures: list[str]) -> Result:
-    failed = {line.split(":")[0].removeprefix("broker ") for line in failures}
-    rows = [row for row in done if str(row[0]) not in failed]
-    result = Result(_SET, rows, failures=failures)
-    if failures and not rows:
         result.status = Status.UNAVAILABLE
     return result

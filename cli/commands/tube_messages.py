@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.commands.tube import Topic, masters_of
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, of_tube, writes
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
-from mq.cli.tube_clients import client_options
+from mq.cli.tube_clients import Topic, client_options, masters_of
 
 if TYPE_CHECKING:
     from mq.client.tube.message import TubeBatch
