@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mq.protocol.tube.errors import MalformedText
-from mq.protocol.tube.strings import count, name, truth
+from mq.protocol.tube.parts import count, name, truth
 
 #: In both texts this part is blank: deleteWhen, which brokers read and do not use.
 _DELETE_WHEN = " "
