@@ -30,6 +30,10 @@ from mq.protocol.tube.strings import (
     brokers_by_id,
 )
 
+#: A topic of which a master says nothing is sent to as before for so many seconds: one that has
+#: just begun knows of no broker until these have come to it. (Java's producer sends nothing then.)
+MISSED_SECONDS = 30.0
+
 #: Of a cluster whose answers say more, something is wrong.
 MAX_PARTITIONS = 1_000_000
 
@@ -79,6 +83,7 @@ class Routing:
         self._brokers: dict[int, BrokerLink] = {}
         self._topics: dict[str, _Topic] = {}
         self._described: list[ProducerTopic] = []
+        self._missed: dict[str, float] = {}  # topics that masters say nothing of, and since when
         self.pending = 0
 
     def update_brokers(self, texts: Iterable[str], checksum: int) -> None:
@@ -98,7 +103,10 @@ class Routing:
         self._join()
 
     def update_topics(self, texts: Iterable[str]) -> None:
-        """Take the topics of an answer: all that may be sent to. Raises BadAnswer likewise."""
+        """Take the topics of an answer: all that may be sent to. Raises BadAnswer likewise.
+
+        One that was there is left as it was for MISSED_SECONDS.
+        """
         try:
             described = [ProducerTopic.parse(text) for text in texts if text.strip()]
         except MalformedText as error:
@@ -106,7 +114,11 @@ class Routing:
         count = sum(b.partitions * b.stores for topic in described for b in topic.brokers)
         if count > MAX_PARTITIONS:
             raise BadAnswer("the master", f"{count} partitions: {MAX_PARTITIONS} are believed")
-        self._described = described
+        now, named = self._now(), {topic.topic for topic in described}
+        missed = [topic for topic in self._described if topic.topic not in named]
+        self._missed = {one.topic: self._missed.get(one.topic, now) for one in missed}
+        kept = [one for one in missed if now - self._missed[one.topic] < MISSED_SECONDS]
+        self._described = described + kept
         self._join()
 
     def _join(self) -> None:

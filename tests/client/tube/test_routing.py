@@ -205,3 +205,21 @@ def test_what_is_no_list_changes_nothing() -> None:
     with pytest.raises(BadAnswer, match="1000000 are believed"):
         made.update_topics(["test#1:100000:100000"])
     assert made.checksum == 77 and len(made.partitions("test")) == 5
+
+
+def test_a_topic_that_a_master_does_not_know_yet_is_sent_to_as_before() -> None:
+    clock = Clock()
+    made = routing(clock)
+    lane = made.choose("test")
+    made.update_topics([])
+    clock.now += 29
+    made.update_topics(["other#1:1:1"])
+    assert lane in [made.choose("test") for _ in range(5)]
+    made.update_topics(["test#1:1:1"])  # one of its brokers is back
+    assert [p.broker.broker_id for p in made.partitions("test")] == [1]
+    clock.now += 29
+    made.update_topics([])
+    assert made.partitions("test")
+    clock.now += 31
+    made.update_topics([])
+    assert made.partitions("test") == []
