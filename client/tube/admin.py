@@ -170,7 +170,7 @@ class TubeAdmin:
         except OSError as error:
             raise Unreachable(str(address), reason_of(error)) from None
         except (http.client.HTTPException, ValueError) as error:
-            raise BadAnswer(str(address), f"no HTTP: {error!r}") from None
+            raise BadAnswer(str(address), f"not HTTP: {error!r}") from None
         finally:
             connection.close()
         if len(data) > MAX_ANSWER:
@@ -193,9 +193,9 @@ def _answer(address: str, status: int, data: bytes) -> dict[str, Any]:
     try:
         answer = orjson.loads(data)
     except ValueError:
-        raise BadAnswer(address, f"status {status}, and no JSON: is this its web port?") from None
+        raise BadAnswer(address, f"status {status}, and not JSON: is this its web port?") from None
     if not isinstance(answer, dict):
-        raise BadAnswer(address, "JSON that is no object")
+        raise BadAnswer(address, "JSON, but not an object")
     if answer.get("result") is not True:
         code = answer.get("errCode")
         raise AdminRefused(

@@ -120,7 +120,8 @@ class TubeConsumerOptions(TubeClientOptions):
         report_interval: every so many heartbeats the master is told which partitions are held.
         confirm_locally: `confirm` asks nobody: the next get says that the messages before it were
             consumed (Java's pullConfirmInLocal).
-        prefetch: so many replies are got ahead, of other partitions, while messages are worked on.
+        prefetch: how many replies are fetched ahead, of other partitions, while messages are worked
+            on.
     """
 
     consume_from: ConsumeFrom = ConsumeFrom.LATEST

@@ -176,8 +176,8 @@ class TubeProducer:
     async def publish(self, *topics: str) -> None:
         """Say that messages are to be sent to these topics, too, and learn where they are.
 
-        Whether they exist says `partitions`. Raises ClientError for what is no topic, and MQError
-        where no master tells; they are published all the same, with the next heartbeat.
+        `partitions` says whether they exist. Raises ClientError for what cannot be a topic, and
+        MQError where no master tells; they are published all the same, with the next heartbeat.
         """
         self._topics.update(_checked(topics))
         link = self._opened()
@@ -374,5 +374,5 @@ def _result(data: bytes, lane: Lane, address: str) -> TubeSendResult:
         raise for_code(answer.errCode, answer.errMsg, address)
     text = answer.errMsg
     if not (text.lstrip("-").isdecimal() and text.isascii() and len(text) <= 20):
-        raise BadAnswer(address, f"{text[:80]!r} is no id of a message")
+        raise BadAnswer(address, f"{text[:80]!r} is not the id of a message")
     return TubeSendResult(int(text), lane.partition)

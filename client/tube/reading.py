@@ -1,9 +1,9 @@
 """Getting messages, ahead of who asks for them, and confirming them.
 
 A get is a task of its own: whoever waits for its messages may give up, and the next one has them.
-So many are under way as somebody waits for; while the application works on messages, `prefetch`
-replies more are got ahead, each of another partition. A partition is read further when its messages
-were confirmed, so what is confirmed has been given, always.
+As many are under way as somebody waits for; while the application works on messages, `prefetch`
+more replies are fetched ahead, each of another partition. A partition is read further when its
+messages were confirmed, so what is confirmed has been given, always.
 
 One that has not answered after a second is not counted: a broker that is silent holds up its own
 partitions only, until the time-out.
@@ -248,7 +248,7 @@ class Reading:
         self._table.put_back(held, stamp, consumed=consumed, delay=delay)
 
     def _fail(self, error: MQError) -> None:
-        """Tell the first one who waits; nobody, if messages are only got ahead."""
+        """Tell the first one who waits; nobody, if messages are only fetched ahead."""
         log.debug("a get had nothing: %s", error)
         for waiter in self._waiters:
             if not waiter.done():

@@ -54,7 +54,7 @@ class Event:
             try:
                 partition = SubscribeInfo.parse(text).partition
             except MalformedText as error:
-                log.warning("event %d has what is no partition: %s", proto.rebalanceId, error)
+                log.warning("event %d names what is not a partition: %s", proto.rebalanceId, error)
             else:
                 partitions.setdefault(str(partition.key), partition)
         return cls(

@@ -56,11 +56,11 @@ class ServiceConfig:
 
     def __post_init__(self) -> None:
         if self.dns_period * 1000 < _LEAST_DNS_PERIOD_MS:
-            raise ClientError(f"dns_period must be 10 s at least, not {self.dns_period!r}")
+            raise ClientError(f"dns_period must be at least 10 s, not {self.dns_period!r}")
         if not 0 <= self.log_level < len(LEVELS):
             raise ClientError(f"log_level must be between 0 and 4, not {self.log_level!r}")
         if self.log_files < 1 or self.log_file_mib < 1:
-            raise ClientError("log_files and log_file_mib must be 1 at least")
+            raise ClientError("log_files and log_file_mib must be at least 1")
 
     @classmethod
     def read(cls, path: Path) -> "ServiceConfig":
@@ -129,4 +129,4 @@ class _Section:
         try:
             return max(least, min(most, int(text)))
         except ValueError:
-            raise ClientError(f"{self._path}: {name}={text} is no number") from None
+            raise ClientError(f"{self._path}: {name}={text} is not a number") from None

@@ -1,7 +1,7 @@
 """What is wrong with what a peer of TubeMQ sent, or is asked for.
 
 RemoteProtocolError
-├── FrameError         bytes that are no frame: nothing behind them can be read, so close it
+├── FrameError         bytes that are not a frame: nothing after them can be read, so close
 ├── MalformedRpc       a frame whose envelope or message cannot be read: answer FATAL
 ├── MalformedText      one of the strings within messages
 └── MalformedPayload   a payload that is not as its flag says: drop the message

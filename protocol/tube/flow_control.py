@@ -67,7 +67,7 @@ class FlowControl:
     def parse(cls, text: str) -> "FlowControl":
         """Read the rules; blank text has none.
 
-        Raises MalformedText if it is no JSON, or a rule is out of its bounds.
+        Raises MalformedText if it is not JSON, or a rule is out of its bounds.
         """
         if not text.strip():
             return cls()
@@ -76,7 +76,7 @@ class FlowControl:
         try:
             records = orjson.loads(text.encode("utf-8", "replace"))
         except ValueError as error:
-            raise MalformedText(text, f"flow control rules are no JSON: {error}") from None
+            raise MalformedText(text, f"flow control rules are not JSON: {error}") from None
         if not isinstance(records, list):
             raise MalformedText(text, "flow control rules are a list")
         limits: list[DataLimit] = []
@@ -105,7 +105,7 @@ class _Fields:
         self.text = text
         self.where = where
         if not isinstance(value, Mapping):
-            raise self.wrong("is no object")
+            raise self.wrong("is not an object")
         self.values: Mapping[str, object] = value
 
     def wrong(self, why: str) -> MalformedText:

@@ -154,10 +154,10 @@ def _check_text(kind: type[Message], message: Message) -> None:
     texts, lists, nested = fields
     for name in texts:
         if type(getattr(message, name)) is not str:
-            raise MalformedRpc(f"{kind.DESCRIPTOR.name}.{name} is no text in UTF-8")
+            raise MalformedRpc(f"{kind.DESCRIPTOR.name}.{name} is not text in UTF-8")
     for name in lists:
         if any(type(text) is not str for text in getattr(message, name)):
-            raise MalformedRpc(f"{kind.DESCRIPTOR.name}.{name} is no text in UTF-8")
+            raise MalformedRpc(f"{kind.DESCRIPTOR.name}.{name} is not text in UTF-8")
     for name, part in nested:
         if message.HasField(name):
             _check_text(part, getattr(message, name))

@@ -49,7 +49,9 @@ def check_topic(text: str) -> str:
     name = _present(text, "topicName", MAX_TOPIC)
     if not _TOPIC.fullmatch(name):
         raise _illegal(
-            name, "topicName", "a letter, then letters, digits and underscores, two at least"
+            name,
+            "topicName",
+            "a letter, then letters, digits and underscores; two characters at least",
         )
     return name
 
@@ -61,7 +63,7 @@ def check_group(text: str) -> str:
         raise _illegal(
             name,
             "groupName",
-            "a letter, then letters, digits, underscores and hyphens, two at least",
+            "a letter, then letters, digits, underscores and hyphens; two characters at least",
         )
     return name
 

@@ -10,7 +10,7 @@ def count(text: str, part: str, most: int = MAX_INT) -> int:
     """A part of a text that is a number from 0 on."""
     part = part.strip()
     if not (part.isascii() and part.isdigit()) or len(part) > 19 or int(part) > most:
-        raise MalformedText(text, f"{part[:40]!r} is no number from 0 to {most}")
+        raise MalformedText(text, f"{part[:40]!r} is not a number from 0 to {most}")
     return int(part)
 
 
@@ -34,7 +34,7 @@ def port_number(text: str, part: str) -> int:
     """A part of a text that is a port."""
     port = count(text, part, 65535)
     if port == 0:
-        raise MalformedText(text, "0 is no port")
+        raise MalformedText(text, "0 is not a port")
     return port
 
 

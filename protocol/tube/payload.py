@@ -77,7 +77,7 @@ def decode(payload: bytes, flag: int) -> tuple[bytes, str]:
     (length,) = _LENGTH.unpack_from(payload)
     if not 0 <= length <= len(payload) - 4:
         raise MalformedPayload(f"attributes of {length} bytes in a payload of {len(payload)}")
-    # As Java reads it: what is no text becomes question marks, and the message is kept.
+    # As Java reads it: what is not text becomes question marks, and the message is kept.
     return payload[4 + length :], payload[4 : 4 + length].decode("utf-8", "replace")
 
 
@@ -114,9 +114,9 @@ def _attribute(text: str) -> str:
 
 def _minute(text: str) -> str:
     if len(text) != 12 or not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text!r} is no message time: yyyyMMddHHmm")
+        raise ValueError(f"{text!r} is not a message time: yyyyMMddHHmm")
     try:
         datetime.strptime(text, "%Y%m%d%H%M")
     except ValueError:
-        raise ValueError(f"{text!r} is no message time: no calendar has it") from None
+        raise ValueError(f"{text!r} is not a message time: no calendar has it") from None
     return text

@@ -45,7 +45,7 @@ class ProducerTopic:
 
     @classmethod
     def parse(cls, text: str) -> "ProducerTopic":
-        """Read one; a size that is no number is left out, as Java's producer does."""
+        """Read one; a size that is not a number is left out, as Java's producer does."""
         topic, _, rest = named(text, "a topic of producers is topic#brokers#size")
         brokers, _, size = rest.partition("#")
         found = []

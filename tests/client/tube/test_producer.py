@@ -337,7 +337,7 @@ def test_an_answer_without_an_id_is_none() -> None:
         made.answer = lambda request: SendMessageResponseB2P(
             success=True, errCode=200, errMsg="fine"
         )
-        with pytest.raises(BadAnswer, match="no id"):
+        with pytest.raises(BadAnswer, match="not the id"):
             await producer.send("test", b"x")
 
     with_producer(test)
@@ -486,14 +486,19 @@ def test_a_send_without_an_answer_fails_in_time(monkeypatch: pytest.MonkeyPatch)
 def test_a_producer_that_is_closed_while_it_opens_does_not_stay_open() -> None:
     async def test() -> None:
         async with cluster() as made:
-            before = asyncio.all_tasks()
             producer = TubeProducer(made.address, ["test"], QUICK)
-            opening = asyncio.create_task(producer.open())
-            await until(lambda: bool(made.master.channels))
-            await producer.close()
+            closing: list[asyncio.Task[None]] = []
+
+            def register(call: Call) -> RegisterResponseM2P:
+                closing.append(asyncio.create_task(producer.close()))
+                return made._register(call)
+
+            route = Route(register, RegisterRequestP2M)
+            made.master.routes = {**made.master.routes, Method.PRODUCER_REGISTER_P2M: route}
             with pytest.raises(ClientError):
-                await opening
+                await producer.open()
+            await closing[0]
             await until(lambda: not made.master.channels)
-            assert asyncio.all_tasks() <= before
+            assert not [one for one in asyncio.all_tasks() if "ProducerLink" in str(one)]
 
     run(test())

@@ -43,7 +43,7 @@ def test_numbers_out_of_their_bounds_are_taken_for_the_nearest(tmp_path: Path) -
     [
         ("[Other]\n", "no section"),
         ("log_num=5\n", "cannot be read"),
-        ("[TubeMQ]\nlog_num=many\n", "log_num=many is no number"),
+        ("[TubeMQ]\nlog_num=many\n", "log_num=many is not a number"),
         ("[TubeMQ\n", "cannot be read"),
     ],
 )

@@ -50,14 +50,14 @@ def test_numbers_may_be_text() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("{}", "a list"),
-        ("[1]", "is no object"),
+        ("[1]", "is not an object"),
         ("[{}]", "needs a number type"),
         (rules(4, {}), "type=4"),
         (rules(0), "has no rule"),
         (json.dumps([{"type": 0}]), "has no rule"),
-        (rules(0, 5), "is no object"),
+        (rules(0, 5), "is not an object"),
         (rules(0, {**LIMIT, "start": "12:30"}), "ends before it starts"),
         (rules(0, {**LIMIT, "end": "25:00"}), "no clock shows"),
         (rules(0, {**LIMIT, "end": "10:60"}), "no clock shows"),
@@ -74,7 +74,7 @@ def test_numbers_may_be_text() -> None:
         (rules(3, {"normFreqInMs": 300_001}), "normFreqInMs=300001"),
         (rules(3, {"filterFreqInMs": 1}), "needs a number minDataFilterFreqInMs"),
         (rules(3, {**LOW, "minDataFilterFreqInMs": 99}), "minDataFilterFreqInMs=99"),
-        ("[" * 60_000, "no JSON"),
+        ("[" * 60_000, "not JSON"),
         (" " * 70_000 + "1", "70001 characters"),
     ],
 )

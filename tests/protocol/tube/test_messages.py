@@ -95,7 +95,7 @@ def test_a_message_without_a_required_field_is_refused() -> None:
     ],
 )
 def test_text_that_is_not_utf_8_is_refused(kind: type[Message], data: bytes, field: str) -> None:
-    with pytest.raises(MalformedRpc, match=f"{field} is no text"):
+    with pytest.raises(MalformedRpc, match=f"{field} is not text"):
         parse(kind, data)
 
 
@@ -107,7 +107,7 @@ def test_text_that_is_not_utf_8_is_refused_in_nested_messages() -> None:
     request.authInfo.authInfo.othParams = ""
     request.authInfo.authInfo.signature = "s"
     data = request.SerializeToString().replace(b"someone", b"some\xffne")
-    with pytest.raises(MalformedRpc, match="userName is no text"):
+    with pytest.raises(MalformedRpc, match="userName is not text"):
         parse(CloseRequestC2M, data)
 
 
