@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 from mq.client.machine import database, files
 from mq.client.machine.threads import DiskThread
 from mq.daemons.service import CannotStart, InUse
+from mq.daemons.state_file import make_folder
 from mq.daemons.tube.master.records import KINDS, Malformed, Record
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class SqliteStorage:
         return found
 
     def _open(self) -> None:
-        files.make_folders(self._path.parent)
+        make_folder(self._path.parent)  # its name, too, has to survive a power cut
         connection = database.connect(self._path)
         try:
             (schema,) = connection.execute("PRAGMA user_version").fetchone()
