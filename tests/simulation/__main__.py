@@ -20,6 +20,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--step", type=int, default=1, help="from one to the next")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--until-failure", action="store_true", help="of the first seed")
     parser.add_argument("--no-shrink", action="store_true", help="show failures as they are")
@@ -62,6 +63,7 @@ def main() -> int:
             given.seeds,
             given.processes,
             shrinks,
+            step=given.step,
             is_over_at_failure=given.until_failure,
         )
     variant = scenario.Variant(

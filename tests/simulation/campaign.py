@@ -64,13 +64,14 @@ def run(
     processes: int,
     shrink_seconds: float,
     *,
+    step: int = 1,
     is_over_at_failure: bool = False,
 ) -> int:
-    """Run seeds, print what became of them; returns the exit status."""
+    """Run seeds, each ``step``-th, print what became of them; returns the exit status."""
     began = time.monotonic()
     total = Total()
     shown = _Progress(seeds)
-    numbers = range(first, first + seeds)
+    numbers = range(first, first + seeds * step, step)
     for outcome in _outcomes(numbers, min(processes, seeds)):
         total.add(outcome)
         shown.show(total, began)

@@ -248,6 +248,25 @@ class Cluster:
         brokers = self.members or self.brokers + self.slaves
         return self.name_servers + self.keepers + brokers + self.snodes
 
+    def circles(self) -> list[tuple[str, list[Machine]]]:
+        """Machines from which one may be cut off, by what they are together."""
+        name_servers = [one.machine for one in self.name_servers]
+        brokers = [one.machine for one in self.members or self.brokers + self.slaves]
+        keepers = [one.machine for one in self.keepers]
+        clients = [one.machine for one in self.clients]
+        found = [
+            ("everybody", [*name_servers, *keepers, *brokers, *clients]),
+            ("the name servers", name_servers),
+            ("the brokers", brokers),
+            ("the clients", clients),
+        ]
+        if keepers:
+            found += [
+                ("controllers and etcd", keepers),
+                ("the brokers and those", keepers + brokers),
+            ]
+        return found
+
     @property
     def name_server_list(self) -> str:
         return ";".join(f"{one.address}:{NAME_SERVER_PORT}" for one in self.name_servers)

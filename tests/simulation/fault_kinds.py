@@ -161,19 +161,7 @@ def loss_of_a_member(strike: Strike) -> End:
 
 def _peers(strike: Strike) -> tuple[str, list[Machine]]:
     """From whom something is cut off."""
-    cluster = strike.injector.cluster
-    name_servers = [one.machine for one in cluster.name_servers]
-    brokers = [one.machine for one in cluster.members or cluster.brokers + cluster.slaves]
-    keepers = [one.machine for one in cluster.keepers]
-    clients = [one.machine for one in cluster.clients]
-    groups = [
-        ("everybody", [*name_servers, *keepers, *brokers, *clients]),
-        ("the name servers", name_servers),
-        ("the brokers", brokers),
-        ("the clients", clients),
-    ]
-    if keepers:
-        groups += [("controllers and etcd", keepers), ("the brokers and those", keepers + brokers)]
+    groups = strike.injector.cluster.circles()
     who, machines = strike.chance.choice([*groups, groups[0]])
     if strike.chance.random() < 0.3:
         who = f"some of {who}"

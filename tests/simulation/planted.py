@@ -9,11 +9,16 @@ from typing import Any
 from mq.daemons.broker.name_server_link import NameServerLink
 from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.flush import Flusher
+from mq.daemons.tube.broker.consumers import Consumer
+from mq.daemons.tube.broker.registrations import Registrations
+from mq.daemons.tube.broker.store.refused import FlushMode
+from mq.daemons.tube.broker.store.topic_store import TopicStore
 from tests.simulation import scenario, shrinking
 from tests.simulation.campaign import run_alone
 from tests.simulation.checks import check
 from tests.simulation.faults import Fault
 from tests.simulation.scenario import Result, Variant
+from tests.simulation.tube import has_tube
 from tests.simulation.world import START
 
 _SEEDS = 300
@@ -92,6 +97,32 @@ def name_servers_never_told_again() -> dict[str, Any]:
         return True
 
     return _found(NameServerLink, "_woken", woken, "is not in its routes")
+
+
+@check
+def given_is_taken_for_confirmed() -> dict[str, Any]:
+    """A broker of TubeMQ that confirms what was given to a consumer that is heard of no more."""
+
+    def timed_out(self: Registrations, consumer: Consumer) -> None:
+        key = consumer.topic, consumer.partition
+        self._serving.offsets.commit(consumer.group, key, consumed=True)
+
+    return _found(Registrations, "timed_out", timed_out, ", and message ", has_tube, 94)
+
+
+@check
+def tube_answers_before_it_syncs() -> dict[str, Any]:
+    """A broker of TubeMQ that promises `sync`, and does as with `os`."""
+
+    def write_now(self: TopicStore) -> None:
+        self.mode = FlushMode.os
+        write(self)
+
+    def is_tried(seed: int) -> bool:
+        return has_tube(seed) and scenario.drawn(seed)[0] == "sync"
+
+    write = TopicStore._write_now
+    return _found(TopicStore, "_write_now", write_now, "and is not there", is_tried)
 
 
 @check

@@ -16,6 +16,7 @@ from tests.simulation.model.content import number_in
 from tests.simulation.pairs import BY_HAND, COPIES_SECONDS, Pairs, has_pairs
 from tests.simulation.route_watch import RouteWatch
 from tests.simulation.snodes import has_snodes
+from tests.simulation.tube import TubeScenario, has_tube
 from tests.simulation.world import START, Stuck, World
 
 assert fault_kinds  # imported for the kinds that it adds
@@ -138,6 +139,8 @@ def run(seed: int, variant: Variant = WHOLE) -> Result:
     root = logging.getLogger()
     root.addHandler(handler)
     try:
+        if has_tube(seed):
+            return _run_tube(world, seed, variant)
         return _Scenario(world, seed, variant).run()
     finally:
         root.removeHandler(handler)
@@ -147,11 +150,25 @@ def run(seed: int, variant: Variant = WHOLE) -> Result:
             gc.enable()
 
 
+def _run_tube(world: World, seed: int, variant: Variant) -> Result:
+    """The same of a seed that has TubeMQ."""
+    one = TubeScenario(world, variant.work_seconds)
+    plan, problems = one.run(variant.faults, variant.clients)
+    return Result(
+        seed, variant, problems, world.trace.checksum, world.faults, world.situations,
+        one.model.requests, plan, [client.name for client in one.cluster.clients],
+        world.trace.lines, world.trace.details, world.now - START, world.steps,
+    )  # fmt: skip
+
+
 def drawn(seed: int) -> tuple[str, list[Fault]]:
     """The flush mode and the faults of a seed, which is not run."""
     world = World(seed)
     seams.use(world)
     try:
+        if has_tube(seed):
+            tube = TubeScenario(world, WHOLE.work_seconds)
+            return tube.flush, tube.draw()[1]
         one = _Scenario(world, seed, WHOLE)
         return one.flush, one.draw()[1]
     finally:

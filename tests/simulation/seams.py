@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary
 
 from greenlet import greenlet
 
-from mq.client.machine import chance, clock, files, threads, usage
+from mq.client.machine import chance, clock, database, files, threads, usage
+from tests.simulation.database import Connection
 from tests.simulation.disk import ROOT, Descriptors, Disk, Open, error
 from tests.simulation.world import EPOCH, START, Process, World
 
@@ -215,6 +216,13 @@ class _Entry:
         return bool(files.is_folder(f"{ROOT}{self._disk.name}/{self._path}"))
 
 
+_real_connect = database.connect
+
+
+def _connect(path: Any) -> Any:
+    return _real_connect(path) if _place(path) is None else Connection(path)
+
+
 # threads ----------------------------------------------------------------------------------------
 
 
@@ -298,6 +306,7 @@ def install() -> None:
     usage.usage = lambda: usage.Usage(0.0, 0)
     chance.random_bytes = _random_bytes
     chance.uuid4 = _uuid4
+    database.connect = _connect
     threads.Lock = SimulatedLock
     threads.DiskThread = SimulatedDiskThread
     for name, method in {
