@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ from mq.client.errors import MQError
 from mq.client.operations import local_files
 from mq.client.operations.messages import resumable
 from mq.client.operations.messages.choice import Choice
-from mq.client.operations.messages.importing import SAVE_SECONDS
 from mq.client.operations.messages.lines import message_again
 from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.reading import Reader, Span
@@ -115,30 +113,10 @@ class Copier:
                 queues[span.name] = {"next": span.next, "to": to, "seen": span.seen}
             resumable.save(path, asked, queues)
 
-        async def save_again() -> None:
-            while True:
-                await asyncio.sleep(SAVE_SECONDS)
-                save()
-
         with local_files.locked(path):
             self._done = _positions(path, resumable.load(path, asked, "a copy"))
             self._reader = Reader(self._source, self._choice.at_times_of(asked))
-            save()  # now, while nothing would be lost if it cannot be
-            saving = asyncio.ensure_future(save_again())
-            try:
-                failures = await self.run()
-            except BaseException:
-                save()
-                raise
-            finally:
-                saving.cancel()
-                with suppress(asyncio.CancelledError):
-                    await saving
-            if failures:
-                save()
-            else:
-                local_files.remove(path)
-        return failures
+            return await resumable.keep(path, save, self.run)
 
 
 def _positions(path: Path, queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -18,14 +18,13 @@ from mq.client.operations.errors import BadData, NextStep, OperationError
 from mq.client.operations.messages import resumable
 from mq.client.operations.messages.lines import Line, MalformedLine, message_again
 from mq.client.operations.messages.rate import Rate
-from mq.client.operations.messages.resumable import unreadable
+from mq.client.operations.messages.resumable import SAVE_SECONDS, unreadable
 from mq.client.operations.messages.sending import BATCH_MESSAGES, Target, Targets, check_same
 from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
     from mq.protocol.message import Message
 
-SAVE_SECONDS = 5.0
 _BATCH_BYTES = 1024 * 1024  # collected for a queue at most
 # As many sources stand for the lines that name no queue; it can be divided evenly among all usual
 # numbers of queues.

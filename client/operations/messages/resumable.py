@@ -5,7 +5,9 @@
 A queue that is named there was begun with, or was to be. So it is missed where it is no more.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import orjson
 from mq.client.operations import local_files
 from mq.client.operations.errors import BadData, NextStep
 from mq.client.operations.messages.choice import is_same
+
+SAVE_SECONDS = 5.0
 
 
 def load(path: Path, asked: dict[str, Any], what: str) -> dict[str, dict[str, Any]]:
@@ -39,6 +43,38 @@ def save(path: Path, asked: Mapping[str, Any], queues: Mapping[str, Mapping[str,
     """Raises CannotWrite."""
     content = orjson.dumps({"asked": asked, "queues": queues}, option=orjson.OPT_INDENT_2)
     local_files.replace(path, content)
+
+
+async def keep(
+    path: Path, save: Callable[[], None], run: Callable[[], Awaitable[list[str]]]
+) -> list[str]:
+    """Run work whose state is kept in a file: saved at once, each `SAVE_SECONDS`, and however the
+    work ends; the file is removed when nothing failed. Returns what failed, as `run` does.
+
+    Raises CannotWrite, and what the work raises.
+    """
+
+    async def save_again() -> None:
+        while True:
+            await asyncio.sleep(SAVE_SECONDS)
+            save()
+
+    save()  # now, while nothing would be lost if it cannot be
+    saving = asyncio.ensure_future(save_again())
+    try:
+        failures = await run()
+    except BaseException:
+        save()
+        raise
+    finally:
+        saving.cancel()
+        with suppress(asyncio.CancelledError):
+            await saving
+    if failures:
+        save()
+    else:
+        local_files.remove(path)
+    return failures
 
 
 def unreadable(reason: str) -> BadData:

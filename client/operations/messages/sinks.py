@@ -20,9 +20,8 @@ from mq.client.operations import local_files
 from mq.client.operations.errors import NextStep, OperationError
 from mq.client.operations.messages.choice import is_same
 from mq.client.operations.messages.reading import Span
-from mq.client.operations.messages.resumable import unreadable
+from mq.client.operations.messages.resumable import SAVE_SECONDS, unreadable
 
-SAVE_SECONDS = 5.0
 CHUNK = 4 * 1024 * 1024  # bytes handed to the thread that writes at a time
 MOST_JOBS = 3  # chunks that may wait for the disk
 SYNC_BYTES = 64 * 1024 * 1024  # written at most between two fsyncs

@@ -6,7 +6,6 @@ modulo as many as there are. A partition goes to a queue, as from queue to queue
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from mq.client.errors import MQError
 from mq.client.operations import local_files
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import resumable
-from mq.client.operations.messages.importing import SAVE_SECONDS
 from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.sending import RETRY_SECONDS, TRIES, check_same
 from mq.client.operations.messages.tube_conversion import attributes_of, message_of
@@ -263,29 +261,9 @@ class TubeCopier:
                 partitions[key] = {"next": offset, "to": self._target(key).name}
             resumable.save(path, asked, partitions)
 
-        async def save_again() -> None:
-            while True:
-                await asyncio.sleep(SAVE_SECONDS)
-                save()
-
         with local_files.locked(path):
             self._done = resumable.load(path, asked, "a copy")
             for key, values in self._done.items():
                 if type(values.get("next")) is not int or type(values.get("to")) is not str:
                     raise resumable.unreadable(f"{path}: {key} has {values}")
-            save()
-            saving = asyncio.ensure_future(save_again())
-            try:
-                failures = await self.run()
-            except BaseException:
-                save()
-                raise
-            finally:
-                saving.cancel()
-                with suppress(asyncio.CancelledError):
-                    await saving
-            if failures:
-                save()
-            else:
-                local_files.remove(path)
-        return failures
+            return await resumable.keep(path, save, self.run)

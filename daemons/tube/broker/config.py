@@ -6,7 +6,6 @@ metrics have the settings that all daemons have.
 """
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -15,12 +14,13 @@ from typing import Self
 
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.config import ConfigError, Section, Settings, setting
-from mq.daemons.host_addresses import EVERYWHERE, LOOPBACK, local_address
+from mq.daemons.host_addresses import LOOPBACK, local_address
 from mq.daemons.operation_config import OperationConfig
 from mq.daemons.tls_config import TlsConfig
 from mq.daemons.tube.broker.store.layout import INDEX_SIZE
 from mq.daemons.tube.broker.store.refused import FlushMode
 from mq.daemons.tube.ini import read_ini
+from mq.daemons.tube.settings import check_host_name, check_ranges, listen_host
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.tube.codes import BROKER_PORT, BROKER_TLS_PORT, BROKER_WEB_PORT
 from mq.protocol.tube.strings import Address, parse_addresses
@@ -152,7 +152,7 @@ class BrokerConfig(Section):
         Raises:
             ConfigError: names the setting.
         """
-        for name, value, least, most in (
+        ranges = (
             ("brokerId", self.broker_id, 0, (1 << 31) - 1),
             ("port", self.port, 0, 65535),
             ("webPort", self.web_port, -1, 65535),
@@ -168,15 +168,13 @@ class BrokerConfig(Section):
             ("offsetStgFileSyncMs", self.offset_stg_file_sync_ms, 10, 1 << 31),
             ("grpOffsetStgExpMs", self.grp_offset_stg_exp_ms, _MINUTE, 1 << 62),
             ("ioExcptStatsDurationMs", self.io_excpt_stats_duration_ms, 1, 1 << 31),
-        ):
-            if not least <= value <= most:
-                raise ConfigError(f"{name}={value}: expected {least} to {most}")
+        )
+        check_ranges(ranges)
         if not self.primary_path.strip("/ "):
             raise ConfigError(f"primaryPath={self.primary_path}: expected a folder")
         if self.visit_master_auth and not (self.visit_name and self.visit_password):
             raise ConfigError("visitMasterAuth=true: set visitName and visitPassword, too")
-        if not re.fullmatch(r"[^\s@#,:]{1,256}", self.host_name):
-            raise ConfigError(f"hostName={self.host_name}: expected the name or address of a host")
+        check_host_name(self.host_name)
         try:
             self.masters()
             fixed_topics(self.topic_list)
@@ -230,10 +228,7 @@ class BrokerSettings(Settings):
 
     def listen_host(self) -> str:
         """Where to listen."""
-        broker = self.broker
-        if broker.bind_address:
-            return broker.bind_address
-        return LOOPBACK if is_loopback(broker.host_name) else EVERYWHERE
+        return listen_host(self.broker.bind_address, self.broker.host_name)
 
     def _guard(self) -> None:
         """Say what anybody may do here; raises ConfigError where that is too much."""

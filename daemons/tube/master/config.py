@@ -15,11 +15,12 @@ from typing import Self
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.config import ConfigError, Section, Settings, setting
 from mq.daemons.controller.config import EtcdConfig
-from mq.daemons.host_addresses import EVERYWHERE, LOOPBACK
+from mq.daemons.host_addresses import LOOPBACK
 from mq.daemons.operation_config import OperationConfig
 from mq.daemons.tls_config import TlsConfig
 from mq.daemons.tube.ini import read_ini
 from mq.daemons.tube.master.broker_run import Waits
+from mq.daemons.tube.settings import check_host_name, check_ranges, listen_host
 from mq.daemons.tube.web import KNOWN_TOKENS
 from mq.protocol.tube.codes import MASTER_PORT, MASTER_TLS_PORT, MASTER_WEB_PORT
 
@@ -145,7 +146,7 @@ class MasterConfig(Section):
         Raises:
             ConfigError: names the setting.
         """
-        for name, value, least, most in (
+        ranges = (
             ("port", self.port, 0, 65535),
             ("webPort", self.web_port, -1, 65535),
             ("tlsPort", self.tls_port, 0, 65535),
@@ -159,9 +160,8 @@ class MasterConfig(Section):
             ("authValidTimeStampPeriodMs", self.auth_valid_time_stamp_period_ms, 5000, 2 * _MINUTE),
             ("maxGroupBrokerConsumeRate", self.max_group_broker_consume_rate, 1, 1 << 31),
             ("maxMetaForceUpdatePeriodMs", self.max_meta_force_update_period_ms, _MINUTE, 1 << 31),
-        ):
-            if not least <= value <= most:
-                raise ConfigError(f"{name}={value}: expected {least} to {most}")
+        )
+        check_ranges(ranges)
         if self.need_broker_visit_auth and not (self.visit_name and self.visit_password):
             raise ConfigError("needBrokerVisitAuth=true: set visitName and visitPassword, too")
         if self.master_group and not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", self.master_group):
@@ -170,8 +170,7 @@ class MasterConfig(Section):
             )
         if not self.conf_mod_auth_token or len(self.conf_mod_auth_token) > 128:
             raise ConfigError("confModAuthToken: expected 1 to 128 characters")
-        if not re.fullmatch(r"[^\s@#,:]{1,256}", self.host_name):
-            raise ConfigError(f"hostName={self.host_name}: expected the name or address of a host")
+        check_host_name(self.host_name)
 
 
 class MasterSettings(Settings):
@@ -196,7 +195,7 @@ class MasterSettings(Settings):
         settings = cls(path)
         if path is not None:
             for name, properties in read_ini(path).items():
-                if name in ("", "master", "etcd", "tls", "operation"):
+                if name in ("", *cls.section_names):
                     settings.apply(properties)
         settings.apply(overrides or {})
         for section in settings.sections:
@@ -207,10 +206,7 @@ class MasterSettings(Settings):
 
     def listen_host(self) -> str:
         """Where to listen."""
-        master = self.master
-        if master.bind_address:
-            return master.bind_address
-        return LOOPBACK if is_loopback(master.host_name) else EVERYWHERE
+        return listen_host(self.master.bind_address, self.master.host_name)
 
     def _guard(self) -> None:
         """Say what anybody may do here; raises ConfigError where that is too much."""
