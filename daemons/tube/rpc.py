@@ -6,16 +6,16 @@ turn of the loop takes all answers of a connection.
 """
 
 import asyncio
-import errno
 import logging
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Self, cast
+from typing import cast
 
 from google.protobuf.message import Message
 
 from mq.client.machine import clock
+from mq.daemons.listening_port import ListeningPort
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.tube.calls import MAX_BODY, MAX_SEND, Answer, Call, Handler, Route, ServiceFailure
 from mq.daemons.tube.channel import RpcChannel
@@ -56,28 +56,19 @@ def _services(method: Method) -> tuple[Service, ...]:
     return (SERVICES[method],)
 
 
-class RpcListener:
-    """A port, and the table of what is served there. An async context manager.
+class RpcListener(ListeningPort[RpcChannel]):
+    """A port, and the table of what is served there.
 
     Args:
         routes: who answers which method.
-        port: 0 takes any; `port` is the one bound.
-        tls: all connections are encrypted.
-        idle_seconds: closes a connection on which nothing has come for so long; 0 never does.
-            Clients send heartbeats each 10 to 60 s.
+        idle_seconds: clients send heartbeats each 10 to 60 s.
         max_connections: how many may be open; 0 is no limit.
         max_chunks: of a frame.
-        memory: the budget of what peers may use of ours, shared by the ports of a daemon.
 
     `requests` says how many came, by method; `counters` how often what happened: "requests",
     "broken_frames", "malformed_requests", "unknown_methods", "expired_requests",
     "handler_failures", "refused_connections".
     """
-
-    # For so many seconds a stop waits for peers to take their answers.
-    LAST_WORDS = 3.0
-    # How often idle connections are looked for, in seconds; also the unit of `ticks`.
-    TICK = 5.0
 
     def __init__(
         self,
@@ -93,27 +84,17 @@ class RpcListener:
         backlog: int = 1024,
     ) -> None:
         self.routes = routes
-        self.host = host
-        self.port = port
+        super().__init__(
+            host, port, idle_seconds=idle_seconds, backlog=backlog, memory=memory, tls=tls
+        )
         self.max_chunks = max_chunks
-        self.channels: dict[RpcChannel, None] = {}
-        self.memory = MemoryBudget() if memory is None else memory
-        self.memory.watch(self.channels.keys())
         self.counters: Counter[str] = Counter()
         # By method; -1: those that there are not.
         self.requests: dict[int, int] = dict.fromkeys((-1, *_METHODS), 0)
         self.stopping = False  # answers that the service stops, to whatever is asked
         self.closing = False
-        self.ticks = 0
-        self._tls = tls
-        self._idle_ticks = int(idle_seconds / self.TICK)
         self._max_connections = max_connections
-        self._backlog = backlog
-        self._server: asyncio.Server | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._gone: asyncio.Future[None] | None = None  # done when the last channel has gone
-        self._loop: asyncio.AbstractEventLoop | None = None
         self.now: Callable[[], float] = clock.monotonic  # until there is a loop
 
     @property
@@ -133,40 +114,9 @@ class RpcListener:
     def count(self, what: str) -> None:
         self.counters[what] += 1
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     async def bind(self) -> None:
-        """Take the port without accepting yet. Raises OSError naming an address that is taken."""
-        self._loop = asyncio.get_running_loop()
-        self.now = self._loop.time
-        try:
-            self._server = await self._loop.create_server(
-                self._accept,
-                self.host,
-                self.port,
-                backlog=self._backlog,
-                ssl=self._tls,
-                start_serving=False,
-            )
-        except OSError as error:
-            why = str(error.strerror or error)
-            if error.errno == errno.EADDRINUSE:  # the loop's own text says the address once more
-                why = "another process does already"
-            raise OSError(error.errno, f"cannot listen on {self.host}:{self.port}: {why}") from None
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def start(self) -> None:
-        """Accept connections, on a port of its own if none was taken before. Raises OSError."""
-        if self._server is None:
-            await self.bind()
-        assert self._server is not None and self._loop is not None
-        await self._server.start_serving()
-        self._timer = self._loop.call_later(self.TICK, self._tick)
+        await super().bind()
+        self.now = asyncio.get_running_loop().time
 
     def _accept(self) -> asyncio.Protocol:
         most = self._max_connections()
@@ -286,65 +236,21 @@ class RpcListener:
         )
         call.fail(_EXCEPTION, f"{type(error).__name__}: the server failed, and has logged why")
 
-    def stop_accepting(self) -> None:
-        """Take no new connection; those that are open go on."""
-        if self._server is not None:
-            self._server.close()
-
     async def finish(self, seconds: float) -> None:
         """Wait at most so long for handlers that run as tasks."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def close(self) -> None:
-        """Stop accepting, end what runs, close every connection. Idempotent.
-
-        A peer that does not take its answers has a few seconds; then its connection is broken off.
-        """
         self.stopping = self.closing = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self.stop_accepting()
+        await super().close()
+
+    async def _end_requests(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for channel in list(self.channels):
-            channel.close()
-        if self.channels:
-            loop = asyncio.get_running_loop()
-            self._gone = loop.create_future()
-            end = loop.call_later(self.LAST_WORDS, self._break_off)
-            try:
-                await self._gone
-            finally:
-                end.cancel()
-        if self._server is not None:
-            await self._server.wait_closed()
-            self._server = None
-
-    def _break_off(self) -> None:
-        log.warning("%d peers do not take what was sent: broken off", len(self.channels))
-        for channel in list(self.channels):
-            channel.abort()
-
-    def forget(self, channel: RpcChannel) -> None:
-        """A channel has closed."""
-        self.channels.pop(channel, None)
-        if not self.channels and self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
-
-    def _tick(self) -> None:
-        self.ticks += 1
-        self.memory.look()
-        if self._idle_ticks:
-            oldest = self.ticks - self._idle_ticks
-            for channel in [c for c in self.channels if c.active_at < oldest]:
-                log.info("closing %s: idle", channel.remote)
-                channel.close()
-        assert self._loop is not None
-        self._timer = self._loop.call_later(self.TICK, self._tick)
 
 
 _METHODS = frozenset(int(method) for method in Method)

@@ -1,0 +1,155 @@
+"""A port of a daemon: it accepts connections, looks for idle ones, and closes them.
+
+What comes over them, and which connection is one too many, its subclasses say.
+"""
+
+import asyncio
+import errno
+import logging
+import ssl
+from typing import Generic, Protocol, Self, TypeVar
+
+from mq.daemons.memory import MemoryBudget, MemoryUser
+
+log = logging.getLogger(__name__)
+
+
+class Connection(MemoryUser, Protocol):
+    """What a port needs of the connections that came to it."""
+
+    active_at: int  # the tick in which something came last
+
+    def close(self) -> None:
+        """Send what is to be sent, and end."""
+
+    def abort(self) -> None:
+        """End at once."""
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class ListeningPort(Generic[C]):
+    """A port and its open connections. An async context manager.
+
+    ``port`` is the one bound, also where 0 was asked for. ``idle_seconds`` closes a connection on
+    which nothing has come for so long; 0 never does. With ``tls`` all connections are encrypted.
+    ``memory`` is the budget of what peers may use of ours; without one there is no limit.
+    """
+
+    # For so many seconds a stop waits for peers to take their replies.
+    LAST_WORDS = 3.0
+    # How often idle connections are looked for, in seconds; also the unit of `ticks`.
+    TICK = 5.0
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        idle_seconds: float,
+        backlog: int,
+        memory: MemoryBudget | None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.channels: dict[C, None] = {}
+        self.memory = MemoryBudget() if memory is None else memory
+        self.memory.watch(self.channels.keys())
+        self.ticks = 0
+        self._encrypts = tls
+        self._idle_ticks = int(idle_seconds / self.TICK)
+        self._accept_backlog = backlog
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._gone: asyncio.Future[None] | None = None  # done when the last channel has gone
+
+    def _accept(self) -> asyncio.Protocol:
+        """What is to have a connection that has come."""
+        raise NotImplementedError
+
+    async def _end_requests(self) -> None:
+        """End what is being handled."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def bind(self) -> None:
+        """Take the port without accepting yet. Raises OSError naming an address that is taken."""
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._accept,
+                self.host,
+                self.port,
+                backlog=self._accept_backlog,
+                ssl=self._encrypts,
+                start_serving=False,
+            )
+        except OSError as error:
+            why = str(error.strerror or error)
+            if error.errno == errno.EADDRINUSE:  # the loop's own text says the address once more
+                why = "another process does already"
+            raise OSError(error.errno, f"cannot listen on {self.host}:{self.port}: {why}") from None
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def start(self) -> None:
+        """Accept connections, on a port of its own if none was taken before. Raises OSError."""
+        if self._server is None:
+            await self.bind()
+        assert self._server is not None
+        await self._server.start_serving()
+        self._timer = asyncio.get_running_loop().call_later(self.TICK, self._tick)
+
+    def stop_accepting(self) -> None:
+        """Take no new connection; those that are open go on."""
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        """Stop accepting, end what runs, close every connection. Idempotent.
+
+        A peer that does not take its replies has a few seconds; then its connection is broken off.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        self.stop_accepting()
+        await self._end_requests()
+        for channel in list(self.channels):
+            channel.close()
+        if self.channels:
+            # Not awaited itself: who else closes at the same time, and is cancelled, would end it.
+            self._gone = self._gone or asyncio.get_running_loop().create_future()
+            taken, _ = await asyncio.wait([self._gone], timeout=self.LAST_WORDS)
+            if not taken:
+                self._break_off()
+                await asyncio.wait([self._gone])
+        server, self._server = self._server, None
+        if server is not None:
+            await server.wait_closed()
+
+    def _break_off(self) -> None:
+        log.warning("%d peers do not take what was sent: broken off", len(self.channels))
+        for channel in list(self.channels):
+            channel.abort()
+
+    def forget(self, channel: C) -> None:
+        """A channel has closed."""
+        self.channels.pop(channel, None)
+        if not self.channels and self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def _tick(self) -> None:
+        self.ticks += 1
+        self.memory.look()
+        if self._idle_ticks:
+            oldest = self.ticks - self._idle_ticks
+            for channel in [c for c in self.channels if c.active_at < oldest]:
+                log.info("closing %s: idle", channel.remote)
+                channel.close()
+        self._timer = asyncio.get_running_loop().call_later(self.TICK, self._tick)
