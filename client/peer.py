@@ -1,22 +1,18 @@
-"""Connections of a session: requests in flight side by side, their deadlines, its end.
+"""Connections of a session: requests and their answers, and the requests of a peer (see in_flight).
 
-Nothing here makes a task or awaits per request: a request is written into the connection's batch,
-and a future stands for its answer. One write per turn of the event loop goes to the socket, one
-pass over what arrived completes the futures. A connection exists from its first request on, in the
-state "connecting" at first: what is written before it stands goes out when it does, or fails when
-it cannot. Deadlines are kept beside the futures and looked at by one timer per connection, because
-a timer per request costs more than the request.
+One pass over what arrived completes the futures.
 """
 
 import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mq.client.buffers import SocketBuffers
 from mq.client.caller import parse_address
-from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout, reason_of
+from mq.client.errors import BadAnswer, ConnectError, MQError, reason_of
+from mq.client.in_flight import InFlight, Pending, Waiter
 from mq.protocol.command import RESPONSE, Command
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.errors import ProtocolError, RemoteProtocolError
@@ -26,10 +22,6 @@ if TYPE_CHECKING:
     import ssl
 
 log = logging.getLogger(__name__)
-
-# A time-out ends a connection on which nothing has come for so long, answers to others included:
-# a peer's machine that went away without a word would else be sent to for ever.
-SILENCE_SECONDS = 3.0
 
 
 class Owner(Protocol):
@@ -47,57 +39,14 @@ class Owner(Protocol):
     def drop_peer(self, peer: "Peer") -> None: ...
 
 
-class Waiter(Protocol):
-    """Who is told the answer to a request: a future, or what a proxy has in its place."""
-
-    def done(self) -> bool:
-        """Whether nobody waits any more."""
-
-    def set_result(self, response: Command, /) -> None:
-        """The answer, whatever its code."""
-
-    def set_exception(self, error: MQError, /) -> None:
-        """There will be none."""
-
-
-class _Pending:
-    """A request that waits for its answer."""
-
-    __slots__ = ("code", "convert", "deadline", "future", "seconds")
-
-    def __init__(
-        self,
-        future: "asyncio.Future[Any] | Waiter",
-        deadline: float,
-        seconds: float,
-        code: int,
-        convert: Callable[[Command], Any] | None,
-    ) -> None:
-        self.future = future
-        self.deadline = deadline
-        self.seconds = seconds
-        self.code = code
-        self.convert = convert
-
-
-class Peer(asyncio.Protocol):
+class Peer(InFlight):
     """The connection to one address. Ends once: a new request then makes a new one."""
 
     def __init__(self, session: Owner, address: str, loop: asyncio.AbstractEventLoop) -> None:
-        self.address = address
+        super().__init__(address, loop, "session")
         self._session = session
-        self._loop = loop
         self._reader = CommandReader()
-        self._transport: asyncio.Transport | None = None
-        self._pending: dict[int, _Pending] = {}
-        self._batch: list[bytes] = []
-        self._flush_is_due = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._heard = loop.time()  # when the peer's last bytes came, or the connection stood
-        self._writable: asyncio.Future[None] | None = None  # set while the socket is full
-        self._error: MQError | None = None
         self.spoke = False  # something has come
-        self.ended: asyncio.Future[None] = loop.create_future()
         self._connecting = session.keep_task(self._connect())
 
     async def _connect(self) -> None:
@@ -115,18 +64,11 @@ class Peer(asyncio.Protocol):
             self._end(ConnectError(self.address, "the session was closed"))
             raise
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports do not derive from asyncio's, so there is nothing to check.
-        self._transport = transport = cast(asyncio.Transport, transport)
-        if self._error is not None:
-            transport.abort()
-            return
-        self._heard = self._loop.time()
+    def _made(self, transport: asyncio.Transport) -> None:
         if self._session.dead_after is not None:
             _end_when_dead(transport.get_extra_info("socket"), self._session.dead_after)
         if any(self._session.buffers):
             self._session.buffers.set_on(transport.get_extra_info("socket"))
-        self._flush()
 
     def request(
         self, command: Command, seconds: float, convert: Callable[[Command], Any] | None
@@ -144,38 +86,11 @@ class Peer(asyncio.Protocol):
     ) -> None:
         deadline = self._loop.time() + seconds
         self.write(command)  # first: it raises for what cannot be sent, and nobody would wait
-        self._pending[command.opaque] = _Pending(waiter, deadline, seconds, command.code, convert)
-        if self._timer is None or deadline < self._timer.when():
-            self._watch(deadline)
+        self._wait(command.opaque, Pending(waiter, deadline, seconds, command.code, convert))
 
     def write(self, command: Command) -> None:
         self._batch.append(encode(command))
-        if not self._flush_is_due and self._transport is not None:
-            self._flush_is_due = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_is_due = False
-        if self._batch and self._transport is not None:
-            self._transport.write(b"".join(self._batch))
-            self._batch.clear()
-
-    async def drain(self) -> None:
-        """Wait while the socket takes no more. Raises ConnectError if the connection ends."""
-        if self._transport is None and self._error is None:
-            await asyncio.wait([self._connecting])
-        while self._writable is not None:
-            await asyncio.shield(self._writable)
-        if self._error is not None:
-            raise self._error
-
-    def pause_writing(self) -> None:
-        self._writable = self._loop.create_future()
-
-    def resume_writing(self) -> None:
-        if self._writable is not None:
-            self._writable.set_result(None)
-            self._writable = None
+        self._write_soon()
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
@@ -191,7 +106,7 @@ class Peer(asyncio.Protocol):
         except RemoteProtocolError as error:
             self._end(BadAnswer(self.address, str(error)))
 
-    def _complete(self, pending: _Pending, response: Command) -> None:
+    def _complete(self, pending: Pending, response: Command) -> None:
         if pending.convert is None:
             pending.future.set_result(response)
             return
@@ -207,71 +122,8 @@ class Peer(asyncio.Protocol):
             failure.__cause__ = error
             pending.future.set_exception(failure)
 
-    def _watch(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        """Fail what is overdue; look again when the next one may be.
-
-        When nothing at all has come meanwhile, the connection may lead nowhere: it ends, so that
-        the next request makes another one.
-        """
-        self._timer = None
-        now = self._loop.time()
-        leads_nowhere = False
-        overdue = [opaque for opaque, entry in self._pending.items() if entry.deadline <= now]
-        for opaque in overdue:
-            entry = self._pending.pop(opaque)
-            if not entry.future.done():
-                error = RequestTimeout(self.address, entry.seconds, entry.code)
-                entry.future.set_exception(error)
-                leads_nowhere = leads_nowhere or self._heard <= now - SILENCE_SECONDS
-        if leads_nowhere:
-            reason = f"nothing was heard for {now - self._heard:.1f} s"
-            # What is written will never be taken: a transport that is closed would wait for it.
-            self._end(ConnectError(self.address, reason), flushes=False)
-        elif self._pending:
-            self._watch(min(entry.deadline for entry in self._pending.values()))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        reason = "the peer closed the connection"
-        if exc is not None:
-            reason = reason_of(exc) if isinstance(exc, OSError) else str(exc)
-        self._end(ConnectError(self.address, reason))
-
-    def _end(self, error: MQError, *, flushes: bool = True) -> None:
-        """The connection is over: every request that waits fails with `error`."""
-        if self._error is not None:
-            return
-        self._error = error
+    def _over(self) -> None:
         self._session.drop_peer(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._transport is not None:
-            if flushes:
-                self._transport.close()
-            else:
-                self._transport.abort()
-        self.resume_writing()
-        self._batch.clear()
-        for pending in self._pending.values():
-            if not pending.future.done():
-                pending.future.set_exception(error)
-        self._pending.clear()
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-    def close(self) -> None:
-        self._flush()
-        self._connecting.cancel()
-        self._end(ConnectError(self.address, "the session was closed"))
-
-    @property
-    def stands(self) -> bool:
-        """Whether the connection has been made."""
-        return self._transport is not None and self._error is None
 
     @property
     def local_host(self) -> str | None:

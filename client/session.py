@@ -18,9 +18,10 @@ from mq.client.blocking import BlockingSession
 from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
 from mq.client.caller import Endpoint, parse_address
 from mq.client.errors import ClientError, MQError
+from mq.client.in_flight import Waiter
 from mq.client.machine import clock
 from mq.client.options import ClientKeywords, ClientOptions
-from mq.client.peer import Peer, Waiter
+from mq.client.peer import Peer
 from mq.client.session_routes import RoutingCaller
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import ONE_WAY, Command

@@ -138,16 +138,10 @@ class LocalPeer(Peer):
         ours.join(self, channel, theirs)
         theirs.join(channel, self, ours)
         channel.connection_made(cast(asyncio.BaseTransport, theirs))
-        self._made(cast(asyncio.Transport, ours))
+        self.connection_made(cast(asyncio.Transport, ours))
 
     def _made(self, transport: asyncio.Transport) -> None:
-        """As `connection_made`, where there is no socket to be set up."""
-        self._transport = transport
-        if self._error is not None:
-            transport.abort()
-            return
-        self._heard = self._loop.time()
-        self._flush()
+        """There is no socket to be set up."""
 
 
 class EmbeddedSession(Session):

@@ -18,8 +18,8 @@ from typing import Self
 
 from mq.client.credentials import AccessKey
 from mq.client.errors import MQError
+from mq.client.in_flight import Waiter
 from mq.client.machine import clock
-from mq.client.peer import Waiter
 from mq.client.session import Session
 from mq.daemons.dispatch import Refused
 from mq.daemons.snode.config import SnodeSettings

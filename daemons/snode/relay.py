@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import Any, Unpack, cast
 
 from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout
+from mq.client.in_flight import SILENCE_SECONDS
 from mq.client.machine.clock import perf_counter
 from mq.client.options import ClientKeywords
-from mq.client.peer import SILENCE_SECONDS, Owner, Peer
+from mq.client.peer import Owner, Peer
 from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import error_reply
@@ -116,9 +117,7 @@ class RelayPeer(Peer):
         channel.owe(owed)
         self._relays.forwarding.relay_began(count)
         self._batch.append(frames)
-        if not self._flush_is_due and self._transport is not None:
-            self._flush_is_due = True
-            self._loop.call_soon(self._flush)
+        self._write_soon()
         if self._look is None:
             self._look = self._loop.call_later(self._relays.timeout / _LOOKS, self._look_for_late)
         return cast(int, behind)
@@ -133,7 +132,7 @@ class RelayPeer(Peer):
                 if not data:
                     return
             position, end = 0, len(data)
-            while self._error is None:
+            while self.error is None:
                 position = self._relay_answers(data, position)
                 if end - position < INT.size:
                     break
@@ -190,7 +189,7 @@ class RelayPeer(Peer):
             self._relays.refuse(
                 settled, self.address, RequestTimeout(self.address, seconds, settled[2])
             )
-        if len(self._relay) and self._error is None:
+        if len(self._relay) and self.error is None:
             self._look = self._loop.call_later(seconds / _LOOKS, self._look_for_late)
 
     def _end(self, error: MQError, *, flushes: bool = True) -> None:

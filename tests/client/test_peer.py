@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mq.client import peer as peer_module
+from mq.client import in_flight
 from mq.client.errors import ConnectError, RequestTimeout
 from mq.client.session import Session
 from mq.daemons.channel import Channel
@@ -27,7 +27,7 @@ def test_what_cannot_be_sent_leaves_nothing_that_waits() -> None:
 def test_a_connection_that_leads_nowhere_is_given_up_after_a_time_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(peer_module, "SILENCE_SECONDS", 1.5)
+    monkeypatch.setattr(in_flight, "SILENCE_SECONDS", 1.5)
 
     async def scenario() -> None:
         async with scripted(accept_heartbeats()) as broker, gate(broker) as way:
@@ -53,7 +53,7 @@ def test_a_connection_that_leads_nowhere_is_given_up_after_a_time_out(
 def test_a_slow_answer_ends_no_connection_on_which_others_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(peer_module, "SILENCE_SECONDS", 1.5)
+    monkeypatch.setattr(in_flight, "SILENCE_SECONDS", 1.5)
 
     def silent(request: Command, channel: Channel) -> None:
         return None

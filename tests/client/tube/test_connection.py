@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from mq.client import in_flight
 from mq.client.errors import BadAnswer, ConnectError, RequestTimeout
 from mq.client.tube import connection as module
 from mq.client.tube.connection import Connection, NotConnected
@@ -193,7 +194,7 @@ def test_a_request_without_an_answer_fails_in_time_and_a_late_one_is_dropped() -
 def test_a_connection_on_which_nothing_comes_ends_with_a_time_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(in_flight, "SILENCE_SECONDS", 0.01)
 
     async def test(connection: Connection, _: list[Request]) -> None:
         with pytest.raises(RequestTimeout):
