@@ -20,6 +20,7 @@ from mq.cli.show.result import Result, Row, number, text
 if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.client.operations.messages.choice import Choice
+    from mq.client.operations.messages.copying import Copier
     from mq.client.operations.messages.importing import Done, Importer
     from mq.client.operations.messages.sending import Target, Targets
     from mq.client.operations.messages.tube_copying import TubeTarget, TubeTargets
@@ -260,45 +261,64 @@ async def message_copy(
         return await _from_tube(call, topic, to_topic, other, sending, tube, resume)
     if tube.to_tube is not None and (other.to_namesrv or sending.mapping):
         raise UsageError("--to-tube goes with neither --to-namesrv nor --map")
-    from mq.cli.runtime.progress import of_messages
-    from mq.client.operations.messages.copying import Copier
-    from mq.client.operations.messages.rate import Rate
-
     _check_topic(to_topic)
     choice = choice_of(call, topic, narrowing, begin, end)
     if to_topic in (None, topic) and other.to_namesrv is None and tube.to_tube is None:
         raise UsageError(
             "a topic cannot be copied onto itself", hint="give --to-topic, --to-namesrv or both"
         )
-    limiter = Rate(sending.rate)
+    asked = _asked(call, choice, to_topic or topic, other, sending, tube)
+    if tube.to_tube is not None and call.dry_run:
+        call.would("send", to_topic or topic, f"copies of {topic}")
+        return Result(_SENT)
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(call.session())
         if tube.to_tube is not None:
             targets = await _tube_targets(call, stack, tube, to_topic or topic)
-            if call.dry_run:
-                call.would("send", to_topic or topic, f"copies of {topic}")
-                return Result(_SENT)
         else:
-            session = await stack.enter_async_context(other.session(call, source))
-            producer = await stack.enter_async_context(_producer(call, session))
-            targets = await sending.targets(producer, to_topic or topic)
-        copier = Copier(
-            source,
-            choice,
-            targets,
-            to_topic or topic,
-            new_ids=sending.new_ids,
-            rate=limiter,
-            progress=of_messages(call.environment, "copying"),
-        )
+            targets = await _targets(call, stack, source, other, sending, to_topic or topic)
+        copier = _copier(call, source, choice, targets, to_topic or topic, sending)
         if resume is not None and not call.dry_run:
-            asked = _asked(call, choice, to_topic or topic, other, sending)
-            if tube.to_tube is not None:
-                asked["toTube"] = tube.to_tube
             failures = await copier.run_from(Path(resume), asked)
         else:
             failures = await copier.run()
     return _sent(targets.all(), failures + copier.gaps)
+
+
+def _copier(
+    call: Call,
+    source: "Caller",
+    choice: "Choice",
+    targets: "Targets | TubeTargets",
+    topic: str,
+    sending: Sending,
+) -> "Copier":
+    from mq.cli.runtime.progress import of_messages
+    from mq.client.operations.messages.copying import Copier
+    from mq.client.operations.messages.rate import Rate
+
+    return Copier(
+        source,
+        choice,
+        targets,
+        topic,
+        new_ids=sending.new_ids,
+        rate=Rate(sending.rate),
+        progress=of_messages(call.environment, "copying"),
+    )
+
+
+async def _targets(
+    call: Call,
+    stack: AsyncExitStack,
+    source: "Caller",
+    other: OtherCluster,
+    sending: Sending,
+    topic: str,
+) -> "Targets | TubeTargets":
+    session = await stack.enter_async_context(other.session(call, source))
+    producer = await stack.enter_async_context(_producer(call, session))
+    return await sending.targets(producer, topic)
 
 
 async def _tube_targets(
@@ -370,16 +390,22 @@ async def _from_tube(
 
 
 def _asked(
-    call: Call, choice: "Choice", to_topic: str, other: OtherCluster, sending: Sending
+    call: Call,
+    choice: "Choice",
+    to_topic: str,
+    other: OtherCluster,
+    sending: Sending,
+    tube: TubeEnd,
 ) -> dict[str, Any]:
     """What a copy that is cut has to be asked for again."""
-    return {
+    asked = {
         **choice.document(),
         "nameServers": call.name_servers,
         "toTopic": to_topic,
         "toNameServers": other.to_namesrv,
         "map": sending.mapping or [],
     }
+    return asked if tube.to_tube is None else {**asked, "toTube": tube.to_tube}
 
 
 @asynccontextmanager

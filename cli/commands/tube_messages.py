@@ -17,6 +17,8 @@ from mq.cli.show.result import Result, Row, number, text
 from mq.cli.tube_clients import Topic, client_options, masters_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from mq.client.tube.message import TubeBatch
     from mq.client.tube.producer import TubeProducer
 
@@ -315,43 +317,55 @@ async def tube_bench(
     One process does it all, so a fast cluster shows what this client can do. The reader is a
     member of a group of its own that chooses all partitions.
     """
-    for name, value in (
-        ("--messages", messages),
-        ("--size", size),
-        ("--producers", producers),
-        ("--in-flight", in_flight),
-    ):
+    options = {
+        "--messages": messages,
+        "--size": size,
+        "--producers": producers,
+        "--in-flight": in_flight,
+    }
+    for name, value in options.items():
         if value < 1:
             raise UsageError(f"{name} {value}: it must be positive")
     if call.dry_run:
         call.would("send", topic, f"{messages} messages of {size} bytes")
         return Result(_BENCH)
-    from mq.cli.tube_load import measure_reading, measure_sending
+    from mq.cli.tube_load import measure_sending
+
+    clients = [_producer(call, topic) for _ in range(producers)]
+    sending = measure_sending(clients, topic, messages, size, in_flight)
+    if read:
+        return Result(_BENCH, await _beside(_reading(call, topic, messages, size), sending))
+    return Result(_BENCH, [await sending])
+
+
+def _reading(
+    call: Call, topic: str, messages: int, size: int
+) -> "Callable[[asyncio.Event], Coroutine[Any, Any, Row]]":
+    """What reads so many messages that come from now on, once it is given the event that says that
+    it has begun."""
+    from mq.cli.tube_load import measure_reading
+    from mq.client.tube.balance_consumer import TubeBalanceConsumer
     from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
 
-    rows: list[Row] = []
-    clients = [_producer(call, topic) for _ in range(producers)]
-    reading: asyncio.Task[Row] | None = None
-    if read:
-        from mq.client.tube.balance_consumer import TubeBalanceConsumer
+    options = TubeConsumerOptions(
+        consume_from=ConsumeFrom.LATEST_ALWAYS, confirm_locally=True, **_options(call)
+    )
+    group = f"mq_bench_{int(call.environment.clock() * 1000)}"
+    consumer = TubeBalanceConsumer(_masters(call), group, [topic], options)
+    return lambda ready: measure_reading(consumer, messages, size, ready)
 
-        options = TubeConsumerOptions(
-            consume_from=ConsumeFrom.LATEST_ALWAYS,
-            confirm_locally=True,
-            **_options(call),
-        )
-        group = f"mq_bench_{int(call.environment.clock() * 1000)}"
-        consumer = TubeBalanceConsumer(_masters(call), group, [topic], options)
-        ready = asyncio.Event()
-        work = measure_reading(consumer, messages, size, ready)
-        reading = asyncio.create_task(work)
-        await ready.wait()
+
+async def _beside(
+    read: "Callable[[asyncio.Event], Coroutine[Any, Any, Row]]",
+    sending: "Coroutine[Any, Any, Row]",
+) -> list[Row]:
+    """Send once the reader has begun; both rows when all has been read."""
+    ready = asyncio.Event()
+    reading = asyncio.create_task(read(ready))
     try:
-        rows.append(await measure_sending(clients, topic, messages, size, in_flight))
-        if reading is not None:
-            rows.append(await reading)
+        await ready.wait()
+        return [await sending, await reading]
     finally:
-        if reading is not None:
-            reading.cancel()
-            await asyncio.wait([reading])
-    return Result(_BENCH, rows)
+        sending.close()  # does nothing but where it was not begun
+        reading.cancel()
+        await asyncio.wait([reading])
