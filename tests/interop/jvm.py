@@ -23,6 +23,9 @@ JDK_FLAGS = """
 --add-exports=java.base/jdk.internal.misc=ALL-UNNAMED
 """.split()
 
+# A test's peer lives for seconds: the quick compiler and the small collector start it sooner.
+SHORT_LIVED = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+
 _LOGBACK = b"""<configuration>
   <statusListener class="ch.qos.logback.core.status.NopStatusListener"/>
   <appender name="FILE" class="ch.qos.logback.core.FileAppender">

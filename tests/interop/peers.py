@@ -19,6 +19,7 @@ from tests.interop.jvm import (
     CACHE,
     HERE,
     JDK_FLAGS,
+    SHORT_LIVED,
     compiled,
     jars,
     locked,
@@ -31,8 +32,6 @@ from tests.interop.process import Process, die_with_parent
 SERVER_RELEASES = ("4.9.7", "5.5.0")
 CLIENT_RELEASES = ("4.9.8", "5.5.0")
 
-# A test's peer lives for seconds: the quick compiler and the small collector start it sooner.
-_SHORT_LIVED = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 # A server makes itself a certificate otherwise, which takes more of a processor than all the rest
 # of its start. Clients that use TLS are tested against ours.
 _WITHOUT_TLS = "-Dtls.server.mode=disabled"
@@ -47,7 +46,7 @@ def java_command(folder: Path, home: Path, heap: str, main: str, *classes: Path)
     options += [f"-Drmq.logback.configurationFile={home}/conf/rmq.logback.xml"]
     if main.endswith("Startup"):  # a daemon that is killed leaves a library of RocksDB, 13 MB
         options += [f"-Djava.io.tmpdir={home}"]
-    flags = [*JDK_FLAGS, *_SHORT_LIVED]
+    flags = [*JDK_FLAGS, *SHORT_LIVED]
     return ["java", *flags, *_archive_options(folder), *options, "-cp", path, main]
 
 
@@ -61,7 +60,7 @@ def _archive_options(folder: Path) -> list[str]:
         return _recorded
     with locked(CACHE / f"{folder.name}.jsa.lock"):
         if archives.is_wanted(folder):
-            archives.make(folder, [*JDK_FLAGS, *_SHORT_LIVED], lambda x: _load(folder.name, x))
+            archives.make(folder, [*JDK_FLAGS, *SHORT_LIVED], lambda x: _load(folder.name, x))
     return archives.options(folder)
 
 

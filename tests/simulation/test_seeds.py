@@ -5,8 +5,8 @@ import pytest
 from tests.conftest import IS_LONG
 from tests.simulation.running import simulate
 
-# Each takes half a second of a core. All that is drawn is in thirty; the suite has twelve.
-SEEDS = 30 if IS_LONG else 12
+# Each takes half a second of a core. All that is drawn is in thirty; the suite has nine.
+SEEDS = 30 if IS_LONG else 9
 
 
 @pytest.mark.longer

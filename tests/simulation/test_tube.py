@@ -15,7 +15,7 @@ from tests.simulation.running import checks, simulate
 
 pytestmark = pytest.mark.timeout(300)
 
-SEEDS = 60 if IS_LONG else 12  # each takes a third of a second of a core
+SEEDS = 60 if IS_LONG else 6  # each takes a third of a second of a core
 
 
 @pytest.mark.longer

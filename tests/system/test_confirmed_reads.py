@@ -22,7 +22,7 @@ from tests.system.ledger import QUEUES, TOPIC, SenderProcess, audit
 
 pytestmark = [pytest.mark.longer, pytest.mark.timeout(2400)]
 
-ROUNDS = 100 if os.environ.get("MQ_TEST_LONG") else 4
+ROUNDS = 100 if os.environ.get("MQ_TEST_LONG") else 3
 STILL_SECONDS = 0.4
 # So many messages are read again each time: they may have been cut.
 _AGAIN = 40

@@ -14,7 +14,7 @@ import pytest
 from tests.system.daemon import BrokerProcess
 from tests.system.ledger import SenderProcess, audit
 
-ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))
+ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 2))
 SENDERS = 3
 # With fewer than so many acknowledged there is little that a kill could take.
 EACH_ROUND = 101

@@ -15,10 +15,10 @@ from tests.system.dying_masters import Rounds
 
 pytestmark = [pytest.mark.longer, pytest.mark.timeout(2400)]
 
-ROUNDS = 300 if os.environ.get("MQ_TEST_LONG") else 5
+ROUNDS = 300 if os.environ.get("MQ_TEST_LONG") else 3
 # In each so many rounds the controller that leads dies with the master. The other one leads behind
 # its lease, and waits for brokers to be heard of.
-EACH = 5
+EACH = 5 if os.environ.get("MQ_TEST_LONG") else ROUNDS
 # From kill -9 of the master to the next acknowledged send: on a quiet machine half a second.
 MOST_SECONDS = 10.0
 MOST_SECONDS_OF_BOTH = 30.0

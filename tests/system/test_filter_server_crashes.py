@@ -24,7 +24,7 @@ from tests.daemons.filtersrv.servers import EVEN
 
 pytestmark = pytest.mark.longer
 
-ROUNDS = 100 if os.environ.get("MQ_TEST_LONG") else 6
+ROUNDS = 100 if os.environ.get("MQ_TEST_LONG") else 4
 TOPIC = "Orders"
 PATIENCE = 120.0
 

@@ -17,7 +17,7 @@ from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.peer import Peer
 from tests.system.daemon import BrokerProcess
 
-ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))
+ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 2))
 MESSAGES = 300  # a round
 TOPIC = "Popped"
 SETTINGS = {"mappedFileSizeCommitLog": str(256 * 1024), "diskMaxUsedSpaceRatio": "95"}

@@ -17,7 +17,7 @@ from tests.system.daemon import BrokerProcess, DaemonProcess, NameServerProcess,
 from tests.system.ledger import TOPIC, SenderProcess, audit, identity_of
 from tests.system.test_crashes import SETTINGS
 
-ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 4))
+ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))
 SENDERS = 2
 
 

@@ -29,7 +29,7 @@ from tests.daemons.broker.transactions.producers import (
 from tests.daemons.broker.transactions.test_many_at_once import end, message, places_of, send
 from tests.system.daemon import BrokerProcess
 
-ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))
+ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 2))
 PATIENCE = 60.0
 WORKERS = 16
 SETTINGS = {

@@ -20,7 +20,7 @@ from mq.client.tube.options import ConsumeFrom
 from mq.client.tube.producer import TubeProducer
 from tests.interop.tube.servers import cluster
 
-ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))
+ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 2))
 TOPIC = "ledger"
 PARTITIONS = 4
 LANES = 24

@@ -26,6 +26,7 @@ from tests.client.tube.scripted import (
     refuse,
 )
 from tests.client.tube.virtual_time import run_fast
+from tests.daemons.own_time import settled
 
 BEAT = Method.CONSUMER_HEARTBEAT_C2M
 CLOSE = Method.CONSUMER_CLOSE_C2M
@@ -354,7 +355,8 @@ def test_at_whatever_moment_one_leaves_nothing_stays_behind(part: int) -> None:
         assert not complaints.all
         return len(given)
 
-    counts = {run_fast(scenario(step)) for step in STEPS[part::4]}
+    with settled():
+        counts = {run_fast(scenario(step)) for step in STEPS[part::4]}
     assert 0 in counts and 12 in counts  # from before the first to behind the last
 
 
@@ -384,8 +386,9 @@ def test_at_whatever_moment_a_connection_is_lost_no_message_is(part: int) -> Non
         gc.collect()
         assert not complaints.all
 
-    for step in STEPS[part::4]:
-        run_fast(scenario(step))
+    with settled():
+        for step in STEPS[part::4]:
+            run_fast(scenario(step))
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -422,8 +425,9 @@ def test_whoever_gives_up_a_call_at_whatever_moment_loses_nothing(part: int) -> 
         gc.collect()
         assert not complaints.all
 
-    for step in range(part, 40, 4):
-        run_fast(scenario(step))
+    with settled():
+        for step in range(part, 40, 4):
+            run_fast(scenario(step))
 
 
 def test_a_master_that_stands_still_ends_neither_reading_nor_leaving() -> None:

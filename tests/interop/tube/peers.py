@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tests.interop.jvm import CACHE, HERE, JDK_FLAGS, compiled, jars, locked
+from tests.interop.jvm import CACHE, HERE, JDK_FLAGS, SHORT_LIVED, compiled, jars, locked
 from tests.interop.process import Process
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class TubeClient(Process):
         home.mkdir(parents=True)
         (home / "log4j.properties").write_text(_LOG, encoding="utf-8")
         (home / "log4j2.properties").write_text(_LOG2, encoding="utf-8")
-        options = [*JDK_FLAGS, "-Xmx512m", "-XX:+UseSerialGC"]
+        options = [*JDK_FLAGS, "-Xmx512m", *SHORT_LIVED]
         path = f"{home}:{classes}:{folder}/*"
         super().__init__(["java", *options, "-cp", path, "Tube", masters], home, "READY")
         self.release = release
