@@ -15,7 +15,10 @@ NATIVE := protocol/native/_native.abi3.so
 CARGO := protocol/native/Cargo.toml
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: install native tools run test test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual clean
+# Processes killed, power and disks that fail, seeds of the simulator: as long as all else together.
+FAULTS := tests/simulation tests/system/faults
+
+.PHONY: install native tools run test test-faults test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual clean
 
 install: $(VENV)/.installed native ## a virtual environment with mq: nothing that only its tests need
 
@@ -43,8 +46,11 @@ $(VENV)/.tools: $(VENV)/.installed
 run: $(VENV)/.installed ## the main job on real input: make run [FILE=any.txt]
 	$(BIN)/python docs/tour.py $(FILE)
 
-test: tools ## the whole suite, in parallel: make test [PROCESSES=2]
-	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet
+test: tools ## the suite, in parallel: make test [PROCESSES=2]
+	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet $(FAULTS:%=--ignore=%)
+
+test-faults: tools ## rounds of crashes, power cuts and failing disks, and seeds of the simulator: for who changes stores, replication or retries
+	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet $(FAULTS)
 
 test-long: tools ## an hour of a quiet machine: hostile clients, 200 rounds of faults, 300 masters killed, 30 rounds of crashes, a soak, Spark on a cluster, crash points, many examples of properties [ARGS='-k faults']
 	MQ_TEST_LONG=1 $(BIN)/python -m pytest --quiet -s --show-capture=no -m 'long or longer or hypothesis' $(ARGS)

@@ -11,8 +11,8 @@ from mq.client.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.system.daemon import BrokerProcess
+from tests.system.faults.test_crashes import SETTINGS
 from tests.system.ledger import QUEUES, TOPIC, read_all, send_command
-from tests.system.test_crashes import SETTINGS
 
 COUNT = 400
 NAMES = [f"m{number:05d}" for number in range(COUNT)]

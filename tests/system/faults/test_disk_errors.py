@@ -13,8 +13,8 @@ from mq.client.session import Session
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
 from tests.system.daemon import BrokerProcess
+from tests.system.faults.test_crashes import SETTINGS
 from tests.system.ledger import QUEUES, read_all, send_command
-from tests.system.test_crashes import SETTINGS
 
 HERE = Path(__file__).parent
 
