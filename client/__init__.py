@@ -1,4 +1,5 @@
-"""The asyncio client: sessions, admin calls, producers and consumers.
+"""The asyncio client: sessions, admin calls, producers and consumers; `mq.client.sync` has the same
+for programs without a loop.
 
 What most programs need can be imported from here; it is loaded when it is asked for.
 """
@@ -102,3 +103,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"mq.client.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

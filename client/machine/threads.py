@@ -5,10 +5,13 @@ has to be done in order has a `DiskThread` of its own.
 """
 
 import asyncio
+import concurrent.futures
 import queue
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 Work = Callable[[], Any]
 Done = Callable[[Any, Exception | None], None]
@@ -61,3 +64,42 @@ class DiskThread:
                 self._loop.call_soon_threadsafe(done, result, error)
             except RuntimeError:  # the loop was closed while the disk was busy
                 return
+
+
+class LoopThread:
+    """A thread with an event loop, for those that have none and wait for what it does."""
+
+    def __init__(self, name: str) -> None:
+        self._stopping = asyncio.Event()
+        ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name=name, daemon=True)
+        self._thread.start()
+        self._loop = ready.result()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """Begin a coroutine in the loop. Raises RuntimeError when the thread has ended."""
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise
+
+    def is_current(self) -> bool:
+        """Whether this is the thread of the loop itself."""
+        return threading.current_thread() is self._thread
+
+    def stop(self) -> None:
+        """End the thread; what still runs in its loop is cancelled. Idempotent."""
+        try:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        except RuntimeError:  # it has ended
+            return
+        if not self.is_current():
+            self._thread.join()
+
+    def _run(self, ready: "concurrent.futures.Future[asyncio.AbstractEventLoop]") -> None:
+        async def until_stopped() -> None:
+            ready.set_result(asyncio.get_running_loop())
+            await self._stopping.wait()
+
+        asyncio.run(until_stopped())

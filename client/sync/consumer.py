@@ -1,0 +1,121 @@
+"""Consumers that block."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Unpack, cast
+
+from mq.client import consumer, lite_pull_consumer
+from mq.client.consume_options import ConsumeKeywords, ConsumeOptions, PollKeywords, PollOptions
+from mq.client.options import ClientOptions
+from mq.client.session import Session as AsyncSession
+from mq.client.sync.session import Blocking, Session, at_once, own_options, waiting
+from mq.protocol.message import StoredMessage
+
+
+class Consumer(Blocking[consumer.Consumer]):
+    """A member of a consumer group. A context manager.
+
+        with Consumer("127.0.0.1:9876", "billing", {"Orders": "paid"}) as consumer:
+            for message in consumer:
+                ...
+
+    A message is finished when the loop asks for the next one; the one at which a loop is left comes
+    in the next loop. Or messages go to a `listener`, a plain function, which is called in threads;
+    `wait_closed` waits meanwhile. Ctrl-C ends either. What else it does is as of
+    `mq.client.Consumer`.
+    """
+
+    def __init__(
+        self,
+        session: Session | str | Sequence[str],
+        group: str,
+        subscriptions: Mapping[str, str],
+        options: ConsumeOptions | None = None,
+        *,
+        client: ClientOptions | None = None,
+        **keywords: Unpack[ConsumeKeywords],
+    ) -> None:
+        """`session` is the addresses of name servers, or a blocking session to share.
+
+        Options are as of `mq.client.Consumer`; what is wrong with them is raised by `open`.
+        """
+        given = cast("dict[str, Any]", keywords)
+        client = own_options(session, client, given)
+
+        def make(shared: AsyncSession) -> consumer.Consumer:
+            return consumer.Consumer(
+                shared, group, subscriptions, options, client=client, **keywords
+            )
+
+        super().__init__(session, make, client)
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        """Messages until the consumer is closed. Several threads may have loops side by side."""
+        messages = aiter(self._client)
+
+        async def following() -> StoredMessage | None:
+            return await anext(messages, None)
+
+        try:
+            while (message := self._run(following())) is not None:
+                yield message
+        finally:
+            self._run(messages.aclose())  # type: ignore[attr-defined]
+
+    retry_later = waiting(consumer.Consumer.retry_later)
+    commit = waiting(consumer.Consumer.commit)
+    wait_closed = waiting(consumer.Consumer.wait_closed)
+    pause = at_once(consumer.Consumer.pause)
+    resume = at_once(consumer.Consumer.resume)
+
+
+class LitePullConsumer(Blocking[lite_pull_consumer.LitePullConsumer]):
+    """Polls for messages. A context manager.
+
+        with LitePullConsumer("127.0.0.1:9876", "reports", {"Orders": "*"}) as consumer:
+            for message in consumer.poll(timeout=5):
+                ...
+
+    What `poll` has returned counts as consumed when it is called again, at `commit`, and when the
+    block is left without an error. What else it does is as of `mq.client.LitePullConsumer`.
+    """
+
+    def __init__(
+        self,
+        session: Session | str | Sequence[str],
+        group: str,
+        subscriptions: Mapping[str, str] | None = None,
+        options: PollOptions | None = None,
+        *,
+        client: ClientOptions | None = None,
+        **keywords: Unpack[PollKeywords],
+    ) -> None:
+        """As `Consumer`."""
+        given = cast("dict[str, Any]", keywords)
+        client = own_options(session, client, given)
+
+        def make(shared: AsyncSession) -> lite_pull_consumer.LitePullConsumer:
+            return lite_pull_consumer.LitePullConsumer(
+                shared, group, subscriptions, options, client=client, **keywords
+            )
+
+        super().__init__(session, make, client)
+
+    def __exit__(self, *exc: object) -> None:
+        made = self._made
+        try:
+            if made is not None:
+                self._run(made.__aexit__(*exc))
+        finally:
+            self.close()
+
+    poll = waiting(lite_pull_consumer.LitePullConsumer.poll)
+    assign = waiting(lite_pull_consumer.LitePullConsumer.assign)
+    queues = waiting(lite_pull_consumer.LitePullConsumer.queues)
+    seek = waiting(lite_pull_consumer.LitePullConsumer.seek)
+    seek_to_begin = waiting(lite_pull_consumer.LitePullConsumer.seek_to_begin)
+    seek_to_end = waiting(lite_pull_consumer.LitePullConsumer.seek_to_end)
+    commit = waiting(lite_pull_consumer.LitePullConsumer.commit)
+    committed = waiting(lite_pull_consumer.LitePullConsumer.committed)
+    offset_at = waiting(lite_pull_consumer.LitePullConsumer.offset_at)
+    pause = at_once(lite_pull_consumer.LitePullConsumer.pause)
+    resume = at_once(lite_pull_consumer.LitePullConsumer.resume)

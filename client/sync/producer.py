@@ -1,0 +1,121 @@
+"""Producers that block."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Unpack, cast
+
+from mq.client import producer, transactions
+from mq.client.options import ClientOptions
+from mq.client.producer_options import ProducerKeywords, ProducerOptions
+from mq.client.session import Session as AsyncSession
+from mq.client.sync.session import Blocking, Session, own_options, waiting
+from mq.client.transactions import TransactionCheck, TransactionResult, TransactionState
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.message import Message
+
+P = TypeVar("P", bound=producer.Producer)
+
+#: The work of a transaction, given the message as it is stored; says how the transaction ends.
+Execute = Callable[[Message], TransactionState]
+#: How a transaction ended, as far as what the work has left behind tells.
+Check = Callable[[TransactionCheck], TransactionState]
+
+
+class _Sends(Blocking[P]):
+    """What both producers do."""
+
+    send = waiting(producer.Producer.send)
+    send_batch = waiting(producer.Producer.send_batch)
+    send_oneway = waiting(producer.Producer.send_oneway)
+    request = waiting(producer.Producer.request)
+    reply = waiting(producer.Producer.reply)
+    recall = waiting(producer.Producer.recall)
+    prepare = waiting(producer.Producer.prepare)
+
+
+class Producer(_Sends[producer.Producer]):
+    """Sends messages; several threads may do so side by side. A context manager.
+
+        with Producer("127.0.0.1:9876", "orders") as producer:
+            result = producer.send(Message("Orders", b"...", keys=["42"]))
+
+    Its methods are those of `mq.client.Producer`; they return when that would.
+    """
+
+    def __init__(
+        self,
+        session: Session | str | Sequence[str],
+        group: str = "mq_producer",
+        options: ProducerOptions | None = None,
+        *,
+        client: ClientOptions | None = None,
+        **keywords: Unpack[ProducerKeywords],
+    ) -> None:
+        """`session` is the addresses of name servers, or a blocking session to share.
+
+        Options are as of `mq.client.Producer`; what is wrong with them is raised by `open`.
+        """
+        given = cast("dict[str, Any]", keywords)
+        client = own_options(session, client, given)
+
+        def make(shared: AsyncSession) -> producer.Producer:
+            return producer.Producer(shared, group, options, client=client, **keywords)
+
+        super().__init__(session, make, client)
+
+
+class TransactionProducer(_Sends[transactions.TransactionProducer]):
+    """Sends messages in transactions, and plain ones. A context manager.
+
+        def check(question: TransactionCheck) -> TransactionState:
+            paid = database.is_paid(question.message.keys[0])
+            return TransactionState.COMMIT if paid else TransactionState.UNKNOWN
+
+        with TransactionProducer("127.0.0.1:9876", "payments", check) as producer:
+            producer.send_in_transaction(Message("Paid", b"...", keys=["42"]), pay)
+
+    `check` and the work are plain functions; they are called in threads of their own.
+    """
+
+    def __init__(
+        self,
+        session: Session | str | Sequence[str],
+        group: str,
+        check: Check,
+        options: ProducerOptions | None = None,
+        *,
+        client: ClientOptions | None = None,
+        **keywords: Unpack[ProducerKeywords],
+    ) -> None:
+        """As `Producer`."""
+        given = cast("dict[str, Any]", keywords)
+        client = own_options(session, client, given)
+
+        async def checked(question: TransactionCheck) -> TransactionState:
+            return await asyncio.to_thread(check, question)
+
+        def make(shared: AsyncSession) -> transactions.TransactionProducer:
+            return transactions.TransactionProducer(
+                shared, group, checked, options, client=client, **keywords
+            )
+
+        super().__init__(session, make, client)
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        execute: Execute,
+        queue: MessageQueue | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> TransactionResult:
+        """Send a message so that nobody sees it, do the work, then commit it or roll it back.
+
+        As `mq.client.TransactionProducer.send_in_transaction`.
+        """
+
+        async def executed(prepared: Message) -> TransactionState:
+            return await asyncio.to_thread(execute, prepared)
+
+        sent = self._client.send_in_transaction(message, executed, queue, timeout=timeout)
+        return self._run(sent)

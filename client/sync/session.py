@@ -1,0 +1,244 @@
+"""Blocking calls: an event loop in a thread of its own, and who waits for what it does."""
+
+import asyncio
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+
+from mq.client.errors import ClientError
+from mq.client.machine.threads import LoopThread
+from mq.client.options import ClientKeywords, ClientOptions, take
+from mq.client.session import Session as AsyncSession
+from mq.client.sessions import make_session
+
+A = ParamSpec("A")
+T = TypeVar("T")
+
+_CLOSED = "the client was closed meanwhile"
+
+
+class Session:
+    """Connections to a cluster that blocking clients share. A context manager.
+
+        with Session("127.0.0.1:9876") as session:
+            producer, admin = Producer(session, "shop"), Admin(session)
+
+    Its loop runs in a thread from `open` to `close`. Several threads may use it side by side. It
+    does not outlive a fork: a process that is forked makes its own.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        options: ClientOptions | None = None,
+        **keywords: Unpack[ClientKeywords],
+    ) -> None:
+        """As `mq.client.Session`. Raises ClientError for invalid addresses."""
+        self.options = take(options or ClientOptions(), cast("dict[str, Any]", keywords))
+        self._namesrv = namesrv
+        self._thread: LoopThread | None = None
+        self._session: AsyncSession | None = None
+        self._process = os.getpid()
+
+    def open(self) -> None:
+        """Start the loop. Safe to call again."""
+        if self._thread is None:
+            self._thread = LoopThread("mq-client")
+            try:
+                self._session = self.run(self._opened())
+            except BaseException:
+                self.close()
+                raise
+
+    async def _opened(self) -> AsyncSession:
+        session = make_session(self._namesrv, self.options)
+        await session.open()
+        return session
+
+    def close(self) -> None:
+        """End the connections and the thread. Safe to call again."""
+        thread, session = self._thread, self._session
+        self._thread = self._session = None
+        if thread is None or self._process != os.getpid():
+            return
+        try:
+            if session is not None:
+                wait_for(thread, session.close())
+        finally:
+            thread.stop()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def asynchronous(self) -> AsyncSession:
+        """The session of the loop. Raises ClientError when this one is not open."""
+        if self._session is None:
+            raise ClientError("the session is not open: use it in a with block, or call open()")
+        return self._session
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop, and wait for what it returns or raises.
+
+        Ctrl-C cancels it. Raises ClientError where nobody could do it: when the session is closed,
+        behind a fork, and in the loop's own thread, which would wait for itself.
+        """
+        thread = self._thread
+        refusal = self._refusal(thread)
+        if thread is None or refusal:
+            coroutine.close()
+            raise ClientError(refusal)
+        return wait_for(thread, coroutine)
+
+    def _refusal(self, thread: LoopThread | None) -> str:
+        if self._process != os.getpid():
+            return "a client does not outlive a fork: make another one in this process"
+        if thread is None:
+            return "the client is closed, or was not opened: use it in a with block"
+        if thread.is_current():
+            return "this call would wait for itself: await mq.client's in a coroutine"
+        return ""
+
+
+def wait_for(thread: LoopThread, coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a loop in another thread makes of a coroutine; whoever stops waiting cancels it."""
+    tasks: list[asyncio.Task[Any]] = []
+    try:
+        future = thread.submit(_noted(coroutine, tasks))
+    except RuntimeError:
+        coroutine.close()
+        raise ClientError(_CLOSED) from None
+    try:
+        return future.result()
+    except CancelledError:  # by the end of the loop: nobody else knows the task
+        raise ClientError(_CLOSED) from None
+    except BaseException:
+        if not future.done():  # it is over before anything else is asked for
+            with contextlib.suppress(RuntimeError, CancelledError):
+                thread.submit(_ended(tasks)).result()
+        raise
+
+
+async def _noted(coroutine: Coroutine[Any, Any, T], tasks: list[asyncio.Task[Any]]) -> T:
+    task = asyncio.current_task()
+    assert task is not None
+    tasks.append(task)
+    return await coroutine
+
+
+async def _ended(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+C = TypeVar("C")
+
+
+class Blocking(Generic[C]):
+    """A client whose calls wait: `_client` does the work, in the loop of `session`."""
+
+    def __init__(
+        self,
+        session: Session | str | Sequence[str],
+        make: Callable[[AsyncSession], C],
+        client: ClientOptions | None,
+    ) -> None:
+        """`make` is called in the loop when the client is opened."""
+        self._owns_session = not isinstance(session, Session)
+        self.session = session if isinstance(session, Session) else Session(session, client)
+        self._make = make
+        self._made: C | None = None
+
+    @property
+    def _client(self) -> C:
+        if self._made is None:
+            raise ClientError("the client is not open: use it in a with block, or call open()")
+        return self._made
+
+    def open(self) -> None:
+        """Connect, and begin. Safe to call again."""
+        if self._made is not None:
+            return
+        if self._owns_session:
+            self.session.open()
+        try:
+            self._made = self.session.run(self._opened())
+        except BaseException:
+            if self._owns_session:
+                self.session.close()
+            raise
+
+    async def _opened(self) -> C:
+        made = self._make(self.session.asynchronous)
+        begin = getattr(made, "open", None)
+        if begin is not None:
+            try:
+                await begin()
+            except BaseException:
+                await asyncio.shield(made.close())  # type: ignore[attr-defined]
+                raise
+        return made
+
+    def close(self) -> None:
+        """End it as the client of `mq.client` does. Safe to call again."""
+        made, self._made = self._made, None
+        try:
+            if made is not None and hasattr(made, "close"):
+                self.session.run(made.close())
+        finally:
+            if self._owns_session:
+                self.session.close()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.session.run(coroutine)
+
+
+def waiting(
+    method: Callable[Concatenate[Any, A], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, A], T]:
+    """A coroutine method of a client as a method of a `Blocking` one, which waits for it."""
+
+    @functools.wraps(method)
+    def call(self: Blocking[Any], /, *args: A.args, **kwargs: A.kwargs) -> T:
+        coroutine: Coroutine[Any, Any, T] = getattr(self._client, method.__name__)(*args, **kwargs)
+        return self._run(coroutine)
+
+    return call
+
+
+def at_once(method: Callable[Concatenate[Any, A], T]) -> Callable[Concatenate[Any, A], T]:
+    """The same of a method that waits for nothing, but belongs into the loop."""
+
+    @functools.wraps(method)
+    def call(self: Blocking[Any], /, *args: A.args, **kwargs: A.kwargs) -> T:
+        async def there() -> T:
+            result: T = getattr(self._client, method.__name__)(*args, **kwargs)
+            return result
+
+        return self._run(there())
+
+    return call
+
+
+def own_options(
+    session: Session | str | Sequence[str], client: ClientOptions | None, given: dict[str, Any]
+) -> ClientOptions:
+    """The options of a client; takes those that were given as keywords from `given`."""
+    shared = session.options if isinstance(session, Session) else ClientOptions()
+    return take(client or shared, given)

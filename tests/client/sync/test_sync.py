@@ -1,0 +1,198 @@
+"""Programs without a loop of their own, against daemons that are processes."""
+
+import inspect
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mq.client import admin as asynchronous
+from mq.client.errors import ClientError, ConnectError
+from mq.client.sync import (
+    Admin,
+    Consumer,
+    LitePullConsumer,
+    Producer,
+    Session,
+    TransactionProducer,
+)
+from mq.client.transactions import TransactionCheck, TransactionState
+from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
+from mq.protocol.message import Message, StoredMessage
+from tests.cli.pairs import running_pair
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+@pytest.fixture(scope="module")
+def name_server() -> Iterator[str]:
+    with running_pair() as pair:
+        yield pair.name_server_address
+
+
+def make_topic(name_server: str, topic: str, queues: int = 2) -> None:
+    with Admin(name_server) as admin:
+        (broker,) = admin.cluster_info().broker_addr_table.values()
+        config = TopicConfig(
+            topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6
+        )
+        admin.create_topic(broker.broker_addrs[0], config)
+        assert topic in admin.topic_list().topic_list
+
+
+def test_what_threads_send_side_by_side_comes_once_to_a_loop(name_server: str) -> None:
+    make_topic(name_server, "Sync")
+    with Producer(name_server, "sync") as producer:
+
+        def send(part: int) -> None:
+            for number in range(25):
+                producer.send(Message("Sync", b"%d-%d" % (part, number)))
+
+        threads = [threading.Thread(target=send, args=(part,)) for part in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    seen = []
+    with Consumer(name_server, "sync", {"Sync": "*"}, consume_from=FIRST) as consumer:
+        for message in consumer:
+            seen.append(message.body)
+            if len(seen) == 100:
+                break
+        consumer.commit()
+    assert sorted(seen) == sorted(b"%d-%d" % (p, n) for p in range(4) for n in range(25))
+
+
+def test_a_message_at_which_a_loop_is_left_comes_in_the_next(name_server: str) -> None:
+    make_topic(name_server, "SyncLeft", 1)
+    with Session(name_server) as session:
+        with Producer(session, "left") as producer:
+            for number in range(3):
+                producer.send(Message("SyncLeft", b"%d" % number))
+        with Consumer(session, "left", {"SyncLeft": "*"}, consume_from=FIRST) as consumer:
+            first = next(iter(consumer))
+            again = []
+            for message in consumer:
+                again.append(message.body)
+                if len(again) == 3:
+                    break
+        assert first.body == b"0"
+        assert sorted(again) == [b"0", b"1", b"2"]
+        with Admin(session) as admin:  # the session goes on
+            assert "SyncLeft" in admin.topic_list().topic_list
+
+
+def test_a_listener_is_called_in_a_thread_and_may_send(name_server: str) -> None:
+    make_topic(name_server, "SyncHeard")
+    make_topic(name_server, "SyncAnswers")
+    threads, heard = set(), threading.Event()
+    with Session(name_server) as session, Producer(session, "heard") as producer:
+
+        def listener(message: StoredMessage) -> None:
+            threads.add(threading.current_thread())
+            producer.send(Message("SyncAnswers", message.body))
+            heard.set()
+
+        with Consumer(
+            session, "heard", {"SyncHeard": "*"}, listener=listener, consume_from=FIRST
+        ) as consumer:
+            producer.send(Message("SyncHeard", b"x"))
+            assert heard.wait(30)
+            consumer.pause()
+            consumer.resume()
+    assert threading.main_thread() not in threads
+
+
+def test_polled_messages_are_committed_when_the_block_is_left(name_server: str) -> None:
+    make_topic(name_server, "SyncPolled", 1)
+    with Producer(name_server) as producer:
+        sent = producer.send(Message("SyncPolled", b"a"))
+    queue = MessageQueue("SyncPolled", sent.queue.broker_name, 0)
+    for body in (b"a", b"b"):
+        with LitePullConsumer(
+            name_server, "polled", {"SyncPolled": "*"}, consume_from=FIRST
+        ) as consumer:
+            found: list[StoredMessage] = []
+            while not found:
+                found = consumer.poll(timeout=30)
+            assert [one.body for one in found] == [body]
+        with Producer(name_server) as producer:
+            producer.send(Message("SyncPolled", b"b"))
+    with LitePullConsumer(name_server, "polled") as consumer:
+        assert consumer.committed(queue) == 2
+
+
+def test_a_transaction_does_its_work_in_a_thread(name_server: str) -> None:
+    make_topic(name_server, "SyncPaid")
+    where = []
+
+    def check(question: TransactionCheck) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    def pay(message: Message) -> TransactionState:
+        where.append(threading.current_thread())
+        return TransactionState.COMMIT
+
+    with TransactionProducer(name_server, "payments", check) as producer:
+        result = producer.send_in_transaction(Message("SyncPaid", b"42"), pay)
+    assert result.state is TransactionState.COMMIT
+    assert where and where[0] is not threading.main_thread()
+
+
+def test_all_that_the_admin_of_a_loop_can_do_the_blocking_one_can() -> None:
+    wanted = {
+        name
+        for name, _ in inspect.getmembers(asynchronous.Admin, inspect.iscoroutinefunction)
+        if not name.startswith("_")
+    }
+    assert len(wanted) > 90
+    assert wanted <= set(vars(Admin))
+
+
+def test_clients_that_cannot_work_say_why(name_server: str) -> None:
+    producer = Producer(name_server)
+    with pytest.raises(ClientError, match="not open"):
+        producer.send(Message("Sync", b"x"))
+    with pytest.raises(ConnectError), Admin("127.0.0.1:1") as admin:
+        admin.topic_list()
+    with pytest.raises(TypeError, match="no_such_option"), Producer(name_server, no_such_option=1):  # type: ignore[call-arg]
+        pass
+    with Session(name_server) as session:
+
+        async def within() -> None:
+            session.run(session.asynchronous.open())
+
+        with pytest.raises(ClientError, match="wait for itself"):
+            session.run(within())
+    with pytest.raises(ClientError, match="closed"):
+        session.run(within())
+    assert not [one for one in threading.enumerate() if one.name == "mq-client"]
+
+
+def test_ctrl_c_ends_a_loop_that_waits_for_messages(name_server: str) -> None:
+    make_topic(name_server, "SyncEmpty")
+    with Consumer(name_server, "waiting", {"SyncEmpty": "*"}) as consumer:
+        later = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        later.start()
+        with pytest.raises(KeyboardInterrupt):
+            for _ in consumer:
+                pass
+        later.join()
+
+
+def test_a_client_does_not_outlive_a_fork(name_server: str, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    with Producer(name_server) as producer:
+        child = os.fork()
+        if not child:
+            try:
+                producer.send(Message("Sync", b"x"))
+            except ClientError as error:
+                told.write_text(str(error))
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+    assert "does not outlive a fork" in told.read_text()
