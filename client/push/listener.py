@@ -1,6 +1,7 @@
 """Listeners: what a user's function may be, and what it says about a message by raising."""
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -139,8 +140,9 @@ class Call:
                 await self._listener(argument)
                 return
             loop = asyncio.get_running_loop()
+            context = contextvars.copy_context()  # with what hooks have put there: a span
             result, error = await loop.run_in_executor(
-                self._pool, _outcome, self._listener, argument
+                self._pool, context.run, _outcome, self._listener, argument
             )
             if error is not None:
                 raise _ordinary(error)
