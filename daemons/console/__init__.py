@@ -1,0 +1,1 @@
+"""The console: a web page for administrators, of any number of clusters."""
