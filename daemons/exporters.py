@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from mq.daemons.operation_config import OFF, OperationConfig
+from mq.daemons.operation_config import OFF, MetricsConfig
 from mq.daemons.service import CannotStart
 from mq.daemons.steps import Steps
 from mq.daemons.supervision import Tasks
@@ -28,13 +28,13 @@ MOST_DATAGRAM = 1400  # bytes, so that none is cut in pieces on its way
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def are_wanted(operation: OperationConfig) -> bool:
+def are_wanted(operation: MetricsConfig) -> bool:
     """Whether anybody gets metrics."""
     return operation.metrics_port != OFF or bool(operation.statsd_address)
 
 
 async def start_exporters(
-    operation: OperationConfig, collect: Collect, tasks: Tasks, parts: AsyncExitStack
+    operation: MetricsConfig, collect: Collect, tasks: Tasks, parts: AsyncExitStack
 ) -> int:
     """Start what the settings ask for; returns the port for Prometheus, -1 without one.
 

@@ -11,8 +11,8 @@ LEAST_MEMORY = 17 * MEBIBYTE  # one frame, and a little
 
 
 @dataclass(frozen=True)
-class OperationConfig(Section):
-    """What both daemons have."""
+class MetricsConfig(Section):
+    """Where the metrics of a daemon go."""
 
     metrics_port: int = setting(
         OFF, "port that Prometheus reads metrics from; 0: any free port, -1: none"
@@ -22,6 +22,29 @@ class OperationConfig(Section):
         "", "host:port that gets the same metrics by UDP, as StatsD takes them; empty: none"
     )
     statsd_interval_millis: int = setting(1000, "pause between two such reports", unit="ms")
+
+    def check(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+        if not OFF <= self.metrics_port <= 65535:
+            raise ConfigError(f"metricsPort={self.metrics_port}: expected -1 to 65535")
+        if self.statsd_address and not re.fullmatch(r"[^\s]+:[0-9]{1,5}", self.statsd_address):
+            raise ConfigError(
+                f'statsdAddress={self.statsd_address}: write host:port, such as "127.0.0.1:8125"'
+            )
+        if self.statsd_interval_millis < 10:
+            raise ConfigError(
+                f"statsdIntervalMillis={self.statsd_interval_millis}: must be at least 10"
+            )
+
+
+@dataclass(frozen=True)
+class OperationConfig(MetricsConfig):
+    """What daemons have that speak the protocol."""
+
     slow_request_millis: int = setting(
         1000,
         "a request that takes this long, sends and pulls aside, is logged and counted; 0: none",
@@ -56,14 +79,8 @@ class OperationConfig(Section):
         Raises:
             ConfigError: names the setting.
         """
-        if not OFF <= self.metrics_port <= 65535:
-            raise ConfigError(f"metricsPort={self.metrics_port}: expected -1 to 65535")
-        if self.statsd_address and not re.fullmatch(r"[^\s]+:[0-9]{1,5}", self.statsd_address):
-            raise ConfigError(
-                f'statsdAddress={self.statsd_address}: write host:port, such as "127.0.0.1:8125"'
-            )
+        super().check()
         for name, value, least in (
-            ("statsdIntervalMillis", self.statsd_interval_millis, 10),
             ("slowRequestMillis", self.slow_request_millis, 0),
             ("maxConnections", self.max_connections, 0),
         ):

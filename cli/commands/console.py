@@ -1,0 +1,148 @@
+"""The console: the daemon that serves it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.commands.daemon import (
+    ConfigFile,
+    ConfigItem,
+    PrintAll,
+    PrintImportant,
+    configuring,
+    overrides_of,
+    path_of,
+    printed,
+    told,
+)
+from mq.cli.runtime.context import Contexts
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.status import Status
+
+if TYPE_CHECKING:
+    from mq.daemons.console.clusters import ClusterSource
+    from mq.daemons.console.config import ConsoleSettings
+
+COMMANDS = {"daemon": ("console",)}
+
+
+def console(
+    environment: Environment,
+    config_file: ConfigFile = None,
+    name_servers: Annotated[
+        str | None,
+        typer.Option("-n", "--namesrvAddr", metavar="HOST:PORT[;…]", help="Name servers."),
+    ] = None,
+    context: Annotated[
+        list[str] | None,
+        typer.Option("--context", metavar="NAME", help="A context to show; may be repeated."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Where; by default 127.0.0.1:8082."),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Nobody changes anything.")
+    ] = False,
+    prefix: Annotated[
+        str | None,
+        typer.Option("--prefix", metavar="PATH", help="Path that a proxy has it under."),
+    ] = None,
+    print_all: PrintAll = False,
+    print_important: PrintImportant = False,
+    config_item: ConfigItem = None,
+) -> int:
+    """Run the console, a web page for administrators of clusters.
+
+    It runs until SIGTERM or Ctrl-C. Of -c, the other options and --set the later overrides the
+    earlier. Each context is a cluster; so is what -n names. Off loopback it needs accounts (mq
+    console user add) and TLS.
+    """
+    from mq.daemons.console.config import ConsoleSettings
+
+    overrides = _overrides(name_servers, context, listen, read_only, prefix)
+    with configuring(printing=print_all or print_important):
+        settings = ConsoleSettings.load(path_of(config_file), overrides | overrides_of(config_item))
+    if printed(environment, settings, print_all, print_important):
+        return Status.DONE
+    clusters = sources(environment, settings)
+    try:
+        from mq.daemons.console.app import Console
+    except ImportError as error:
+        raise CommandError(
+            f"the console needs {error.name}",
+            hint="pip install 'mq[console]'",
+            status=Status.UNAVAILABLE,
+        ) from None
+    from mq.daemons.service import run
+
+    return run(lambda: told(settings, Console(settings, clusters)))
+
+
+def _overrides(
+    name_servers: str | None,
+    context: list[str] | None,
+    listen: str | None,
+    read_only: bool,
+    prefix: str | None,
+) -> dict[str, str]:
+    found = {}
+    if name_servers:
+        found["namesrvAddr"] = name_servers
+    if context:
+        found["contexts"] = ";".join(context)
+    if listen:
+        host, colon, port = listen.rpartition(":")
+        if not (colon and host and port.isdigit()):
+            raise UsageError(f"--listen {listen}: expected HOST:PORT, such as 127.0.0.1:8082")
+        found |= {"bindAddress": host.removeprefix("[").removesuffix("]"), "listenPort": port}
+    if read_only:
+        found["readOnly"] = "true"
+    if prefix is not None:
+        found["pathPrefix"] = prefix.rstrip("/")
+    return found
+
+
+def sources(environment: Environment, settings: "ConsoleSettings") -> "list[ClusterSource]":
+    """The clusters that the settings name. Raises CommandError."""
+    from mq.cli.runtime.secrets import check_private, credentials, tls_context
+    from mq.client.options import ClientOptions
+    from mq.daemons.console.clusters import ClusterSource
+
+    config = settings.console
+    shut = {name.strip() for name in config.read_only_clusters.split(";")}
+    options = ClientOptions(timeout=config.request_timeout_millis / 1000)
+
+    def source(name: str, where: str, acl: str = "", tls: str = "") -> ClusterSource:
+        chosen = options
+        if acl:
+            check_private(Path(acl))
+            chosen = replace(chosen, credentials=credentials(acl))
+        if tls:
+            chosen = replace(chosen, tls=tls_context(tls))
+        return ClusterSource(name, where, chosen, config.read_only or name in shut)
+
+    found = []
+    if config.namesrv_addr:
+        found.append(source("default", config.namesrv_addr, config.access_key_file))
+    names = [name.strip() for name in config.contexts.split(";") if name.strip()]
+    if names:
+        directory = environment.config_directory
+        if config.contexts_file:
+            directory = Path(config.contexts_file).parent
+        contexts = Contexts.load(directory)
+        for name in names:
+            values = contexts.get(name)
+            where = values.get("namesrvAddr", "")
+            found.append(source(name, where, values.get("aclFile", ""), values.get("tlsFile", "")))
+    if not found:
+        where = environment.variables.get("NAMESRV_ADDR", "")
+        if not where:
+            raise UsageError(
+                "no cluster to show", hint="mq console -n HOST:9876, or --context NAME"
+            )
+        found.append(source("default", where))
+    return found

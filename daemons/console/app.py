@@ -1,0 +1,156 @@
+"""The console: its parts, started in order and stopped in reverse.
+
+lock       one console for each folder of data
+audit      the file that tells who did what
+clusters   a session each, and what is collected of them
+frame      the pages
+server     the port that browsers connect to
+"""
+
+import logging
+import os
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from starlette.middleware.gzip import GZipMiddleware
+
+from mq.client.machine import files
+from mq.daemons import exporters
+from mq.daemons.console.audit import Audit
+from mq.daemons.console.clusters import Cluster, ClusterSource
+from mq.daemons.console.collecting import start_collecting
+from mq.daemons.console.config import ConsoleSettings
+from mq.daemons.console.pages import all_routes
+from mq.daemons.console.route import AnyRoute
+from mq.daemons.console.security.access import Access
+from mq.daemons.console.security.shell import Shell
+from mq.daemons.console.server import HttpServer
+from mq.daemons.console.web import Frame
+from mq.daemons.operation_config import OFF
+from mq.daemons.service import CannotStart
+from mq.daemons.state_file import make_folder
+from mq.daemons.supervision import Tasks
+
+if TYPE_CHECKING:
+    from mq.daemons.metrics import Metric
+
+log = logging.getLogger(__name__)
+
+
+class Console:
+    """A console in this process: `async with Console(settings, sources) as console`.
+
+    Raises OSError when it cannot listen, CannotStart where something it needs is not there.
+    """
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        sources: Sequence[ClusterSource],
+        *,
+        routes: tuple[AnyRoute, ...] = (),
+    ) -> None:
+        """``routes`` are pages beside those of `pages`."""
+        self.settings = settings
+        self._routes = routes
+        self.clusters = {source.name: Cluster(source) for source in sources}
+        self.audit = Audit(settings.console.audit_path)
+        self.access = Access(settings, self.audit)
+        self.tasks: Tasks
+        self.frame: Frame
+        self.shell: Shell
+        self.server: HttpServer
+        self.metrics_port = OFF
+        self._tls: ssl.SSLContext | None = None
+        self._parts = AsyncExitStack()
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    @property
+    def url(self) -> str:
+        """Where browsers find it."""
+        scheme = "https" if self._tls else "http"
+        host = self.settings.console.bind_address
+        host = f"[{host}]" if ":" in host else host
+        return f"{scheme}://{host}:{self.port}{self.settings.console.path_prefix}/"
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
+            await self._start(parts)
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    async def _start(self, parts: AsyncExitStack) -> None:
+        settings = self.settings
+        self._check()
+        self._lock(Path(settings.console.data_path), parts)
+        parts.callback(self.audit.close)
+        if settings.tls.has_certificate:
+            self._tls = settings.tls.server_context()
+        self.tasks = await parts.enter_async_context(Tasks())
+        for cluster in self.clusters.values():
+            await cluster.open()
+            parts.push_async_callback(cluster.close)
+        await start_collecting(self.settings, list(self.clusters.values()), self.tasks, parts)
+        self.frame = Frame(
+            settings, self.clusters, self.access, self.audit, (*all_routes(), *self._routes)
+        )
+        inner = GZipMiddleware(self.frame.router, minimum_size=1000, compresslevel=5)
+        self.shell = Shell(inner, settings)
+        self.server = HttpServer(
+            self.shell, settings.console.bind_address, settings.console.listen_port, self._tls
+        )
+        await parts.enter_async_context(self.server)
+        parts.callback(self.frame.streams.stop)  # before the server waits for its answers
+        if exporters.are_wanted(settings.operation):
+            self.metrics_port = await exporters.start_exporters(
+                settings.operation, self.metrics, self.tasks, parts
+            )
+
+    def _check(self) -> None:
+        """Raises CannotStart."""
+        if not self.clusters:
+            raise CannotStart("no cluster to show: set namesrvAddr (-n) or contexts (--context)")
+
+    def _lock(self, folder: Path, parts: AsyncExitStack) -> None:
+        """One console for a folder. Raises CannotStart where there is another one."""
+        make_folder(folder)
+        descriptor = files.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        parts.callback(files.close, descriptor)
+        try:
+            files.lock(descriptor)
+        except (BlockingIOError, PermissionError):
+            raise CannotStart(
+                f"dataPath={folder}: another console is running with this folder"
+            ) from None
+
+    def ready_text(self) -> str:
+        """The line that says that it serves, and where."""
+        return f"console: {self.url} shows {', '.join(self.clusters)}"
+
+    def status_text(self) -> str:
+        return self.ready_text()
+
+    def reload(self) -> None:
+        """Read the certificate and the accounts again, and go on in a new file of the audit."""
+        self.audit.reopen()
+
+    def metrics(self) -> "Iterator[Metric]":
+        """What it tells of itself to monitoring."""
+        from mq.daemons.console.metrics import metrics_of  # only where somebody reads it
+
+        return metrics_of(self.shell, self.frame.streams, self.audit, self.clusters.values())
+
+    def state(self) -> Iterator[str]:
+        """What it has and does now."""
+        yield f"requests: {self.shell.active} under way, {self.shell.requests} so far"
+        yield f"streams: {self.frame.streams.open}"
+        yield from self.tasks.state()

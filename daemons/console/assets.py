@@ -1,0 +1,33 @@
+"""What browsers keep: style sheets and scripts, under addresses that have their content's hash."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from mq.client.machine import files
+
+FOLDER = Path(__file__).with_name("static")
+_KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+_KINDS |= {".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file that browsers may keep for ever under ``address``, a path below the console's."""
+
+    name: str
+    address: str
+    kind: str
+    content: bytes
+
+
+def load(folder: Path = FOLDER) -> dict[str, Asset]:
+    """All assets by name. They are read once: an address is that of what is served."""
+    found = {}
+    for path in sorted(files.children(folder)):
+        kind = _KINDS.get(path.suffix)
+        if kind is not None:
+            content = files.read_bytes(path)
+            mark = hashlib.sha256(content).hexdigest()[:16]
+            found[path.name] = Asset(path.name, f"/static/{mark}/{path.name}", kind, content)
+    return found

@@ -1,0 +1,217 @@
+"""Makes changes in two steps, so that what is done is what was looked at.
+
+preview   the page plans; then it performs through a session that records (`mq … --dry-run`)
+confirm   the hash of the preview, within five minutes, once, by the same user for the same
+          address; the session lets through what the preview recorded, and nothing else
+audit     a line before it (without which nothing is done) and a line with the results
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from mq.client.errors import MQError
+from mq.client.machine import clock
+from mq.client.operations.errors import OperationError
+from mq.daemons.console.audit import Audit
+from mq.daemons.console.call import Call
+from mq.daemons.console.changes.pending import (
+    PREVIEW_SECONDS,
+    RESULT_SECONDS,
+    Preview,
+    Result,
+    Shelf,
+    preview_hash,
+)
+from mq.daemons.console.changes.recorder import Allowance, Recorder, shown_request
+from mq.daemons.console.guarded_session import Forbidden, recording
+from mq.daemons.console.problems import Refused, problem_of
+from mq.daemons.console.route import Change, Outcome
+from mq.daemons.console.security.visitors import new_id
+
+SHOWN = 200  # requests of a preview that are kept as text
+
+
+class Engine:
+    """The changes of one console."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._previews = Shelf()
+        self._results = Shelf()
+
+    async def preview(
+        self, change: Change, call: Call, visitor: str, path: str, values: Mapping[str, Any]
+    ) -> Preview:
+        """What the change will do. Raises what `plan` and `perform` raise."""
+        self._check(change, call)
+        if change.check is not None:
+            change.check(call, values)
+        plan = await change.plan(call, values)
+        recorder = Recorder()
+        session = recording(call.cluster.session_for_changes, recorder)
+        try:
+            outcomes = await change.perform(call, values, session)
+        finally:
+            await session.close()
+        failed = [one for one in outcomes if not one.ok]
+        if failed and not recorder:
+            raise OperationError(f"{failed[0].target}: {failed[0].text}")
+        requests = tuple(shown_request(one) for one in recorder.kept[:SHOWN])
+        total = sum(recorder.counts.values())
+        content = {
+            "user": call.user.name,
+            "cluster": call.cluster.name,
+            "path": path,
+            "values": values,
+            "plan": plan.lines,
+            "requests": requests,
+        }
+        preview = Preview(
+            hash=preview_hash(content),
+            user=call.user.name,
+            visitor=visitor,
+            cluster=call.cluster.name,
+            path=path,
+            values=values,
+            plan=plan,
+            requests=requests,
+            unshown=total - len(requests),
+            keys=recorder.keys,
+            destroys=change.destroys(call, values) if change.destroys else "",
+            expires=clock.monotonic() + PREVIEW_SECONDS,
+            size=sum(len(str(value)) for value in values.values()),
+        )
+        self._previews.put(preview.hash, preview)
+        return preview
+
+    def look(self, hash: str, call: Call, visitor: str, path: str) -> Preview | None:
+        """A preview that may be confirmed here by this user; it stays so."""
+        found = self._previews.get(hash)
+        return found if _fits(found, call, visitor, path) else None  # type: ignore[return-value]
+
+    async def confirm(
+        self, change: Change, call: Call, visitor: str, path: str, hash: str, typed: str
+    ) -> Result:
+        """Make the change that a preview has shown.
+
+        Raises Refused for a preview that is not there (any more), and Forbidden; then nothing was
+        done.
+        """
+        self._check(change, call)
+        preview = self.look(hash, call, visitor, path)
+        if preview is None:
+            line = call.text("This preview is too old or was confirmed already: look at it again.")
+            raise Refused(409, line)
+        if preview.destroys and typed != preview.destroys:
+            line = call.text("Type %(name)s to confirm.", name=preview.destroys)
+            raise Refused(400, line)
+        self._previews.take(hash)
+        # What was begun is ended and written down, though who asked may have left meanwhile.
+        return await asyncio.shield(asyncio.ensure_future(self._make(change, call, preview)))
+
+    async def _make(self, change: Change, call: Call, preview: Preview) -> Result:
+        entry = {**entry_of(call), **_described(change, preview)}
+        await self._audit.record({**entry, "what": "change", "state": "begins"})
+        session = call.cluster.changing(Allowance(preview.keys))
+        try:
+            outcomes = tuple(await change.perform(call, preview.values, session))
+        except (OperationError, MQError, OSError) as error:
+            problem = problem_of(error, call.id)
+            outcomes = (Outcome(call.cluster.name, False, problem.line),)
+        except Exception as error:
+            problem = problem_of(error, call.id)
+            outcomes = (Outcome(call.cluster.name, False, f"{problem.line} ({call.id})"),)
+        except asyncio.CancelledError:
+            self._audit.note({**entry, "what": "change", "state": "cut off by the stop"})
+            raise
+        finally:
+            await session.close()
+        results = [{"target": o.target, "ok": o.ok, "text": o.text} for o in outcomes]
+        state = "done" if all(o.ok for o in outcomes) else "failed"
+        if state == "failed" and any(o.ok for o in outcomes):
+            state = "partly done"
+        await self._finished({**entry, "what": "change", "state": state, "results": results})
+        result = Result(
+            new_id(),
+            call.user.name,
+            call.cluster.name,
+            call.text(change.about),
+            preview.plan,
+            outcomes,
+            clock.monotonic() + RESULT_SECONDS,
+        )
+        self._results.put(result.id, result)
+        return result
+
+    async def _finished(self, entry: Mapping[str, Any]) -> None:
+        """The line with the results; where it cannot be written the log has it."""
+        try:
+            await self._audit.record(entry)
+        except OperationError:
+            self._audit.lost(entry)
+
+    def result(self, id: str, call: Call) -> Result | None:
+        """What became of a change of this user."""
+        found = self._results.get(id)
+        if not isinstance(found, Result):
+            return None
+        same = found.user == call.user.name and found.cluster == call.cluster.name
+        return found if same else None
+
+    def _check(self, change: Change, call: Call) -> None:
+        """Raises Forbidden where nothing may be changed: the frame has asked the same before."""
+        if call.cluster.read_only:
+            raise Forbidden(call.text("This console changes nothing: it is read-only."))
+        if not call.may(change.needs):
+            raise Forbidden(call.text("You may not do this."))
+
+
+def entry_of(call: Call) -> dict[str, Any]:
+    """What each line of the audit says of a call."""
+    return {
+        "id": call.id,
+        "user": call.user.name,
+        **({"token": call.user.token} if call.user.token else {}),
+        "address": call.client,
+        "cluster": call.cluster.name,
+    }
+
+
+def _described(change: Change, preview: Preview) -> dict[str, Any]:
+    return {
+        "path": preview.path,
+        "about": change.about,
+        "command": " ".join(("mq", *preview.plan.command)) if preview.plan.command else "",
+        "parameters": {
+            field.name: _told(field.kind, preview.values.get(field.name))
+            for field in change.fields
+            if preview.values.get(field.name) not in (None, False, ())
+        },
+        "preview": preview.hash,
+        "plan": list(preview.plan.lines),
+    }
+
+
+MOST_TOLD = 200
+
+
+def _told(kind: str, value: Any) -> Any:
+    """A value for the audit: a secret not at all, a long text as its size and sum."""
+    if kind == "secret":
+        return "******"
+    text = "\n".join(value) if isinstance(value, tuple) else value
+    if isinstance(text, str) and (len(text) > MOST_TOLD or kind == "body"):
+        raw = text.encode("utf-8", "surrogatepass")
+        return {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    return text
+
+
+def _fits(found: Any, call: Call, visitor: str, path: str) -> bool:
+    return isinstance(found, Preview) and (
+        found.user,
+        found.visitor,
+        found.cluster,
+        found.path,
+    ) == (call.user.name, visitor, call.cluster.name, path)

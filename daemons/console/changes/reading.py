@@ -1,0 +1,105 @@
+"""Values of forms: what a browser or a program sent for the fields that a change declares."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mq.daemons.console.call import Call
+from mq.daemons.console.parsing import BadField, Reading, flag, integer, moment
+from mq.daemons.console.route import Change, Field
+
+#: Fields of the frame in a form; no change has one of these names.
+OWN = frozenset({"csrf", "confirm", "typed", "again", "step"})
+
+
+class BadValues(Exception):
+    """Some fields are not as they must be: ``errors`` has a line for each."""
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {line}" for name, line in errors.items()))
+        self.errors = dict(errors)
+
+
+def fields_for(change: Change, call: Call) -> tuple[Field, ...]:
+    """The fields of a change, with the choices that there are for this call."""
+    return tuple(
+        replace(field, choices=tuple(field.choices(call))) if callable(field.choices) else field
+        for field in change.fields
+    )
+
+
+def read_form(
+    fields: Sequence[Field], given: Mapping[str, list[str]], reading: Reading
+) -> dict[str, Any]:
+    """The values of the fields. Raises BadValues, also for fields that are not declared."""
+    declared = {field.name: field for field in fields}
+    errors = {
+        name[:100]: "there is no such field"
+        for name in given
+        if name not in declared and name not in OWN
+    }
+    values: dict[str, Any] = {}
+    for name, field in declared.items():
+        texts = given.get(name, [])
+        try:
+            values[name] = read_field(field, texts, reading)
+        except ValueError as error:
+            errors[name] = str(error)
+    if errors:
+        raise BadValues(errors)
+    return values
+
+
+def read_field(field: Field, texts: list[str], reading: Reading) -> Any:
+    """The value of a field. Raises ValueError with what is expected."""
+    if field.kind == "flag":
+        return bool(texts) and flag.read(texts[-1] or "off", reading)
+    if field.kind == "lines":
+        # Ticked boxes of one name come as several texts, a text area as one of several lines.
+        lines = [line.strip() for text in texts for line in text.splitlines()]
+        found = tuple(line for line in lines if line)
+        if field.required and not found:
+            raise ValueError("choose or write at least one")
+        if sum(map(len, found)) > field.limit:
+            raise ValueError(f"expected at most {field.limit} characters")
+        return found
+    text = texts[-1] if texts else ""
+    if field.kind != "secret":
+        text = text.replace("\r\n", "\n")  # how forms write the end of a line
+    if len(text) > field.limit:
+        raise ValueError(f"expected at most {field.limit} characters")
+    if not text.strip() and field.kind != "secret":
+        text = "" if field.kind != "text" or not text else text
+    if text == "":
+        if field.required:
+            raise ValueError("this is needed")
+        return None
+    if field.kind == "integer":
+        return integer.read(text.strip(), reading)
+    if field.kind == "moment":
+        return moment.read(text, reading)
+    if field.kind == "choice":
+        choices = () if callable(field.choices) else field.choices
+        known = [one if isinstance(one, str) else one[0] for one in choices]
+        if text not in known:
+            raise ValueError(f"expected one of {', '.join(known)}")
+    return text
+
+
+def read_json(
+    fields: Sequence[Field], given: Mapping[str, Any], reading: Reading
+) -> dict[str, Any]:
+    """The same of a JSON object: texts, numbers, booleans, and lists for "lines"."""
+    texts: dict[str, list[str]] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            texts[name] = ["on" if value else "off"]
+        elif isinstance(value, list):
+            texts[name] = [str(one) for one in value]
+        elif isinstance(value, str | int | float):
+            texts[name] = [str(value)]
+        else:
+            raise BadField(name, f"{name}: expected a text, a number or a list of texts")
+    return read_form(fields, texts, reading)

@@ -1,0 +1,137 @@
+"""Settings of the console. None of them has a Java name."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from mq.daemons.acl.networks import is_loopback, parse_networks
+from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
+from mq.daemons.operation_config import MetricsConfig
+from mq.daemons.tls_config import TlsConfig
+
+DEFAULT_PORT = 8082
+LOOPBACK = "127.0.0.1"
+_PREFIX = re.compile(r"(/[A-Za-z0-9._-]+)*")
+
+
+@dataclass(frozen=True)
+class ConsoleConfig(Section):
+    """The console itself."""
+
+    listen_port: int = setting(DEFAULT_PORT, "port that browsers connect to", important=True)
+    bind_address: str = setting(
+        LOOPBACK,
+        "address to listen on; other than loopback it needs accounts, and TLS or tlsAtProxy",
+        important=True,
+    )
+    namesrv_addr: str = setting("", "name servers of the cluster, separated by ;", important=True)
+    contexts: str = setting(
+        "", "contexts to show as clusters, separated by ;: see mq context", important=True
+    )
+    contexts_file: str = setting(
+        "", "file that has them; empty: that of the user who starts the console"
+    )
+    access_key_file: str = setting(
+        "", "YAML file with the key that requests to the cluster of namesrvAddr are signed with"
+    )
+    data_path: str = setting(
+        factory=lambda: str(Path.home() / "console"),
+        shown="~/console",
+        doc="folder for accounts, the audit and the history",
+        important=True,
+    )
+    users_file: str = setting("", "file of accounts; empty: users.json in dataPath")
+    audit_file: str = setting("", "file of the audit; empty: audit.jsonl in dataPath")
+    read_only: bool = setting(False, "nobody changes anything, whoever asks", important=True)
+    read_only_clusters: str = setting("", "clusters, separated by ;, that nobody changes")
+    exports_allowed: bool = setting(True, "whether tables and messages may be downloaded")
+    path_prefix: str = setting("", "path that a proxy has the console under, such as /mq")
+    allowed_hosts: str = setting(
+        "",
+        "host names, separated by ;, that browsers may call this console by, beside those of "
+        "loopback and bindAddress",
+    )
+    trusted_proxies: str = setting(
+        "",
+        "addresses and networks, separated by ;, of proxies whose X-Forwarded-For and -Proto count",
+    )
+    tls_at_proxy: bool = setting(
+        False, "a proxy of trustedProxies speaks TLS with browsers: this console need not"
+    )
+    session_idle_minutes: int = setting(30, "a session ends when unused for so long", unit="min")
+    session_hours: int = setting(12, "a session ends after so long at the latest", unit="h")
+    request_timeout_millis: int = setting(
+        2000, "time for a broker or name server to answer a page", unit="ms"
+    )
+    page_timeout_millis: int = setting(
+        8000, "time for all that a page needs; searches have limits of their own", unit="ms"
+    )
+
+    @property
+    def users_path(self) -> Path:
+        return Path(self.users_file) if self.users_file else Path(self.data_path) / "users.json"
+
+    @property
+    def audit_path(self) -> Path:
+        return Path(self.audit_file) if self.audit_file else Path(self.data_path) / "audit.jsonl"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nobody but this machine reaches it."""
+        return is_loopback(self.bind_address)
+
+    def check(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+        if not 0 <= self.listen_port <= 65535:
+            raise ConfigError(f"listenPort={self.listen_port}: expected 0 to 65535")
+        if not self.bind_address:
+            raise ConfigError("bindAddress is empty: write an address, such as 127.0.0.1")
+        if not _PREFIX.fullmatch(self.path_prefix):
+            raise ConfigError(f"pathPrefix={self.path_prefix}: expected a path like /mq")
+        parse_networks(self.trusted_proxies)
+        if self.tls_at_proxy and not self.trusted_proxies.strip():
+            raise ConfigError("tlsAtProxy=true needs the addresses of proxies: trustedProxies")
+        for name, value, least in (
+            ("sessionIdleMinutes", self.session_idle_minutes, 1),
+            ("sessionHours", self.session_hours, 1),
+            ("requestTimeoutMillis", self.request_timeout_millis, 100),
+            ("pageTimeoutMillis", self.page_timeout_millis, 100),
+        ):
+            if value < least:
+                raise ConfigError(f"{name}={value}: must be at least {least}")
+
+
+class ConsoleSettings(Settings):
+    """The configuration of one console. A part of it with settings of its own has a section."""
+
+    section_names = ("console", "tls", "operation")
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(path)
+        self.console = ConsoleConfig()
+        self.tls = TlsConfig()
+        self.operation = MetricsConfig()
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
+        """Defaults, then the file, then `overrides` by property name; then the checks.
+
+        Raises:
+            ConfigError: the file or a value cannot be used.
+        """
+        settings = cls(path)
+        if path is not None:
+            settings.apply(read_file(path))
+        settings.apply(overrides or {})
+        for section in settings.sections:
+            if not isinstance(section, TlsConfig):  # it is checked when it is complete
+                section.check()
+        settings.tls = settings.tls.complete()
+        settings.log_without_effect()
+        return settings

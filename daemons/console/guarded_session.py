@@ -1,0 +1,180 @@
+"""Sessions below the pages that refuse what their user may not: the second of two refusals.
+
+The first is at the route. Here nobody needs to know what a page wants to do: what is not a read by
+`mq.protocol.requests` is refused unless a change was confirmed, whoever wrote the page.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from mq.client.blocking import BlockingSession
+from mq.client.operations import dry_run
+from mq.client.operations.changes import Changes
+from mq.client.operations.errors import OperationError
+from mq.client.session import Session
+from mq.daemons.console.permissions import Permission
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.flags import PullSysFlag
+from mq.protocol.requests import RequestKind, kind_of
+
+if TYPE_CHECKING:
+    from mq.client.peer import Peer
+    from mq.daemons.console.security.roles import User
+
+#: Whether a request may go to an address: raises Forbidden; a Command is the answer instead.
+Check = Callable[[str, Command], Command | None]
+
+# What answers with messages, so with what is in them.
+BODIES = frozenset(
+    int(code)
+    for code in (
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.PEEK_MESSAGE,
+    )
+)
+
+
+class Forbidden(OperationError):
+    """The user, or the console, may not do this."""
+
+
+class _Shut:
+    """Stands for a connection that nothing was written to."""
+
+    async def drain(self) -> None:
+        """Nothing waits."""
+
+
+class GuardedSession(Session):
+    """A session over the connections of another one, with a check of each request.
+
+    It makes no connections and keeps nothing: closing it closes nothing.
+    """
+
+    def __init__(self, base: Session, check: Check) -> None:
+        super().__init__(base.name_servers or base.address_server or (), base.options)
+        self._base = base
+        self._check = check
+        self.share(base)
+
+    def share(self, base: Session) -> None:
+        """Know the routes that ``base`` knows, as it opens."""
+        self._routes = base._routes
+        self._loop = base._loop
+        self.name_servers = base.name_servers
+
+    def request(
+        self,
+        address: str,
+        command: Command,
+        timeout: float | None = None,
+        convert: "Callable[[Command], Any] | None" = None,
+    ) -> "asyncio.Future[Any]":
+        """As the base's. Raises Forbidden."""
+        answer = self._check(address, command)
+        if answer is None:
+            return self._base.request(address, command, timeout, convert)  # type: ignore[arg-type]
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_result(answer if convert is None else convert(answer))
+        return future
+
+    def send_oneway(self, address: str, command: Command) -> "Peer":
+        """As the base's. Raises Forbidden."""
+        if self._check(address, command) is None:
+            return self._base.send_oneway(address, command)
+        return cast("Peer", _Shut())
+
+    def forward(self, address: str, command: Command, seconds: float, waiter: Any) -> None:
+        """Nobody forwards through a console. Raises Forbidden."""
+        raise Forbidden("a console forwards nothing")
+
+    def is_connected(self, address: str) -> bool:
+        return self._base.is_connected(address)
+
+    def connection(self, address: str) -> object | None:
+        return self._base.connection(address)
+
+    def ended(self, address: str) -> "asyncio.Future[None]":
+        return self._base.ended(address)
+
+    def _reaches(self, address: str) -> bool:
+        return self._base._reaches(address)
+
+    async def open(self) -> None:
+        """It is open as long as its base is."""
+        self.share(self._base)
+
+    async def close(self) -> None:
+        """Stop what it does in the background; the connections are its base's."""
+        self._stop_refreshing()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def blocking(self) -> BlockingSession:
+        """One for another thread, with the same check."""
+        return _GuardedBlocking(self._base, self._check)
+
+
+class _GuardedBlocking(BlockingSession):
+    """The same without an event loop, over connections of its own."""
+
+    def __init__(self, base: Session, check: Check) -> None:
+        super().__init__(base.name_servers or base.address_server or (), base.options)
+        self._base = base
+        self._check = check
+
+    async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
+        answer = self._check(address, command)
+        return answer or await super().invoke(address, command, timeout)
+
+    async def invoke_oneway(self, address: str, command: Command) -> None:
+        if self._check(address, command) is None:
+            await super().invoke_oneway(address, command)
+
+    def blocking(self) -> BlockingSession:
+        return _GuardedBlocking(self._base, self._check)
+
+
+def reads_only(address: str, command: Command) -> None:
+    """Let through what changes nothing. Raises Forbidden."""
+    if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+        flags = int(command.fields.get("sysFlag") or 0)
+        if flags & PullSysFlag.COMMIT_OFFSET:
+            raise Forbidden("a page may not commit an offset")
+    if kind_of(command.code) is not RequestKind.READ:
+        raise Forbidden(f"{_name(command.code)} is not a read: pages only read")
+
+
+def of_reader(base: Session, user: "User", cluster: str) -> GuardedSession:
+    """A session for what this user may see."""
+
+    def check(address: str, command: Command) -> None:
+        reads_only(address, command)
+        if command.code in BODIES and not user.may(cluster, Permission.BODIES):
+            raise Forbidden("this user may not see what messages hold")
+
+    return GuardedSession(base, check)
+
+
+def recording(base: Session, changes: Changes) -> GuardedSession:
+    """A session that writes down changes instead of sending them (`mq … --dry-run`)."""
+
+    def check(address: str, command: Command) -> Command | None:
+        return dry_run.answer(changes, address, command)
+
+    return GuardedSession(base, check)
+
+
+def _name(code: int) -> str:
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return f"request {code}"

@@ -1,0 +1,28 @@
+"""What a console tells of itself to monitoring."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from mq.daemons.metrics import Kind, Metric, counter, gauge
+
+if TYPE_CHECKING:
+    from mq.daemons.console.audit import Audit
+    from mq.daemons.console.clusters import Cluster
+    from mq.daemons.console.security.shell import Shell
+    from mq.daemons.console.streams import Streams
+
+
+def metrics_of(
+    shell: "Shell", streams: "Streams", audit: "Audit", clusters: "Iterable[Cluster]"
+) -> Iterator[Metric]:
+    """The metrics of a console's parts."""
+    yield counter("mq_console_requests_total", "Requests of browsers.", float(shell.requests))
+    yield gauge("mq_console_requests_active", "Requests under way.", float(shell.active))
+    doc = "Requests refused because too many were under way."
+    yield counter("mq_console_requests_refused_total", doc, float(shell.turned_away))
+    yield gauge("mq_console_streams", "Pages that are followed live.", float(streams.open))
+    failures = float(audit.failures)
+    yield counter("mq_console_audit_failures_total", "Lines the audit could not take.", failures)
+    ages = [((one.name,), one.snapshot.at / 1000) for one in clusters]
+    doc = "When the newest figures of a cluster were answered, in seconds since 1970; 0: never."
+    yield Metric("mq_console_snapshot_timestamp_seconds", Kind.gauge, doc, ("cluster",), ages)

@@ -1,0 +1,60 @@
+"""What the console has of its own, of no cluster: logging in and out, and how pages look."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as WebRoute
+
+from mq.daemons.console import locale, preferences
+from mq.daemons.console.asking import Asking
+from mq.daemons.console.config import ConsoleSettings
+from mq.daemons.console.security.paths import safe_next
+
+YEAR = 365 * 24 * 3600
+
+
+class Around(Protocol):
+    """What these pages use of the frame."""
+
+    settings: ConsoleSettings
+
+    def answering(
+        self, answer: Callable[[Asking], Awaitable[Response]], *, api: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]: ...
+
+    def redirect(self, path: str) -> Response: ...
+
+    async def form(self, asked: Asking) -> dict[str, list[str]]: ...
+
+
+def web_routes(frame: Around) -> list[WebRoute]:
+    """Their addresses."""
+
+    async def set_preferences(asked: Asking) -> Response:
+        """Keep how pages look, in cookies."""
+        form = await frame.form(asked)
+        prefix = frame.settings.console.path_prefix
+        given = {name: texts[-1] for name, texts in form.items()}
+        response = frame.redirect(safe_next(given.get("next", ""), prefix))
+        chosen = {
+            "mq-theme": given.get("theme", "") if given.get("theme") in preferences.THEMES else "",
+            "mq-language": given["language"] if given.get("language") in locale.LANGUAGES else "",
+            "mq-zone": given["zone"] if preferences.is_zone(given.get("zone", "")) else "",
+            "mq-keys": given.get("keys", "") if given.get("keys") in ("on", "off") else "",
+        }
+        for name, value in chosen.items():
+            if value:
+                response.set_cookie(
+                    name,
+                    value.replace("/", "%2F"),
+                    max_age=YEAR,
+                    path="/",
+                    samesite="lax",
+                    httponly=True,
+                    secure=asked.request.url.scheme == "https",
+                )
+        return response
+
+    return [WebRoute("/preferences", frame.answering(set_preferences), methods=["POST"])]

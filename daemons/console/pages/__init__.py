@@ -1,0 +1,16 @@
+"""The pages, in the order of the menu: a module for each subject, with its ``ROUTES``."""
+
+from importlib import import_module
+
+from mq.daemons.console.route import AnyRoute
+
+#: Modules of this package, in the order of the menu. Each has ``ROUTES``.
+MODULES: tuple[str, ...] = ("home",)
+
+
+def all_routes() -> tuple[AnyRoute, ...]:
+    """The routes of all pages."""
+    found: list[AnyRoute] = []
+    for name in MODULES:
+        found += import_module(f"{__name__}.{name}").ROUTES
+    return tuple(found)

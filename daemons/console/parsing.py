@@ -1,0 +1,95 @@
+"""How texts that come from outside become values: query parameters, and fields of forms."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
+
+_RELATIVE = re.compile(r"-(\d{1,9})(s|m|h|d)")
+_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LONG = range(-(2**63), 2**63)
+MOST_TEXT = 10_000  # characters of a query parameter
+
+
+class BadQuery(Exception):
+    """What was asked for makes no sense; one line that says why. Answered with 400."""
+
+
+class BadField(BadQuery):
+    """A field of a form is not as it must be: ``field`` is its name."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What texts are read against: the time in ms since 1970, and the user's time zone."""
+
+    now: int
+    zone: tzinfo = UTC
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a parameter is read. ``read`` raises ValueError with what is expected."""
+
+    name: str  # text, integer, moment, flag or choice
+    read: Callable[[str, Reading], Any]
+    choices: tuple[str, ...] = ()
+
+
+def _text(given: str, _: Reading) -> str:
+    if len(given) > MOST_TEXT:
+        raise ValueError(f"expected at most {MOST_TEXT} characters")
+    return given
+
+
+def _integer(given: str, _: Reading) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", given) or int(given) not in _LONG:
+        raise ValueError("expected a whole number")
+    return int(given)
+
+
+def _flag(given: str, _: Reading) -> bool:
+    if given in ("1", "true", "on", "yes"):
+        return True
+    if given in ("0", "false", "off", "no"):
+        return False
+    raise ValueError("expected true or false")
+
+
+def _moment(given: str, reading: Reading) -> int:
+    """Ms since 1970: of a number of ms, of "-15m", or of "2026-11-23 14:05" in the user's zone."""
+    given = given.strip()
+    if re.fullmatch(r"[0-9]{9,16}", given):
+        return int(given)
+    relative = _RELATIVE.fullmatch(given)
+    if relative:
+        return reading.now - int(relative[1]) * _UNITS[relative[2]]
+    try:
+        found = datetime.fromisoformat(given)
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=reading.zone)
+        return (found - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        raise ValueError('expected a time such as "2026-11-23 14:05", "-15m", or ms') from None
+
+
+text = Kind("text", _text)
+integer = Kind("integer", _integer)
+flag = Kind("flag", _flag)
+moment = Kind("moment", _moment)
+
+
+def choice(*values: str) -> Kind:
+    """One of these words."""
+
+    def read(given: str, _: Reading) -> str:
+        if given not in values:
+            raise ValueError(f"expected one of {', '.join(values)}")
+        return given
+
+    return Kind("choice", read, values)

@@ -1,0 +1,83 @@
+"""What goes wrong in a request, and how it is told: a status of HTTP and one line."""
+
+import logging
+from dataclasses import dataclass
+
+from mq.client.errors import BrokerError, ConnectError, MQError, RequestTimeout, RouteNotFound
+from mq.client.operations.errors import (
+    BadData,
+    Busy,
+    CannotWrite,
+    InvalidRequest,
+    Locked,
+    NotFound,
+    OperationError,
+    Unavailable,
+)
+from mq.daemons.console.guarded_session import Forbidden
+from mq.daemons.console.parsing import BadQuery
+
+log = logging.getLogger(__name__)
+
+#: The more special ones first.
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (BadQuery, 400),
+    (Forbidden, 403),
+    (NotFound, 404),
+    (InvalidRequest, 400),
+    (BadData, 502),
+    (Unavailable, 502),
+    (Busy, 409),
+    (Locked, 409),
+    (CannotWrite, 503),
+    (OperationError, 400),
+    (RouteNotFound, 404),
+    (RequestTimeout, 504),
+    (ConnectError, 502),
+    (BrokerError, 502),
+    (MQError, 502),
+    (TimeoutError, 504),
+)
+
+MOST_LINE = 500
+
+
+class Refused(Exception):
+    """A request that the frame refuses, with its status and the line that says why."""
+
+    def __init__(self, status: int, line: str, hint: str = "") -> None:
+        super().__init__(line)
+        self.status = status
+        self.line = line
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is told of an error; ``id`` is what the log has it under."""
+
+    status: int
+    line: str
+    hint: str = ""
+    id: str = ""
+
+
+def problem_of(error: Exception, id: str) -> Problem:
+    """What to tell of an error. What nobody expects is logged whole, and told by its id alone."""
+    if isinstance(error, Refused):
+        return Problem(error.status, error.line, error.hint, id)
+    for kind, status in _STATUS:
+        if isinstance(error, kind):
+            line = str(error) or "no answer in time"
+            return Problem(status, _one_line(line), _hint(error), id)
+    log.error("request %s failed", id, exc_info=error)
+    return Problem(500, "The console has failed here: its log has more under this id.", "", id)
+
+
+def _hint(error: Exception) -> str:
+    hint = getattr(error, "hint", "")
+    return _one_line(str(hint)) if hint else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:MOST_LINE]

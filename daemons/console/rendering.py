@@ -1,0 +1,152 @@
+"""Answers: pages as HTML, JSON and CSV, downloads, and errors of either kind."""
+
+import csv
+import io
+import re
+import shlex
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+import orjson
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+
+from mq.daemons.console import templating
+from mq.daemons.console.api.values import to_json
+from mq.daemons.console.asking import Addresses, Asking
+from mq.daemons.console.assets import Asset
+from mq.daemons.console.call import Call
+from mq.daemons.console.problems import Problem
+from mq.daemons.console.route import Cell, Download, Permission, Sheet
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+# What a spreadsheet would take for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Pages:
+    """Renders templates for one console. ``menu`` gives the entries for a visitor and a cluster."""
+
+    def __init__(
+        self,
+        prefix: str,
+        assets: Mapping[str, Asset],
+        token: Callable[[str], str],
+        menu: "Callable[[Asking, str], list[Any]]",
+        clusters: "Callable[[Asking], list[Any]]",
+    ) -> None:
+        self._prefix = prefix
+        self._assets = assets
+        self._token = token
+        self._menu = menu
+        self._clusters = clusters
+
+    def html(
+        self,
+        asking: Asking,
+        template: str,
+        title: str,
+        *,
+        cluster: str = "",
+        status: int = 200,
+        command: tuple[str, ...] = (),
+        call: Call | None = None,
+        **context: Any,
+    ) -> Response:
+        """A page. What a template has is listed in docs: see `templates/base.html`."""
+        request = asking.request
+        addresses = Addresses(self._prefix, cluster, asking.path, request.url.query)
+        text = templating.render(
+            template,
+            asking.texts.tag,
+            {
+                "title": title,
+                "cluster": cluster,
+                "clusters": self._clusters(asking),
+                "menu": self._menu(asking, cluster) if cluster else [],
+                "asking": asking,
+                "user": asking.visitor.user,
+                "read_only": call is not None and call.cluster.read_only,
+                "call": call,
+                "preferences": asking.preferences,
+                "zone": asking.preferences.tz,
+                "now": asking.now,
+                "language": asking.texts.tag,
+                "url": addresses.url,
+                "root": addresses.root,
+                "here": addresses.here,
+                "asset": lambda name: self._prefix + self._assets[name].address,
+                "csrf_token": lambda: self._token(asking.visitor.id),
+                "command": shlex.join(("mq", *command)) if command else "",
+                "Permission": Permission,
+                "current": asking.path,
+                "query": dict(request.query_params),
+                **context,
+            },
+        )
+        return HTMLResponse(text, status)
+
+    def problem(self, asking: Asking, problem: Problem, *, cluster: str = "") -> Response:
+        """The page of an error."""
+        return self.html(
+            asking,
+            "frame/error.html",
+            asking.texts.gettext("Error %(status)d", status=problem.status),
+            cluster=cluster,
+            status=problem.status,
+            problem=problem,
+        )
+
+
+def json_response(data: Any, status: int = 200) -> Response:
+    """A value as JSON: whole numbers beyond what scripts hold exactly are texts."""
+    return Response(to_json(data), status, media_type="application/json")
+
+
+def json_problem(problem: Problem) -> Response:
+    """An error for programs."""
+    content = {"error": problem.line, "hint": problem.hint, "id": problem.id}
+    return Response(orjson.dumps(content), problem.status, media_type="application/json")
+
+
+def csv_response(sheet: Sheet, name: str) -> Response:
+    """A table as CSV, which no spreadsheet takes for formulas."""
+    return download(Download(f"{name}.csv", _rows(sheet), "text/csv; charset=utf-8"))
+
+
+async def _rows(sheet: Sheet) -> AsyncIterator[bytes]:
+    for chunk in csv_chunks(sheet):
+        yield chunk
+
+
+def csv_chunks(sheet: Sheet, rows_at_once: int = 500) -> Iterator[bytes]:
+    """The lines of a CSV file, some at a time."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow([defused(column) for column in sheet.columns])
+    for place, row in enumerate(sheet.rows):
+        writer.writerow([defused(cell) for cell in row])
+        if place % rows_at_once == rows_at_once - 1:
+            yield text.getvalue().encode("utf-8", "replace")
+            text.seek(0)
+            text.truncate()
+    yield text.getvalue().encode("utf-8", "replace")
+
+
+def defused(cell: Cell) -> str:
+    """A cell as text; one that a spreadsheet would compute gets a ' in front."""
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, int | float):
+        return str(cell)
+    return f"'{cell}" if cell.startswith(_FORMULA) else cell
+
+
+def download(given: Download) -> Response:
+    """Bytes that a browser saves and never shows."""
+    name = _UNSAFE.sub("_", given.name).strip("._")[:120] or "download"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    if isinstance(given.content, bytes):
+        return Response(given.content, media_type=given.kind, headers=headers)
+    return StreamingResponse(given.content, media_type=given.kind, headers=headers)

@@ -1,0 +1,1 @@
+"""Who may do what: accounts, sessions, tokens, and what every request has to pass."""

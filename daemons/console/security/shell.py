@@ -1,0 +1,187 @@
+"""What every request passes before anything looks at it, and what every answer gets.
+
+limits    so many at a time, so many bytes of a body
+proxies   X-Forwarded-For and -Proto count from trusted addresses only
+hosts     a Host that is not ours is refused: a site could have its name lead to loopback
+path      stays quoted, as it came: a name within it may have slashes
+prefix    the path that a proxy has the console under is taken off
+headers   what tells browsers to load nothing from elsewhere, frame nothing, keep nothing
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from mq.client.machine import chance
+from mq.daemons.acl.networks import is_in, parse_networks
+from mq.daemons.console.config import ConsoleSettings
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MOST_AT_ONCE = 100  # requests; streams have limits of their own
+MOST_BODY = 1024 * 1024
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+_NO_STORE = (b"cache-control", b"no-store")
+
+
+class Shell:
+    """The outermost of the console, around the frame."""
+
+    def __init__(self, inner: Asgi, settings: ConsoleSettings) -> None:
+        self._inner = inner
+        config = settings.console
+        self._prefix = config.path_prefix
+        self._trusted = parse_networks(config.trusted_proxies, "trustedProxies")
+        self._hosts = {"localhost", "127.0.0.1", "[::1]"}
+        if config.bind_address not in ("0.0.0.0", "::"):
+            own = config.bind_address.lower()
+            self._hosts.add(f"[{own}]" if ":" in own else own)
+        self._hosts |= {h.strip().lower() for h in config.allowed_hosts.split(";") if h.strip()}
+        self.active = 0
+        self.requests = 0
+        self.turned_away = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        self.requests += 1
+        scope["mq.id"] = chance.random_bytes(6).hex()
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        self._believe_proxy(scope, headers)
+        sending = _with_headers(send, secure=scope["scheme"] == "https")
+        if not self._is_ours(headers.get(b"host", b"")):
+            await _answer(sending, 400, b"this console is not called so: see allowedHosts\n")
+            return
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            await _answer(sending, 405, b"GET, HEAD and POST\n")
+            return
+        if self.active >= MOST_AT_ONCE:
+            self.turned_away += 1
+            await _answer(sending, 503, b"too many requests at once\n")
+            return
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > MOST_BODY:
+            await _answer(sending, 413, b"the body is larger than 1 MB\n")
+            return
+        scope["path"] = scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
+        if self._prefix:
+            if not _below(scope, self._prefix):
+                await _answer(sending, 404, b"see pathPrefix\n")
+                return
+        await self._pass_on(scope, receive, sending)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        taken = 0
+        counted = True
+        begun = False
+        self.active += 1
+
+        async def limited() -> MutableMapping[str, Any]:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > MOST_BODY:
+                return {"type": "http.disconnect"}
+            return message
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            nonlocal counted, begun
+            begun = True
+            if counted and _is_stream(message):
+                counted = False
+                self.active -= 1
+            await send(message)
+
+        try:
+            await self._inner(scope, limited, sending)
+        except Exception:
+            log.error("request %s failed", scope["mq.id"], exc_info=True)
+            if begun:
+                raise ConnectionAbortedError from None  # of what was begun nobody knows the rest
+            text = f"the console has failed here: its log has more under {scope['mq.id']}\n"
+            await _answer(send, 500, text.encode())
+        finally:
+            if counted:
+                self.active -= 1
+
+    def _is_ours(self, host: bytes) -> bool:
+        name = host.decode("latin-1").lower()
+        bare, colon, port = name.rpartition(":")
+        if colon and port.isdigit() and (not bare.startswith("[") or bare.endswith("]")):
+            name = bare
+        return name in self._hosts
+
+    def _believe_proxy(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Take the address and scheme that the nearest trusted proxies tell."""
+        client = scope.get("client")
+        if client is None or not self._trusted or not is_in(client[0], self._trusted):
+            return
+        proto = headers.get(b"x-forwarded-proto", b"").decode("latin-1").strip().lower()
+        if proto in ("http", "https"):
+            scope["scheme"] = proto
+        # From the right: each proxy adds whom it was asked by. The first that is not trusted is
+        # the client; what stands left of it the client may have written itself.
+        told = headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        for address in reversed([part.strip() for part in told.split(",") if part.strip()]):
+            if len(address) > 45:
+                return
+            scope["client"] = (address, 0)
+            if not is_in(address, self._trusted):
+                return
+
+
+def _below(scope: Scope, prefix: str) -> bool:
+    """Take the prefix off the path; False where it is not there."""
+    path = scope["path"]
+    if path != prefix and not path.startswith(prefix + "/"):
+        return False
+    scope["mq.path"] = path
+    scope["path"] = path.removeprefix(prefix) or "/"
+    return True
+
+
+def _is_stream(message: MutableMapping[str, Any]) -> bool:
+    return message["type"] == "http.response.start" and any(
+        name == b"content-type" and value.startswith(b"text/event-stream")
+        for name, value in message["headers"]
+    )
+
+
+def _with_headers(send: Send, *, secure: bool) -> Send:
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            if not any(name.lower() == b"cache-control" for name, _ in headers):
+                headers.append(_NO_STORE)
+            headers += HEADERS
+            if secure:
+                headers.append((b"strict-transport-security", b"max-age=31536000"))
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return sending
+
+
+async def _answer(send: Send, status: int, text: bytes) -> None:
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text))]
+    headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text})

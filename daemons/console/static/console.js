@@ -1,0 +1,119 @@
+// What a page does beyond its HTML: keys, copying, the time zones, and following a cluster live.
+// Everything here adds to pages that work without it.
+const body = document.body;
+const typing = (e) => e.target.closest("input, textarea, select, [contenteditable]");
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (event.key === "Escape") {
+    for (const open of document.querySelectorAll("details.menu-button[open]")) open.open = false;
+    return;
+  }
+  if (body.dataset.keys !== "on" || typing(event)) return;
+  const acts = {
+    "/": () => document.getElementById("find")?.focus(),
+    "?": () => document.getElementById("help")?.showModal(),
+    g: () => document.querySelector(".side a")?.focus(),
+    r: () => location.reload(),
+  };
+  if (acts[event.key]) {
+    event.preventDefault();
+    acts[event.key]();
+  }
+});
+
+document.addEventListener("click", (event) => {
+  for (const open of document.querySelectorAll("details.menu-button[open]"))
+    if (!open.contains(event.target)) open.open = false;
+});
+
+// A button beside each command that can be copied. Clipboards need a secure context.
+function addCopyButtons(root) {
+  if (!navigator.clipboard) return;
+  for (const code of root.querySelectorAll("[data-copy]")) {
+    if (code.nextElementSibling?.classList.contains("copy-button")) continue;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy-button";
+    button.textContent = "⧉";
+    button.title = "copy";
+    button.setAttribute("aria-label", "copy");
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "✓";
+      setTimeout(() => (button.textContent = "⧉"), 1500);
+    });
+    code.after(button);
+  }
+}
+
+// The browser's own time zone can be chosen; without script there is UTC.
+const zones = document.querySelector("select[data-zones]");
+const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (zones && own && ![...zones.options].some((option) => option.value === own))
+  zones.add(new Option(own, own));
+
+// <… data-live="ADDRESS OF A STREAM" data-parts="#a, #b">: at each event "changed" the parts of the page
+// are fetched again and put in place of those there are; unless somebody is at work in one of them.
+// A page that is hidden follows nothing. An event of another name goes to the element as a CustomEvent.
+function follow(element) {
+  let source = null;
+  let busy = false;
+  const state = document.querySelector("[data-live-state]");
+  const tell = (on) => state && (state.dataset.state = on ? "on" : "off");
+  async function renew() {
+    if (busy) return;
+    busy = true;
+    try {
+      const answer = await fetch(location.href, { headers: { "X-Requested-With": "mq" } });
+      if (answer.redirected || !answer.ok) return stop();
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const part of document.querySelectorAll(element.dataset.parts)) {
+        const other = part.id && fresh.getElementById(part.id);
+        if (!other || part.contains(document.activeElement) || chosen(part)) continue;
+        keepOpen(part, other);
+        part.replaceWith(document.adoptNode(other));
+        addCopyButtons(other);
+      }
+    } catch {
+      tell(false);
+    } finally {
+      busy = false;
+    }
+  }
+  const chosen = (part) => {
+    const selection = getSelection();
+    return !selection.isCollapsed && selection.containsNode(part, true);
+  };
+  function keepOpen(part, other) {
+    const all = other.querySelectorAll("details");
+    part.querySelectorAll("details").forEach((one, n) => all[n] && (all[n].open = one.open));
+  }
+  function start() {
+    if (source || document.hidden || element.dataset.paused) return;
+    source = new EventSource(element.dataset.live);
+    source.onopen = () => tell(true);
+    source.onerror = () => tell(false);
+    source.addEventListener("changed", renew);
+    source.addEventListener("ended", stop);
+    for (const name of (element.dataset.events || "").split(" ").filter(Boolean))
+      source.addEventListener(name, (event) =>
+        element.dispatchEvent(new CustomEvent(`live-${name}`, { detail: JSON.parse(event.data) })));
+  }
+  function stop() {
+    source?.close();
+    source = null;
+    tell(false);
+  }
+  document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
+  addEventListener("pagehide", stop);
+  addEventListener("pageshow", start);
+  element.addEventListener("live-pause", () => ((element.dataset.paused = "1"), stop()));
+  element.addEventListener("live-resume", () => (delete element.dataset.paused, start()));
+  start();
+}
+
+addCopyButtons(document);
+for (const element of document.querySelectorAll("[data-live]")) follow(element);
+// The menu is folded on narrow screens, where it would push the page away.
+if (matchMedia("(max-width: 48rem)").matches) document.querySelector(".side-fold")?.removeAttribute("open");

@@ -1,0 +1,78 @@
+"""Templates: one environment for each language, in which every output is escaped.
+
+What hides in text - controls, marks that turn the direction of writing - is shown as marks in every
+output (`showing.plain`), so no page has to think of it.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2 import pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+
+from mq.daemons.console import locale, showing
+
+FOLDER = Path(__file__).with_name("templates")
+
+
+@cache
+def environment(language: str) -> jinja2.Environment:
+    """The templates in a language."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=showing.plain,
+        extensions=["jinja2.ext.i18n"],
+        trim_blocks=True,
+        lstrip_blocks=True,
+        cache_size=-1,
+        auto_reload=False,
+    )
+    texts = locale.texts(language)
+    made.install_gettext_translations(texts.catalogue, newstyle=True)  # type: ignore[attr-defined]
+    made.filters.update(
+        shown=showing.shown,
+        verbatim=showing.verbatim,
+        number=showing.number,
+        rate=showing.rate,
+        bytes=showing.in_bytes,
+        percent=showing.percent,
+        span=showing.span,
+        quoted=showing.quoted,
+        moment=_moment,
+        moment_text=_moment_text,
+        ago=_ago,
+    )
+    return made
+
+
+@pass_context
+def _moment(context: Context, value: Any) -> Markup:
+    return showing.moment(value, context.get("zone", UTC))
+
+
+@pass_context
+def _moment_text(context: Context, value: Any) -> str:
+    return showing.moment_text(value, context.get("zone", UTC))
+
+
+@pass_context
+def _ago(context: Context, value: Any) -> Markup:
+    """How long before now a moment was, with the moment itself as its title."""
+    if value is None:
+        return Markup(showing.UNKNOWN)
+    passed = showing.span(max(0, context["now"] - value))
+    at = showing.moment_text(value, context.get("zone", UTC))
+    text = context.resolve("gettext")("%(time)s ago", time=passed)
+    return Markup('<span title="{}">{}</span>').format(at, text)
+
+
+def render(name: str, language: str, context: Mapping[str, Any]) -> str:
+    """A page as HTML."""
+    return environment(language).get_template(name).render(context)

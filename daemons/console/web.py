@@ -1,0 +1,492 @@
+"""The frame around the pages: from a request to a `Call`, and from a `Page` to an answer.
+
+    /c/{cluster}/…                 pages and forms for people; ?format=json and ?format=csv
+    /api/v1/clusters/{cluster}/…   the same routes for programs
+    /login /logout /preferences    of the console itself
+    /static/{hash}/{name}          style sheet and scripts
+
+Each route is refused here unless its ``needs`` are met (deny by default: a route without a visitor,
+a role or a cluster is not there), and once more in the session below it (`guarded_session`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route as WebRoute
+from starlette.routing import Router
+
+from mq.client.machine import clock
+from mq.daemons.console import own_pages, rendering
+from mq.daemons.console.asking import Asking, asking, read_query
+from mq.daemons.console.assets import load
+from mq.daemons.console.audit import Audit
+from mq.daemons.console.call import Call
+from mq.daemons.console.changes.engine import Engine, entry_of
+from mq.daemons.console.changes.pending import Preview
+from mq.daemons.console.changes.reading import BadValues, fields_for, read_form, read_json
+from mq.daemons.console.clusters import Cluster
+from mq.daemons.console.config import ConsoleSettings
+from mq.daemons.console.parsing import BadField
+from mq.daemons.console.problems import Refused, problem_of
+from mq.daemons.console.rendering import Pages
+from mq.daemons.console.route import (
+    AnyRoute,
+    Change,
+    Download,
+    Page,
+    Permission,
+    Redirect,
+    Route,
+    Stream,
+    Values,
+)
+from mq.daemons.console.security.access import Access
+from mq.daemons.console.streams import Streams
+
+T = TypeVar("T")
+Answer = Callable[[Request], Awaitable[Response]]
+
+API = "/api/v1"
+MOST_FIELDS = 200
+MOST_BODY = 1024 * 1024
+
+
+class _Router(Router):
+    """Has its own answer where there is no such address."""
+
+    nothing: Callable[[Any, Any, Any], Awaitable[None]]
+
+    async def not_found(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.nothing(scope, receive, send)
+
+
+class Frame:
+    """The pages of one console as an ASGI router."""
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        clusters: Mapping[str, Cluster],
+        access: Access,
+        audit: Audit,
+        routes: tuple[AnyRoute, ...],
+    ) -> None:
+        self.settings = settings
+        self.clusters = clusters
+        self.access = access
+        self.audit = audit
+        self.routes = routes
+        self.streams = Streams()
+        self.engine = Engine(audit)
+        self.seconds = settings.console.page_timeout_millis / 1000
+        self._assets = load()
+        self._by_address = {one.address: one for one in self._assets.values()}
+        self.pages = Pages(
+            settings.console.path_prefix, self._assets, access.forms.make, self._menu, self._known
+        )
+        self.router = _Router(self._web_routes(), redirect_slashes=False)
+        self.router.nothing = self._not_found
+
+    # where requests go ------------------------------------------------------------------------
+
+    def _web_routes(self) -> list[WebRoute]:
+        made = [
+            WebRoute("/", self._start),
+            WebRoute("/static/{mark}/{name}", self._static),
+            *own_pages.web_routes(self),
+        ]
+        for route in self.routes:
+            made += self._routes_of(route)
+        made.append(WebRoute("/c/{cluster}/results/{id}", self.answering(self._result)))
+        made.append(WebRoute("/c/{cluster}", self._start))
+        return made
+
+    def _routes_of(self, route: AnyRoute) -> list[WebRoute]:
+        """The addresses of a route: for people and for programs."""
+        people, programs = f"/c/{{cluster}}{route.path}", f"{API}/clusters/{{cluster}}{route.path}"
+        if isinstance(route, Route):
+            return [
+                WebRoute(people, self.answering(partial(self._page, route))),
+                WebRoute(programs, self.answering(partial(self._page, route, api=True), api=True)),
+            ]
+        if isinstance(route, Stream):
+            return [
+                WebRoute(people, self.answering(partial(self._stream, route))),
+                WebRoute(programs, self.answering(partial(self._stream, route), api=True)),
+            ]
+        return [
+            WebRoute(people, self.answering(partial(self._form, route)), methods=["GET"]),
+            WebRoute(people, self.answering(partial(self._post, route)), methods=["POST"]),
+            WebRoute(
+                programs, self.answering(partial(self._api_post, route), api=True), methods=["POST"]
+            ),
+        ]
+
+    def answering(
+        self, answer: Callable[[Asking], Awaitable[Response]], *, api: bool = False
+    ) -> Answer:
+        """An endpoint: whatever is raised becomes an answer that tells no more than a line."""
+
+        async def endpoint(request: Request) -> Response:
+            visitor = self.access.visitor(request, api=api)
+            asked = asking(request, visitor)
+            try:
+                response = await answer(asked)
+            except Exception as error:
+                response = self._failed(asked, error, api=api)
+            self.access.set_cookie(response, visitor, request)
+            return response
+
+        return endpoint
+
+    def _failed(self, asked: Asking, error: Exception, *, api: bool) -> Response:
+        problem = problem_of(error, asked.id)
+        if problem.status in (401, 403, 429):
+            self.access.refused(asked, problem)
+        wants_json = asked.request.query_params.get("format") == "json"
+        if api or wants_json:
+            return rendering.json_problem(problem)
+        if problem.status == 401 and asked.request.method == "GET":
+            return self.access.to_login(asked)
+        cluster = asked.path_parts.get("cluster", "")
+        seen = cluster in self.clusters and self._sees(asked, cluster)
+        return self.pages.problem(asked, problem, cluster=cluster if seen else "")
+
+    async def _not_found(self, scope: Any, receive: Any, send: Any) -> None:
+        """No such address; the same for those who may not know."""
+
+        async def nothing(asked: Asking) -> Response:
+            if asked.visitor.user is None:
+                raise Refused(401, "log in first")
+            raise Refused(404, "There is no such page.")
+
+        request = Request(scope, receive)
+        api = scope["path"].startswith(API)
+        response = await self.answering(nothing, api=api)(request)
+        await response(scope, receive, send)
+
+    # who may ----------------------------------------------------------------------------------
+
+    def _sees(self, asked: Asking, cluster: str) -> bool:
+        user = asked.visitor.user
+        return user is not None and user.permission(cluster) is not None
+
+    def _known(self, asked: Asking) -> list[str]:
+        return [name for name in self.clusters if self._sees(asked, name)]
+
+    def _menu(self, asked: Asking, cluster: str) -> list[tuple[str, str]]:
+        """Path and text of each entry that the visitor may open."""
+        user = asked.visitor.user
+        if user is None:
+            return []
+        return [
+            (route.path, asked.texts.gettext(route.menu))
+            for route in self.routes
+            if isinstance(route, Route | Change)
+            and route.menu
+            and user.may(cluster, route.needs)
+            and not (isinstance(route, Change) and self.clusters[cluster].read_only)
+        ]
+
+    def call(self, asked: Asking, route: AnyRoute, given: Mapping[str, str] | None = None) -> Call:
+        """The call of a route, if the visitor may have it. Raises Refused and BadQuery."""
+        user = asked.visitor.user
+        if user is None:
+            raise Refused(401, "log in first")
+        path = asked.path_parts
+        cluster = self.clusters.get(path.pop("cluster", ""))
+        if cluster is None or user.permission(cluster.name) is None:
+            raise Refused(404, asked.texts.gettext("There is no such cluster."))
+        query = read_query(
+            route.query, asked.request.query_params if given is None else given, asked.reading
+        )
+        call = Call(
+            cluster,
+            path,
+            query,
+            user,
+            asked.texts,
+            asked.now,
+            asked.preferences.tz,
+            asked.client,
+            asked.id,
+            self._note,
+        )
+        subject = {route.subject: path[route.subject]} if route.subject in path else {}
+        if isinstance(route, Change) and cluster.read_only:
+            line = asked.texts.gettext("This console changes nothing: it is read-only.")
+            raise Refused(403, line)
+        if not call.may(route.needs, **subject):
+            raise Refused(403, asked.texts.gettext("You may not do this."))
+        return call
+
+    def _note(self, call: Call, what: str, target: str, parameters: Mapping[str, object]) -> None:
+        self.audit.note(
+            {**entry_of(call), "what": what, "target": target, "parameters": dict(parameters)}
+        )
+
+    # pages ------------------------------------------------------------------------------------
+
+    async def _start(self, request: Request) -> Response:
+        """The first cluster that the visitor may see."""
+
+        async def answer(asked: Asking) -> Response:
+            if asked.visitor.user is None:
+                raise Refused(401, "log in first")
+            known = self._known(asked)
+            named = asked.path_parts.get("cluster")
+            if not known or (named is not None and named not in known):
+                raise Refused(404, asked.texts.gettext("There is no cluster for you here."))
+            return self.redirect(f"/c/{_quoted(named or known[0])}/")
+
+        return await self.answering(answer)(request)
+
+    def redirect(self, path: str) -> Response:
+        """Another page of this console, to be asked for with GET."""
+        return RedirectResponse(self.settings.console.path_prefix + path, 303)
+
+    async def _static(self, request: Request) -> Response:
+        asset = self._by_address.get(request.scope["path"])
+        if asset is None:
+            return Response("no such file", 404, media_type="text/plain")
+        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(asset.content, media_type=asset.kind, headers=headers)
+
+    async def _page(self, route: Route, asked: Asking, *, api: bool = False) -> Response:
+        call = self.call(asked, route)
+        found = await self._while_wanted(asked.request, route.show(call), route.seconds)
+        if isinstance(found, Download):
+            self._check_export(asked)
+            return rendering.download(found)
+        if isinstance(found, Redirect):
+            prefix = f"{API}/clusters" if api else "/c"
+            return self.redirect(f"{prefix}/{_quoted(call.cluster.name)}{found.path}")
+        form = asked.request.query_params.get("format", "json" if api else "")
+        if form == "csv":
+            if found.sheet is None:
+                raise Refused(400, "This page has no table to save.")
+            self._check_export(asked)
+            call.viewed(route.path, "export", rows=len(found.sheet.rows))
+            return rendering.csv_response(found.sheet, found.title)
+        if form == "json":
+            return rendering.json_response(found.data, found.status)
+        return self._html(asked, call, found)
+
+    def _html(self, asked: Asking, call: Call, page: Page) -> Response:
+        return self.pages.html(
+            asked,
+            page.template,
+            page.title,
+            cluster=call.cluster.name,
+            status=page.status,
+            command=page.command,
+            call=call,
+            page=page,
+            data=page.data,
+            **page.extra,
+        )
+
+    def _check_export(self, asked: Asking) -> None:
+        if not self.settings.console.exports_allowed:
+            raise Refused(403, asked.texts.gettext("Downloads are switched off here."))
+
+    async def _while_wanted(self, request: Request, work: Awaitable[T], seconds: float = 0.0) -> T:
+        """What work gives; it is cancelled when nobody waits for it any more, or for too long."""
+        task: asyncio.Future[T] = asyncio.ensure_future(work)
+        gone: asyncio.Future[None] = asyncio.ensure_future(_gone(request))
+        both: set[asyncio.Future[Any]] = {task, gone}
+        try:
+            done, _ = await asyncio.wait(
+                both, timeout=seconds or self.seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if task in done:
+                return task.result()
+            if gone in done:
+                raise Refused(499, "nobody waits for this page any more")
+            raise Refused(504, "this page took too long")
+        finally:
+            for one in both:
+                one.cancel()
+            await asyncio.wait(both)
+
+    async def _stream(self, route: Stream, asked: Asking) -> Response:
+        call = self.call(asked, route)
+        visitor = asked.visitor
+
+        def allowed() -> bool:
+            user = self.access.still(visitor)
+            if user is None:
+                return False
+            subject = {route.subject: call.path[route.subject]} if route.subject else {}
+            return user.may(call.cluster.name, route.needs, **subject)
+
+        return self.streams.response(route.events(call), call.user.name, call.id, allowed)
+
+    # changes ----------------------------------------------------------------------------------
+
+    async def _form(self, change: Change, asked: Asking) -> Response:
+        call = self.call(asked, change)
+        initial: Values = {}
+        if change.initial is not None:
+            initial = await self._while_wanted(asked.request, change.initial(call))
+        return self._show_form(change, asked, call, initial, {})
+
+    def _show_form(
+        self, change: Change, asked: Asking, call: Call, values: Values, errors: Mapping[str, str]
+    ) -> Response:
+        return self.pages.html(
+            asked,
+            "frame/form.html",
+            self._change_title(change, call),
+            cluster=call.cluster.name,
+            status=400 if errors else 200,
+            call=call,
+            change=change,
+            fields=fields_for(change, call),
+            values=values,
+            errors=errors,
+            data=None,
+        )
+
+    def _change_title(self, change: Change, call: Call) -> str:
+        about = call.text(change.about)
+        subject = call.path.get(change.subject, "")
+        return f"{about}: {subject}" if subject else about
+
+    async def _post(self, change: Change, asked: Asking) -> Response:
+        """A form that was sent: its preview, or the change itself where that is confirmed."""
+        form = await self.form(asked)
+        call = self.call(asked, change)
+        path, visitor = self._bound(asked), asked.visitor.id
+        confirmed = form.get("confirm", [""])[-1]
+        if confirmed and form.get("again"):
+            preview = self.engine.look(confirmed, call, visitor, path)
+            return self._show_form(change, asked, call, preview.values if preview else {}, {})
+        if confirmed:
+            typed = form.get("typed", [""])[-1]
+            result = await self.engine.confirm(change, call, visitor, path, confirmed, typed)
+            return self.redirect(f"/c/{_quoted(call.cluster.name)}/results/{result.id}")
+        values: Values = {}
+        try:
+            values = read_form(fields_for(change, call), form, asked.reading)
+            preview = await self._while_wanted(
+                asked.request, self.engine.preview(change, call, visitor, path, values)
+            )
+        except BadValues as error:
+            return self._show_form(change, asked, call, _as_given(form), error.errors)
+        except BadField as error:
+            return self._show_form(change, asked, call, values, {error.field: str(error)})
+        return self._show_preview(change, asked, call, preview)
+
+    def _show_preview(
+        self, change: Change, asked: Asking, call: Call, preview: Preview
+    ) -> Response:
+        return self.pages.html(
+            asked,
+            "frame/confirm.html",
+            self._change_title(change, call),
+            cluster=call.cluster.name,
+            command=preview.plan.command,
+            call=call,
+            change=change,
+            preview=preview,
+            data=None,
+        )
+
+    async def _result(self, asked: Asking) -> Response:
+        call = self.call(asked, _RESULT)
+        result = self.engine.result(call.path["id"], call)
+        if result is None:
+            raise Refused(404, call.text("This result is not kept any more: the audit has it."))
+        return self.pages.html(
+            asked,
+            "frame/result.html",
+            result.title,
+            cluster=call.cluster.name,
+            call=call,
+            result=result,
+            data=None,
+        )
+
+    async def form(self, asked: Asking) -> dict[str, list[str]]:
+        """The fields of a form that one of our pages has sent. Raises Refused for any other."""
+        request = asked.request
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            raise Refused(415, "expected a form")
+        self.access.check_origin(request)
+        async with request.form(
+            max_files=0, max_fields=MOST_FIELDS, max_part_size=MOST_BODY
+        ) as given:
+            found: dict[str, list[str]] = {}
+            for name, value in given.multi_items():
+                if not isinstance(value, str):
+                    raise Refused(400, "no files are taken")
+                found.setdefault(name, []).append(value)
+        if sum(map(len, found.values())) > MOST_FIELDS:
+            raise Refused(400, f"expected at most {MOST_FIELDS} fields")
+        token = found.pop("csrf", [""])[-1]
+        if not self.access.forms.fits(asked.visitor.id, token):
+            raise Refused(403, asked.texts.gettext("This form is too old: load its page again."))
+        return found
+
+    def _bound(self, asked: Asking) -> str:
+        """The address of a change, however it is asked for."""
+        return str(asked.request.scope["path"].removeprefix(f"{API}/clusters").removeprefix("/c"))
+
+    async def _api_post(self, change: Change, asked: Asking) -> Response:
+        """A change by a program: its plan, or with {"confirm": HASH} the change itself."""
+        given = await self.access.json_body(asked, MOST_BODY)
+        call = self.call(asked, change, {})
+        # Of a program there is no session: its previews are its user's.
+        path, visitor = self._bound(asked), f"api {call.user.token}"
+        confirmed = given.pop("confirm", None)
+        typed = given.pop("typed", "")
+        if confirmed is not None:
+            result = await self.engine.confirm(
+                change, call, visitor, path, str(confirmed), str(typed)
+            )
+            done = all(one.ok for one in result.outcomes)
+            content = {"done": done, "outcomes": result.outcomes}
+            return rendering.json_response(content, 200 if done else 502)
+        values = read_json(fields_for(change, call), given, asked.reading)
+        preview = await self._while_wanted(
+            asked.request, self.engine.preview(change, call, visitor, path, values)
+        )
+        return rendering.json_response(
+            {
+                "confirm": preview.hash,
+                "seconds": int(preview.expires - clock.monotonic()),
+                "plan": preview.plan,
+                "requests": preview.requests,
+                "more_requests": preview.unshown,
+                "type": preview.destroys or None,
+            }
+        )
+
+
+def _as_given(form: Mapping[str, list[str]]) -> dict[str, str]:
+    """What was written into a form that is shown again."""
+    return {name: "\n".join(texts) for name, texts in form.items()}
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+async def _no_page(call: Call) -> Page:
+    raise Refused(404, "There is no such page.")
+
+
+# What a result needs is what it shows: its user has made the change.
+_RESULT = Route("/results/{id}", _no_page, Permission.READ, "")

@@ -1,0 +1,13 @@
+"""What tests of the console share."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.daemons.console.site import Consoles
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Consoles:
+    """Starts consoles: `async with console() as site:` (see `site.Consoles`)."""
+    return Consoles(tmp_path)
