@@ -19,6 +19,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from mq.client.machine import files
 from mq.daemons import exporters
+from mq.daemons.config import ConfigError
 from mq.daemons.console.audit import Audit
 from mq.daemons.console.clusters import Cluster, ClusterSource
 from mq.daemons.console.collecting import start_collecting
@@ -33,6 +34,7 @@ from mq.daemons.operation_config import OFF
 from mq.daemons.service import CannotStart
 from mq.daemons.state_file import make_folder
 from mq.daemons.supervision import Tasks
+from mq.daemons.tls_config import TlsMode
 
 if TYPE_CHECKING:
     from mq.daemons.metrics import Metric
@@ -72,6 +74,11 @@ class Console:
         return self.server.port
 
     @property
+    def _has_tls(self) -> bool:
+        tls = self.settings.tls
+        return tls.has_certificate and tls.mode is not TlsMode.disabled
+
+    @property
     def url(self) -> str:
         """Where browsers find it."""
         scheme = "https" if self._tls else "http"
@@ -93,7 +100,7 @@ class Console:
         self._check()
         self._lock(Path(settings.console.data_path), parts)
         parts.callback(self.audit.close)
-        if settings.tls.has_certificate:
+        if self._has_tls:
             self._tls = settings.tls.server_context()
         self.tasks = await parts.enter_async_context(Tasks())
         for cluster in self.clusters.values():
@@ -119,6 +126,22 @@ class Console:
         """Raises CannotStart."""
         if not self.clusters:
             raise CannotStart("no cluster to show: set namesrvAddr (-n) or contexts (--context)")
+        config, tls = self.settings.console, self.settings.tls
+        others = [h for h in config.allowed_hosts.split(";") if h.strip()]
+        if not self.access.accounts.users:
+            hint = f"make an account: mq console user add NAME (usersFile={config.users_path})"
+            if not config.is_local:
+                raise CannotStart(f"bindAddress={config.bind_address} needs accounts; {hint}")
+            if others or config.trusted_proxies.strip():
+                raise CannotStart(f"allowedHosts and trustedProxies need accounts; {hint}")
+            log.warning("NO ACCOUNTS: whoever is on this machine administers; %s", hint)
+        if not (config.is_local or self._has_tls or config.tls_at_proxy):
+            raise CannotStart(
+                f"bindAddress={config.bind_address} needs TLS: set tls.server.certPath and "
+                "tls.server.keyPath, or tlsAtProxy where a proxy has it"
+            )
+        if tls.has_certificate and not self._has_tls:
+            log.warning("tls.server.mode=disabled: the certificate is not used")
 
     def _lock(self, folder: Path, parts: AsyncExitStack) -> None:
         """One console for a folder. Raises CannotStart where there is another one."""
@@ -142,6 +165,21 @@ class Console:
     def reload(self) -> None:
         """Read the certificate and the accounts again, and go on in a new file of the audit."""
         self.audit.reopen()
+        self.access.reload()
+        self._read_certificate_again()
+
+    def _read_certificate_again(self) -> None:
+        """New connections get the certificate as it is now; a broken one changes nothing."""
+        tls = self.settings.tls
+        if self._tls is None or tls.test_mode:
+            return
+        try:
+            tls.server_context()  # whether the files go together
+            self._tls.load_cert_chain(tls.cert_path, tls.key_path or None, lambda: tls.key_password)
+        except (ConfigError, OSError) as error:
+            log.error("TLS stays as it was: %s", error)
+            return
+        log.info("TLS certificate read again")
 
     def metrics(self) -> "Iterator[Metric]":
         """What it tells of itself to monitoring."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from mq.client.admin import Admin
@@ -41,6 +42,7 @@ class Call:
     client: str = ""
     id: str = ""  # of the request: errors and the audit have it
     note: Note = no_note
+    audit_path: Path | None = None
 
     def text(self, message: str, **values: object) -> str:
         """A text in the language of who asks, with %(name)s replaced."""

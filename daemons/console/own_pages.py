@@ -10,6 +10,8 @@ from starlette.routing import Route as WebRoute
 from mq.daemons.console import locale, preferences
 from mq.daemons.console.asking import Asking
 from mq.daemons.console.config import ConsoleSettings
+from mq.daemons.console.rendering import Pages
+from mq.daemons.console.security.access import Access
 from mq.daemons.console.security.paths import safe_next
 
 YEAR = 365 * 24 * 3600
@@ -19,6 +21,8 @@ class Around(Protocol):
     """What these pages use of the frame."""
 
     settings: ConsoleSettings
+    access: Access
+    pages: Pages
 
     def answering(
         self, answer: Callable[[Asking], Awaitable[Response]], *, api: bool = False
@@ -57,4 +61,46 @@ def web_routes(frame: Around) -> list[WebRoute]:
                 )
         return response
 
-    return [WebRoute("/preferences", frame.answering(set_preferences), methods=["POST"])]
+    async def login(asked: Asking) -> Response:
+        """The form to log in with, and what becomes of it."""
+        request = asked.request
+        prefix = frame.settings.console.path_prefix
+        if not frame.access.guarded or (asked.visitor.user and request.method == "GET"):
+            return frame.redirect(safe_next(request.query_params.get("next", ""), prefix))
+        if request.method == "GET":
+            return _login_page(frame, asked, request.query_params.get("next", ""), failed=False)
+        form = await frame.form(asked)
+        given = {name: texts[-1] for name, texts in form.items()}
+        wanted = given.get("next", "")
+        id = await frame.access.log_in(asked, given.get("name", ""), given.get("password", ""))
+        if id is None:
+            return _login_page(frame, asked, wanted, failed=True)
+        response = frame.redirect(safe_next(wanted, prefix))
+        frame.access.keep(response, id, request)
+        return response
+
+    async def logout(asked: Asking) -> Response:
+        """End the session; the browser forgets what it has of it."""
+        await frame.form(asked)
+        frame.access.log_out(asked)
+        response = frame.redirect("/login")
+        frame.access.forget(response, asked.request)
+        response.headers["Clear-Site-Data"] = '"cache", "storage"'
+        return response
+
+    return [
+        WebRoute("/login", frame.answering(login), methods=["GET", "POST"]),
+        WebRoute("/logout", frame.answering(logout), methods=["POST"]),
+        WebRoute("/preferences", frame.answering(set_preferences), methods=["POST"]),
+    ]
+
+
+def _login_page(frame: Around, asked: Asking, wanted: str, *, failed: bool) -> Response:
+    return frame.pages.html(
+        asked,
+        "frame/login.html",
+        asked.texts.gettext("Log in"),
+        status=401 if failed else 200,
+        wanted=wanted[:2000],
+        failed=failed,
+    )

@@ -90,9 +90,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A page. ``subject`` names the path parameter that is held against the user's patterns:
-    "topic" or "group". With ``menu`` it has an entry in the menu, in the order of the modules. A page
-    that searches may take ``seconds`` instead of pageTimeoutMillis."""
+    """A page.
+
+    ``subject`` names the path parameter that is held against the user's patterns: "topic" or
+    "group". With ``menu`` it has an entry in the menu, in the order of the modules. A page that
+    searches may take ``seconds`` instead of pageTimeoutMillis.
+    """
 
     path: str
     show: "Callable[[Call], Awaitable[Page | Download | Redirect]]"

@@ -216,6 +216,7 @@ class Frame:
             asked.client,
             asked.id,
             self._note,
+            self.audit.path,
         )
         subject = {route.subject: path[route.subject]} if route.subject in path else {}
         if isinstance(route, Change) and cluster.read_only:

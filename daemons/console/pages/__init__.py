@@ -5,7 +5,10 @@ from importlib import import_module
 from mq.daemons.console.route import AnyRoute
 
 #: Modules of this package, in the order of the menu. Each has ``ROUTES``.
-MODULES: tuple[str, ...] = ("home",)
+MODULES: tuple[str, ...] = (
+    "home",
+    "audit",
+)
 
 
 def all_routes() -> tuple[AnyRoute, ...]:

@@ -1,5 +1,11 @@
-"""Who a request is from, and what it has to bring."""
+"""Who a request is from, and what it has to bring.
 
+A console without accounts serves its own machine, and whoever is there administers. From the moment
+that there is an account nobody is served without one, also when the file should vanish.
+"""
+
+import logging
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -7,61 +13,206 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from mq.client.machine import clock, files
+from mq.client.operations.errors import BadData, CannotWrite
 from mq.daemons.console.asking import Asking
 from mq.daemons.console.audit import Audit
 from mq.daemons.console.config import ConsoleSettings
 from mq.daemons.console.problems import Problem, Refused
+from mq.daemons.console.security import accounts
+from mq.daemons.console.security.accounts import Account, Accounts
+from mq.daemons.console.security.passwords import Passwords
 from mq.daemons.console.security.roles import LOCAL, User
+from mq.daemons.console.security.sessions import Sessions
+from mq.daemons.console.security.throttle import Throttle
 from mq.daemons.console.security.visitors import FormTokens, Visitor, new_id
+from mq.daemons.service import CannotStart
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0  # between two looks whether the file of accounts has changed
+# Whoever sends one of these stands for somebody on another machine.
+_PROXIED = ("x-forwarded-for", "x-forwarded-host", "forwarded", "via")
 
 
 class Access:
-    """Accounts, sessions and tokens of one console, as the frame asks for them."""
+    """Accounts, sessions and tokens of one console, as the frame asks for them.
+
+    Raises CannotStart where the file of accounts cannot be used.
+    """
 
     def __init__(self, settings: ConsoleSettings, audit: Audit) -> None:
         self.settings = settings
+        config = settings.console
         self.forms = FormTokens()
+        self.passwords = Passwords()
+        self.throttle = Throttle()
+        self.sessions = Sessions(config.session_idle_minutes * 60.0, config.session_hours * 3600.0)
         self._audit = audit
+        self._path = config.users_path
+        self._looked = clock.monotonic()
+        self._fingerprint = self._look()
+        try:
+            self.accounts = accounts.read(self._path)
+        except BadData as error:
+            raise CannotStart(f"usersFile: {error}") from None
+        self.guarded = bool(self.accounts.users) or not config.is_local
+
+    # the file ---------------------------------------------------------------------------------
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            status = files.stat(self._path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    def reload(self) -> None:
+        """Read the accounts again; a file that cannot be used leaves those that there are."""
+        self._fingerprint = self._look()
+        try:
+            self.accounts = accounts.read(self._path)
+        except BadData as error:
+            log.error("accounts stay as they were: %s", error)
+            return
+        self.guarded = self.guarded or bool(self.accounts.users)
+
+    def _current(self) -> Accounts:
+        now = clock.monotonic()
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            if self._look() != self._fingerprint:
+                self.reload()
+                log.info("accounts read again")
+        return self.accounts
+
+    # who --------------------------------------------------------------------------------------
 
     def visitor(self, request: Request, *, api: bool = False) -> Visitor:
-        """Who asks."""
-        known = request.cookies.get(self.cookie_name(request), "")
-        return Visitor(known or new_id(), LOCAL, fresh=not known, local=True)
+        """Who asks. Raises Refused for a token that is none."""
+        current = self._current()
+        cookie = request.cookies.get(self.cookie_name(request), "")[:200]
+        given = request.headers.get("authorization", "")
+        if api and given:
+            kind, _, secret = given.partition(" ")
+            found = current.of_token(secret.strip(), clock.milliseconds())
+            if kind.lower() != "bearer" or found is None:
+                return Visitor("", None)
+            return Visitor(f"token {found.name}", found.user(token=True), by_token=True)
+        if not self.guarded:
+            user = None if any(name in request.headers for name in _PROXIED) else LOCAL
+            return Visitor(cookie or new_id(), user, fresh=not cookie, local=True)
+        account = current.users.get(self.sessions.user_of(cookie) or "") if cookie else None
+        if cookie and self.sessions.fits(cookie, account, use=True):
+            assert account is not None
+            return Visitor(cookie, account.user())
+        return Visitor(cookie or new_id(), None, fresh=not cookie)
+
+    def still(self, visitor: Visitor) -> User | None:
+        """The user of a visitor who came some time ago, if they still may be here."""
+        current = self._current()
+        if visitor.user is None:
+            return None
+        if visitor.by_token:
+            token = current.tokens.get(visitor.user.token)
+            expired = token is not None and (token.expires or 2**63) <= clock.milliseconds()
+            return None if token is None or expired else token.user(token=True)
+        if not self.guarded:
+            return LOCAL
+        account = current.users.get(visitor.user.name)
+        if not self.sessions.fits(visitor.id, account, use=False) or account is None:
+            return None
+        return account.user()
+
+    async def log_in(self, asked: Asking, name: str, password: str) -> str | None:
+        """Begin a session; what its cookie holds. None where name or password are wrong, or there
+        were too many tries: nobody is told which."""
+        if not self.throttle.may_try(name, asked.client):
+            return None
+        account: Account | None = self._current().users.get(name)
+        fits = await self.passwords.fits(None if account is None else account.secret, password)
+        if not fits or account is None:
+            self._tell(asked, "login", {"user": name[:64], "state": "refused"})
+            return None
+        self.throttle.succeeded(name, asked.client)
+        self.sessions.end(asked.visitor.id)
+        self._tell(asked, "login", {"user": name, "state": "done"})
+        return self.sessions.begin(account)
+
+    def log_out(self, asked: Asking) -> None:
+        """End the session."""
+        user = asked.visitor.user
+        self.sessions.end(asked.visitor.id)
+        if user is not None:
+            self._tell(asked, "logout", {"user": user.name, "state": "done"})
+
+    def refused(self, asked: Asking, problem: Problem) -> None:
+        """Have the audit tell of a refusal."""
+        user = asked.visitor.user
+        request = asked.request
+        self._tell(
+            asked,
+            "refused",
+            {
+                "user": user.name if user else "",
+                "state": "refused",
+                "path": f"{request.method} {asked.path}"[:500],
+                "status": problem.status,
+                "text": problem.line,
+            },
+        )
+
+    def _tell(self, asked: Asking, what: str, more: Mapping[str, object]) -> None:
+        entry = {"id": asked.id, "address": asked.client, "what": what, **more}
+        try:
+            self._audit.note(entry)
+        except CannotWrite:
+            log.warning("not in the audit: %s", what, extra={"failure": "audit"})
+
+    # what requests bring ----------------------------------------------------------------------
 
     def cookie_name(self, request: Request) -> str:
         """`__Host-` binds a cookie to this host, where the browser speaks TLS."""
         return "__Host-mq" if request.url.scheme == "https" else "mq"
 
     def set_cookie(self, response: Response, visitor: Visitor, request: Request) -> None:
-        """Have the browser keep the visitor's id, if it does not yet."""
-        if visitor.fresh:
-            response.set_cookie(
-                self.cookie_name(request),
-                visitor.id,
-                httponly=True,
-                samesite="lax",
-                path="/",
-                secure=request.url.scheme == "https",
-            )
+        """Have the browser keep the visitor's id with a page, if it does not yet."""
+        kind = response.headers.get("content-type", "")
+        if visitor.fresh and kind.startswith("text/html") and "set-cookie" not in response.headers:
+            self.keep(response, visitor.id, request)
 
-    def still(self, visitor: Visitor) -> User | None:
-        """The user of a visitor who came some time ago, if there still is one."""
-        return LOCAL
+    def keep(self, response: Response, id: str, request: Request) -> None:
+        """Have the browser send this id from now on."""
+        response.set_cookie(
+            self.cookie_name(request),
+            id,
+            httponly=True,
+            samesite="lax",
+            path="/",
+            secure=request.url.scheme == "https",
+        )
 
-    def refused(self, asked: Asking, problem: Problem) -> None:
-        """Have the audit tell of a refusal."""
+    def forget(self, response: Response, request: Request) -> None:
+        """Have the browser forget it."""
+        response.delete_cookie(
+            self.cookie_name(request),
+            path="/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="lax",
+        )
 
     def to_login(self, asked: Asking) -> Response:
         """The page to log in at, which leads back here."""
-        url = asked.request.url
-        here = url.path + (f"?{url.query}" if url.query else "")
+        query = asked.request.url.query
+        here = asked.path + (f"?{query}" if query else "")
         prefix = self.settings.console.path_prefix
         return RedirectResponse(f"{prefix}/login?next={quote(here, safe='')}", 303)
 
     def check_origin(self, request: Request) -> None:
         """Raises Refused for a request that a page of somebody else has sent."""
         site = request.headers.get("sec-fetch-site", "")
-        if site and site not in ("same-origin", "none"):
+        if site and site != "same-origin":
             raise Refused(403, "this was sent by a page of another site")
         origin = request.headers.get("origin")
         if origin is None:
@@ -73,14 +224,21 @@ class Access:
             raise Refused(403, "this was sent by a page of another site")
 
     async def json_body(self, asked: Asking, most: int) -> dict[str, Any]:
-        """The object that a program has sent. Raises Refused."""
+        """The object that a program has sent. Raises Refused.
+
+        A browser would ask first whether it may send JSON to another site, and we never say so;
+        what comes with a session has to say where it comes from all the same.
+        """
         request = asked.request
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise Refused(415, "expected JSON (Content-Type: application/json)")
-        if request.headers.get("origin") or request.headers.get("sec-fetch-site"):
+        told = request.headers.get("origin") or request.headers.get("sec-fetch-site")
+        if told or (self.guarded and not asked.visitor.by_token):
             self.check_origin(request)
         body = await request.body()
+        if len(body) > most:
+            raise Refused(413, "this is too large")
         try:
             found = orjson.loads(body or b"{}")
         except orjson.JSONDecodeError:

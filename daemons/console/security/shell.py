@@ -50,6 +50,7 @@ class Shell:
         config = settings.console
         self._prefix = config.path_prefix
         self._trusted = parse_networks(config.trusted_proxies, "trustedProxies")
+        self._needs_tls = config.tls_at_proxy
         self._hosts = {"localhost", "127.0.0.1", "[::1]"}
         if config.bind_address not in ("0.0.0.0", "::"):
             own = config.bind_address.lower()
@@ -69,6 +70,9 @@ class Shell:
         sending = _with_headers(send, secure=scope["scheme"] == "https")
         if not self._is_ours(headers.get(b"host", b"")):
             await _answer(sending, 400, b"this console is not called so: see allowedHosts\n")
+            return
+        if self._needs_tls and scope["scheme"] != "https":
+            await _answer(sending, 403, b"only through the proxy that speaks TLS\n")
             return
         if scope["method"] not in ("GET", "HEAD", "POST"):
             await _answer(sending, 405, b"GET, HEAD and POST\n")

@@ -1,0 +1,147 @@
+"""The operations log: who did what, when, from where, and what came of it."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from mq.daemons.console.audit_reading import Found, Line, search
+from mq.daemons.console.call import Call
+from mq.daemons.console.parsing import integer, moment
+from mq.daemons.console.route import N_, Page, Permission, Query, Route, Sheet
+from mq.daemons.console.security.roles import EVERY
+
+AT_ONCE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the audit. ``results`` are those of each target that failed."""
+
+    time: int | None
+    what: str
+    state: str
+    user: str
+    address: str
+    cluster: str
+    target: str
+    command: str
+    text: str
+    parameters: str
+    results: tuple[str, ...]
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A part of the audit, the newest line first. ``older`` is `before` of the next part."""
+
+    entries: tuple[Entry, ...]
+    older: int | None
+    whole: bool
+
+
+async def operations(call: Call) -> Page:
+    """Show a part of the audit, the newest first."""
+    found = await asyncio.to_thread(
+        search, _path(call), _wanted(call), AT_ONCE, call.query["before"]
+    )
+    entries = tuple(_entry(line) for line in found.lines)
+    columns = ("Time", "What", "State", "User", "Address", "Target", "Command", "Text")
+    rows = [
+        (e.time, e.what, e.state, e.user, e.address, e.target, e.command, e.text) for e in entries
+    ]
+    return Page(
+        "audit/list.html",
+        call.text("Operations log"),
+        _log(found, entries),
+        sheet=Sheet(columns, rows),
+    )
+
+
+def _path(call: Call) -> Path:
+    """Where the audit is."""
+    assert call.audit_path is not None  # the frame gives it
+    return call.audit_path
+
+
+def _log(found: Found, entries: tuple[Entry, ...]) -> Log:
+    return Log(entries, found.older, found.whole)
+
+
+def _wanted(call: Call) -> Callable[[Mapping[str, Any]], bool]:
+    """Lines of this cluster; those of none, such as logins, for who administers all of them."""
+    query = call.query
+    of_all = call.user.roles.get(EVERY) == "administrator"
+    text = query["text"].lower()
+
+    def wanted(entry: Mapping[str, Any]) -> bool:
+        cluster = entry.get("cluster")
+        if cluster != call.cluster.name and not (cluster is None and of_all):
+            return False
+        for name in ("user", "what", "state"):
+            if query[name] and str(entry.get(name, "")) != query[name]:
+                return False
+        at = entry.get("time")
+        if query["since"] is not None and not (isinstance(at, int) and at >= query["since"]):
+            return False
+        if query["until"] is not None and not (isinstance(at, int) and at < query["until"]):
+            return False
+        return not text or text in orjson.dumps(entry).decode().lower()
+
+    return wanted
+
+
+def _entry(line: Line) -> Entry:
+    entry = line.entry
+
+    def text(name: str) -> str:
+        value = entry.get(name, "")
+        return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+    at = entry.get("time")
+    results = entry.get("results")
+    failed = [
+        f"{one.get('target')}: {one.get('text')}"
+        for one in (results if isinstance(results, list) else [])
+        if isinstance(one, dict) and not one.get("ok")
+    ]
+    plan = entry.get("plan")
+    told = text("text") or ("; ".join(map(str, plan)) if isinstance(plan, list) else "")
+    return Entry(
+        at if isinstance(at, int) else None,
+        text("what"),
+        text("state"),
+        text("user"),
+        text("address"),
+        text("cluster"),
+        text("target") or text("path"),
+        text("command"),
+        told,
+        text("parameters"),
+        tuple(failed),
+        text("id"),
+    )
+
+
+ROUTES = (
+    Route(
+        "/operations",
+        operations,
+        Permission.ADMINISTER,
+        N_("Who did what, when, from where, and what came of it; the newest first."),
+        query=(
+            Query("user", default="", about=N_("Of this user.")),
+            Query("what", default="", about=N_("change, login, logout, refused, body, export, …")),
+            Query("state", default="", about=N_("begins, done, partly done, failed or refused.")),
+            Query("text", default="", about=N_("Lines that hold this text.")),
+            Query("since", moment, None, N_("From this time on.")),
+            Query("until", moment, None, N_("Before this time.")),
+            Query("before", integer, None, N_("Go on where the part before ended: its older.")),
+        ),
+        menu=N_("Operations log"),
+    ),
+)

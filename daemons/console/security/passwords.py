@@ -1,0 +1,54 @@
+"""Passwords: argon2id, two at a time, in threads; the same work for names that there are not.
+
+One hash takes 64 MB and some 100 ms of a core: without a bound logins would be a way to stop us.
+"""
+
+import asyncio
+from functools import cache
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from mq.client.machine import chance
+
+AT_ONCE = 2
+LEAST = 12  # characters (ASVS 2.1.1)
+MOST = 256
+_HASHER = PasswordHasher()
+
+
+def hashed(password: str) -> str:
+    """What is kept of a password."""
+    return _HASHER.hash(password)
+
+
+@cache
+def _nobodys() -> str:
+    """A hash that no password has: what is asked where there is no such user."""
+    return _HASHER.hash(chance.random_bytes(32).hex())
+
+
+def _fits(kept: str, password: str) -> bool:
+    try:
+        return _HASHER.verify(kept, password)
+    except (VerificationError, InvalidHashError):
+        return False
+
+
+class Passwords:
+    """Compares passwords; ``hashes`` counts how often."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self.hashes = 0
+
+    async def fits(self, kept: str | None, password: str) -> bool:
+        """Whether the password is the one; None for ``kept`` takes as long, and is never."""
+        if len(password) > MOST:
+            password = ""
+        async with self._turns:
+            self.hashes += 1
+            if kept is None:
+                await asyncio.to_thread(lambda: _fits(_nobodys(), password))
+                return False
+            return await asyncio.to_thread(_fits, kept, password)
