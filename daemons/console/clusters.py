@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from mq.client.options import ClientOptions
 from mq.client.session import Session
-from mq.daemons.console.guarded_session import Check, GuardedSession, reads_only
+from mq.daemons.console.guarded_session import Check, GuardedSession, of_changer, reads_only
+from mq.daemons.console.permissions import Permission
 
 if TYPE_CHECKING:
     from mq.daemons.console.collector.snapshot import Snapshot
+    from mq.daemons.console.security.roles import User
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,7 @@ class Cluster:
         """End the connections. Safe to call again."""
         await self._session.close()
 
-    @property
-    def session_for_changes(self) -> Session:
-        """What sessions for changes stand over: for the changes engine alone."""
-        return self._session
-
-    def changing(self, check: Check) -> GuardedSession:
-        """A session that may send what ``check`` lets through: for the changes engine alone."""
-        return GuardedSession(self._session, check)
+    def changing(self, user: "User", needs: Permission, check: Check) -> GuardedSession:
+        """A session for what this user may change and ``check`` lets through: for the changes
+        engine alone."""
+        return of_changer(self._session, user, self.name, needs, check)

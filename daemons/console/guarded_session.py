@@ -153,24 +153,91 @@ def reads_only(address: str, command: Command) -> None:
         raise Forbidden(f"{_name(command.code)} is not a read: pages only read")
 
 
-def of_reader(base: Session, user: "User", cluster: str) -> GuardedSession:
-    """A session for what this user may see."""
+def reader_check(user: "User", cluster: str) -> Check:
+    """Lets through what this user may see."""
 
     def check(address: str, command: Command) -> None:
         reads_only(address, command)
-        if command.code in BODIES and not user.may(cluster, Permission.BODIES):
-            raise Forbidden("this user may not see what messages hold")
+        needs = Permission.BODIES if command.code in BODIES else Permission.READ
+        check_subjects(user, cluster, needs, command)
+
+    return check
+
+
+def of_reader(base: Session, user: "User", cluster: str) -> GuardedSession:
+    """A session for what this user may see."""
+    return GuardedSession(base, reader_check(user, cluster))
+
+
+def of_changer(
+    base: Session, user: "User", cluster: str, needs: Permission, changes: Check
+) -> GuardedSession:
+    """A session for a change that needs this permission; what changes something is for ``changes``
+    to let through, to refuse, or to answer, where it is about what the user may."""
+    reads = reader_check(user, cluster)
+
+    def check(address: str, command: Command) -> Command | None:
+        if kind_of(command.code) is RequestKind.READ:
+            return reads(address, command)
+        check_subjects(user, cluster, needs, command)
+        return changes(address, command)
 
     return GuardedSession(base, check)
 
 
-def recording(base: Session, changes: Changes) -> GuardedSession:
-    """A session that writes down changes instead of sending them (`mq … --dry-run`)."""
+def recording(changes: Changes) -> Check:
+    """Writes down changes instead of sending them (`mq … --dry-run`)."""
 
     def check(address: str, command: Command) -> Command | None:
         return dry_run.answer(changes, address, command)
 
-    return GuardedSession(base, check)
+    return check
+
+
+# Where requests name a topic or a group, by the names on the wire.
+_TOPIC_FIELDS = ("topic", "originTopic")
+_GROUP_FIELDS = ("group", "consumerGroup", "groupName", "subscriptionGroup")
+_SHORT_SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)  # "b" is the topic
+
+
+def check_subjects(user: "User", cluster: str, needs: Permission, command: Command) -> None:
+    """Raises Forbidden where the user may not do what needs this, or not with the topic or group
+    that a request is about."""
+    if not user.may(cluster, needs):
+        raise Forbidden(f"this user may not do what {_name(command.code)} does")
+    if user.topics == user.groups == ("*",):
+        return
+    topics, groups = _subjects(command)
+    # Who looks into a topic does it as some group of tools: that group is nobody's.
+    for topic in topics:
+        if not user.may(cluster, needs, topic=topic):
+            raise Forbidden(f"this user may not do so with topic {topic}")
+    for group in () if command.code in BODIES else groups:
+        if not user.may(cluster, needs, group=group):
+            raise Forbidden(f"this user may not do so with group {group}")
+    if (
+        not topics
+        and not groups
+        and (
+            command.code == RequestCode.VIEW_MESSAGE_BY_ID
+            or kind_of(command.code) in (RequestKind.WRITE, RequestKind.SEND)
+        )
+    ):
+        raise Forbidden(f"{_name(command.code)} does not say of which topic or group it is")
+
+
+def _subjects(command: Command) -> tuple[list[str], list[str]]:
+    """The topics and the groups that a request names."""
+    fields = command.fields
+    topics = [str(fields[name]) for name in _TOPIC_FIELDS if fields.get(name)]
+    groups = [str(fields[name]) for name in _GROUP_FIELDS if fields.get(name)]
+    if command.code in _SHORT_SENDS and fields.get("b"):
+        topics.append(str(fields["b"]))
+    if command.code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:
+        from mq.protocol.bodies import SubscriptionGroupConfig
+
+        groups.append(SubscriptionGroupConfig.decode(command.body).group_name or "")
+    return topics, groups
 
 
 def _name(code: int) -> str:

@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as WebRoute
 from starlette.routing import Router
@@ -137,6 +137,8 @@ class Frame:
             asked = asking(request, visitor)
             try:
                 response = await answer(asked)
+            except ClientDisconnect:
+                raise  # nobody reads an answer; or the body was too large, and the shell says so
             except Exception as error:
                 response = self._failed(asked, error, api=api)
             self.access.set_cookie(response, visitor, request)
@@ -421,16 +423,15 @@ class Frame:
         if kind != "application/x-www-form-urlencoded":
             raise Refused(415, "expected a form")
         self.access.check_origin(request)
-        async with request.form(
-            max_files=0, max_fields=MOST_FIELDS, max_part_size=MOST_BODY
-        ) as given:
-            found: dict[str, list[str]] = {}
-            for name, value in given.multi_items():
-                if not isinstance(value, str):
-                    raise Refused(400, "no files are taken")
-                found.setdefault(name, []).append(value)
-        if sum(map(len, found.values())) > MOST_FIELDS:
-            raise Refused(400, f"expected at most {MOST_FIELDS} fields")
+        try:
+            pairs = parse_qsl(
+                (await request.body()).decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS
+            )
+        except ValueError:  # also of what is not UTF-8
+            raise Refused(400, f"expected a form of at most {MOST_FIELDS} fields") from None
+        found: dict[str, list[str]] = {}
+        for name, value in pairs:
+            found.setdefault(name, []).append(value)
         token = found.pop("csrf", [""])[-1]
         if not self.access.forms.fits(asked.visitor.id, token):
             raise Refused(403, asked.texts.gettext("This form is too old: load its page again."))

@@ -50,7 +50,7 @@ class Engine:
             change.check(call, values)
         plan = await change.plan(call, values)
         recorder = Recorder()
-        session = recording(call.cluster.session_for_changes, recorder)
+        session = call.cluster.changing(call.user, change.needs, recording(recorder))
         try:
             outcomes = await change.perform(call, values, session)
         finally:
@@ -114,7 +114,7 @@ class Engine:
     async def _make(self, change: Change, call: Call, preview: Preview) -> Result:
         entry = {**entry_of(call), **_described(change, preview)}
         await self._audit.record({**entry, "what": "change", "state": "begins"})
-        session = call.cluster.changing(Allowance(preview.keys))
+        session = call.cluster.changing(call.user, change.needs, Allowance(preview.keys))
         try:
             outcomes = tuple(await change.perform(call, preview.values, session))
         except (OperationError, MQError, OSError) as error:

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from starlette.requests import ClientDisconnect
+
 from mq.client.machine import chance
 from mq.daemons.acl.networks import is_in, parse_networks
 from mq.daemons.console.config import ConsoleSettings
@@ -83,6 +85,7 @@ class Shell:
             return
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > MOST_BODY:
+            await _drain(receive)
             await _answer(sending, 413, b"the body is larger than 1 MB\n")
             return
         scope["path"] = scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
@@ -103,6 +106,7 @@ class Shell:
             message = await receive()
             taken += len(message.get("body", b""))
             if taken > MOST_BODY:
+                # What reads the body gives up, and so its answer does not come before ours.
                 return {"type": "http.disconnect"}
             return message
 
@@ -116,6 +120,9 @@ class Shell:
 
         try:
             await self._inner(scope, limited, sending)
+        except ClientDisconnect:
+            if taken > MOST_BODY and not begun:
+                await _answer(send, 413, b"the body is larger than 1 MB\n")
         except Exception:
             log.error("request %s failed", scope["mq.id"], exc_info=True)
             if begun:
@@ -182,6 +189,16 @@ def _with_headers(send: Send, *, secure: bool) -> Send:
         await send(message)
 
     return sending
+
+
+async def _drain(receive: Receive) -> None:
+    """Take what is still coming, or the answer would be lost with the connection; not for ever."""
+    left = 4 * MOST_BODY
+    while left > 0:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
 
 
 async def _answer(send: Send, status: int, text: bytes) -> None:

@@ -1,6 +1,7 @@
 """A real console on port 0, beside a name server and a broker, and a browser without script."""
 
 import asyncio
+import functools
 import gzip
 import json
 import ssl
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urljoin, urlsplit
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from bs4 import BeautifulSoup, Tag
 
@@ -19,9 +20,12 @@ from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import Cluster, ClusterSource
 from mq.daemons.console.config import ConsoleSettings
 from mq.daemons.console.route import AnyRoute
+from mq.daemons.console.security import accounts, passwords
+from mq.daemons.console.security.accounts import Account
 from mq.daemons.standalone import Standalone
 
 CLUSTER = "test"
+PASSWORD = "correct horse battery"
 
 
 @dataclass
@@ -229,6 +233,11 @@ class Browser:
             headers=headers,
         )
 
+    async def log_in(self, name: str, password: str = PASSWORD, *, wanted: str = "") -> Answer:
+        """Log in by the form; the page that it leads to."""
+        page = await self.get("/login" + (f"?next={quote(wanted, safe='')}" if wanted else ""))
+        return await self.submit(page, {"name": name, "password": password})
+
     @asynccontextmanager
     async def stream(self, path: str) -> AsyncIterator["EventReader"]:
         """Follow a stream of the cluster."""
@@ -327,11 +336,15 @@ class Consoles:
         read_only: Sequence[str] = (),
         pair: Standalone | None = None,
         routes: tuple[AnyRoute, ...] = (),
+        users: Mapping[str, str | Account] | None = None,
+        login: str = "",
     ) -> AsyncIterator[Site]:
         """A console, by default beside a name server and a broker of its own.
 
         ``settings`` are the console's, ``broker`` the broker's. Each name in ``clusters`` is the
         same pair; those in ``read_only`` are not changed. ``routes`` are pages of the test.
+        ``users`` are accounts by their names, with a role or more; all have `PASSWORD`. With
+        ``login`` the browser is that user's.
         """
         async with AsyncExitStack() as parts:
             if pair is None:
@@ -349,12 +362,39 @@ class Consoles:
                 )
                 for name in clusters
             ]
+            for name, account in (users or {}).items():
+                add_user(found.console.users_path, name, account)
             console = await parts.enter_async_context(Console(found, sources, routes=routes))
-            yield Site(
+            tls = None
+            if found.tls.has_certificate:
+                tls = ssl.create_default_context()
+                tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+            site = Site(
                 "127.0.0.1",
                 console.port,
                 prefix=found.console.path_prefix,
                 cluster=clusters[0],
+                tls=tls,
                 console=console,
                 pair=pair,
             )
+            if login:
+                assert (await site.log_in(login)).status == 200
+            yield site
+
+
+@functools.cache
+def hashed() -> str:
+    """What is kept of `PASSWORD`: it takes a moment to make."""
+    return passwords.hashed(PASSWORD)
+
+
+def account(name: str, role: str = "administrator", **more: Any) -> Account:
+    """An account with `PASSWORD`; ``more`` are fields of it."""
+    return Account(name, hashed(), **{"roles": {"*": role}, **more})
+
+
+def add_user(path: Path, name: str, given: str | Account) -> None:
+    """Put an account into the file, under a role or as it is."""
+    with accounts.changing(path) as found:
+        found.users[name] = account(name, given) if isinstance(given, str) else given

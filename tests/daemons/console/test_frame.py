@@ -1,24 +1,10 @@
 """The frame, end to end: from a socket to a page, and to a change at a broker."""
 
 import asyncio
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from mq.client.admin import Admin
-from mq.client.caller import Caller
-from mq.daemons.console.call import Call
-from mq.daemons.console.route import (
-    N_,
-    Change,
-    Field,
-    Outcome,
-    Page,
-    Permission,
-    Plan,
-    Route,
-    Values,
-)
-from mq.protocol.bodies import TopicConfig
+from tests.daemons.console.sample_pages import ROUTES
 from tests.daemons.console.site import Consoles
 
 
@@ -45,60 +31,6 @@ def test_a_page_is_html_json_and_csv(console: Consoles) -> None:
             assert table.header("content-disposition").startswith("attachment")
 
     asyncio.run(main())
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    name: str
-    large: int = 2**63 - 1
-
-
-async def show_name(call: Call) -> Page:
-    return Page("frame/home.html", call.path["name"], Named(call.path["name"]))
-
-
-async def plan_topic(call: Call, values: Values) -> Plan:
-    return Plan(
-        (f"create topic {values['topic']}",), command=("updateTopic", "-t", values["topic"])
-    )
-
-
-async def create_topic(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    address = call.path["address"]
-    await Admin(session).create_topic(
-        address, TopicConfig(topic_name=values["topic"], read_queue_nums=4)
-    )
-    return [Outcome(address, True, "created")]
-
-
-async def delete_topic(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    await Admin(session).delete_topic_in_broker(call.path["address"], values["topic"])
-    return [Outcome("broker", True, "deleted")]
-
-
-TOPIC = Field("topic", N_("Topic"), required=True, limit=100)
-ROUTES = (
-    Route("/named/{name}", show_name, Permission.READ, N_("A name.")),
-    Change(
-        "/create/{address}",
-        Permission.ADMINISTER,
-        N_("Create"),
-        "",
-        (TOPIC,),
-        plan_topic,
-        create_topic,
-    ),
-    Change(
-        "/delete/{address}",
-        Permission.ADMINISTER,
-        N_("Delete"),
-        "",
-        (TOPIC,),
-        plan_topic,
-        delete_topic,
-        destroys=lambda call, values: str(values["topic"]),
-    ),
-)
 
 
 def test_a_change_is_previewed_and_made_once(console: Consoles) -> None:
@@ -155,6 +87,6 @@ def test_a_name_in_a_path_may_hold_anything(console: Consoles) -> None:
         async with console(routes=ROUTES) as site:
             for name in ("%RETRY%g", "a/b", "x\u202ey", "?&#", "a\x00b", "名"):
                 found = await site.api(f"/named/{quote(name, safe='')}")
-                assert found.json == {"name": name, "large": str(2**63 - 1)}
+                assert found.json == {"name": name, "nameServers": [], "large": str(2**63 - 1)}
 
     asyncio.run(main())
