@@ -53,7 +53,8 @@ class Call:
         return self.texts.ngettext(singular, plural, number, **values)
 
     def may(self, needs: Permission, *, topic: str = "", group: str = "") -> bool:
-        """Whether the user may do so in this cluster; of a topic or group, if one is named."""
+        """Whether to offer it: the user may do so in this cluster, and something may be changed
+        there at all; of a topic or group, if one is named."""
         if needs > Permission.BODIES and self.cluster.read_only:
             return False
         return self.user.may(self.cluster.name, needs, topic=topic, group=group)

@@ -45,7 +45,7 @@ def is_zone(name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _zone(name: str) -> tzinfo:
-    if not name or len(name) > 64:
+    if name in ("", "UTC") or len(name) > 64:
         return UTC
     try:
         return ZoneInfo(name)

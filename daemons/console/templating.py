@@ -69,7 +69,7 @@ def _ago(context: Context, value: Any) -> Markup:
         return Markup(showing.UNKNOWN)
     passed = showing.span(max(0, context["now"] - value))
     at = showing.moment_text(value, context.get("zone", UTC))
-    text = context.resolve("gettext")("%(time)s ago", time=passed)
+    text = context.call(context.resolve("gettext"), "%(time)s ago", time=passed)
     return Markup('<span title="{}">{}</span>').format(at, text)
 
 

@@ -224,7 +224,7 @@ class Frame:
         if isinstance(route, Change) and cluster.read_only:
             line = asked.texts.gettext("This console changes nothing: it is read-only.")
             raise Refused(403, line)
-        if not call.may(route.needs, **subject):
+        if not user.may(cluster.name, route.needs, **subject):
             raise Refused(403, asked.texts.gettext("You may not do this."))
         return call
 

@@ -164,7 +164,7 @@ class Engine:
         """Raises Forbidden where nothing may be changed: the frame has asked the same before."""
         if call.cluster.read_only:
             raise Forbidden(call.text("This console changes nothing: it is read-only."))
-        if not call.may(change.needs):
+        if not call.may(change.needs):  # of the subject the frame has asked
             raise Forbidden(call.text("You may not do this."))
 
 

@@ -1,0 +1,82 @@
+"""Streams of events: how many, how they end."""
+
+import asyncio
+
+import pytest
+
+from mq.client.machine import clock
+from mq.daemons.console import streams
+from mq.daemons.console.route import Event
+from mq.daemons.console.security import accounts
+from tests.daemons.console.sample_pages import ROUTES
+from tests.daemons.console.site import Consoles
+
+
+def test_a_stream_sends_events_and_says_that_it_has_ended(console: Consoles) -> None:
+    async def main() -> None:
+        async with console(routes=ROUTES) as site, site.stream("/count?to=2") as events:
+            assert events.status == 200
+            assert [await events.next() for _ in range(3)] == [
+                ("number", {"number": 0}),
+                ("number", {"number": 1}),
+                ("ended", {"reason": "end"}),
+            ]
+
+    asyncio.run(main())
+
+
+def test_a_user_follows_four_at_a_time_and_leaving_makes_room(console: Consoles) -> None:
+    async def main() -> None:
+        async with console(routes=ROUTES) as site:
+            from contextlib import AsyncExitStack
+
+            async with AsyncExitStack() as open_ones:
+                for _ in range(streams.MOST_OF_USER):
+                    events = await open_ones.enter_async_context(site.stream("/count"))
+                    await events.next()
+                assert site.console.shell.active == 0  # they take no request's place
+                async with site.stream("/count") as one_more:
+                    assert one_more.status == 429
+            while site.console.frame.streams.open:  # noqa: ASYNC110 - the server sees it later
+                await asyncio.sleep(0)
+            async with site.stream("/count") as events:
+                assert events.status == 200
+
+    asyncio.run(main())
+
+
+def test_stopping_ends_the_streams_that_are_open(console: Consoles) -> None:
+    async def main() -> float:
+        async with console(routes=ROUTES) as site:
+            async with site.stream("/count") as events:
+                await events.next()
+                await events.next()
+                started = clock.monotonic()
+                await site.console.__aexit__()
+                took = clock.monotonic() - started
+                with pytest.raises(EOFError):
+                    await events.next()
+        return took
+
+    assert asyncio.run(main()) < 30  # not for as long as the stream would have gone on
+
+
+def test_a_stream_ends_with_its_session(console: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "PING_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with console(routes=ROUTES, users={"ann": "reader"}, login="ann") as site:
+            async with site.stream("/count") as events:
+                await events.next()
+                await events.next()
+                with accounts.changing(site.console.settings.console.users_path) as found:
+                    found.users.clear()
+                site.console.reload()
+                assert await events.next() == ("ended", {"reason": "session"})
+
+    asyncio.run(main())
+
+
+def test_no_event_can_end_its_own_line() -> None:
+    written = streams.written(Event("a\nb: c", {"text": "1\n\nevent: x\r"}))
+    assert written == b'event: abc\ndata: {"text":"1\\n\\nevent: x\\r"}\n\n'
