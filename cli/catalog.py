@@ -31,6 +31,7 @@ TITLES = {
     "export": "Exports",
     "auth": "Users and policies of 5.x",
     "context": "Contexts",
+    "console": "Accounts of the console",
     "systemd": "Units for systemd",
     "tool": "This command",
     "daemon": "Daemons",
@@ -63,8 +64,13 @@ def find(words: list[str]) -> tuple[str, str, int] | None:
     first = fold(words[0])
     first = _SECOND_NAMES.get(first, first)
     if first in _PREFIXES and len(words) > 1:
-        found = _BY_NAME.get(f"{first} {fold(words[1])}")
-        return None if found is None else (*found, 2)
+        for count in (3, 2):  # `mq console user add` is user-add
+            rest = words[1:count]
+            found = _BY_NAME.get(f"{first} {fold(''.join(rest))}")
+            if found is not None and not any(word.startswith("-") for word in rest):
+                return (*found, min(count, len(words)))
+        if first not in _BY_NAME or not words[1].startswith("-"):
+            return None
     found = _BY_NAME.get(first)
     return None if found is None else (*found, 1)
 

@@ -205,6 +205,7 @@ def _see_also(own: str) -> list[str]:
 def _settings(daemon: str) -> list[str]:
     from mq.daemons.broker.config import BrokerSettings
     from mq.daemons.config import Settings
+    from mq.daemons.console.config import ConsoleSettings
     from mq.daemons.controller.config import ControllerSettings
     from mq.daemons.filtersrv.config import FiltersrvSettings
     from mq.daemons.namesrv.config import NamesrvSettings
@@ -214,6 +215,7 @@ def _settings(daemon: str) -> list[str]:
 
     kinds: dict[str, type[Settings]] = {
         "namesrv": NamesrvSettings,
+        "console": ConsoleSettings,
         "controller": ControllerSettings,
         "filtersrv": FiltersrvSettings,
         "snode": SnodeSettings,

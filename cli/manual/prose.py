@@ -114,6 +114,7 @@ _INI_KEYS = (
 SETTINGS = {
     "namesrv": _KEYS,
     "broker": _KEYS,
+    "console": "The file given with -c is a file of Java properties; --set overrides it.",
     "controller": _KEYS,
     "filtersrv": f"{_KEYS} The file may be the broker's: its ports are not taken from there.",
     "snode": _KEYS,

@@ -2,7 +2,7 @@
 #
 # Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
 
-set -g __mq_halves topic cluster message dlq offset bench spark tube store context systemd
+set -g __mq_halves topic cluster message dlq offset bench spark tube store context console systemd
 
 function __mq_first
     printf '%s\t%s\n' 'updateTopic' 'Create a topic, or change one.'
@@ -119,6 +119,7 @@ function __mq_first
     printf '%s\t%s\n' 'listUser' 'List the users (5.x brokers), without their passwords.'
     printf '%s\t%s\n' 'copyUser' 'Copy users from one broker to another (5.x brokers).'
     printf '%s\t%s\n' 'context' 'Contexts: …'
+    printf '%s\t%s\n' 'console' 'Accounts of the console: …'
     printf '%s\t%s\n' 'systemd' 'Units for systemd: …'
     printf '%s\t%s\n' 'shutdown' 'Stop the brokers or name servers of this machine that run under one\'s own user.'
     printf '%s\t%s\n' 'shell' 'Run many commands in one process.'
@@ -187,6 +188,15 @@ function __mq_second -a word
             printf '%s\t%s\n' 'show' 'Show a context; by default the current one.'
             printf '%s\t%s\n' 'export' 'Print a context as variables for a shell; by default the current one.'
             printf '%s\t%s\n' 'remove' 'Forget a context.'
+        case console
+            printf '%s\t%s\n' 'user-add' 'Give somebody an account of the console.'
+            printf '%s\t%s\n' 'user-passwd' 'Give an account of the console another password; its sessions end.'
+            printf '%s\t%s\n' 'user-list' 'List the accounts of the console.'
+            printf '%s\t%s\n' 'user-remove' 'Take an account of the console away; its sessions end.'
+            printf '%s\t%s\n' 'user-import' 'Take over the accounts of rocketmq-dashboard, once.'
+            printf '%s\t%s\n' 'token-add' 'Make a token for programs that use the console\'s API. It is shown once, now.'
+            printf '%s\t%s\n' 'token-list' 'List the tokens of the console, without what they are.'
+            printf '%s\t%s\n' 'token-remove' 'Take a token away: it is worth nothing from now on.'
         case systemd
             printf '%s\t%s\n' 'install' 'Put the units for systemd, and the user and folders they need, where systemd looks.'
     end
@@ -1782,6 +1792,66 @@ function __mq_options -a command
             echo '--sort|1|one:aclFile;current;name;namesrvAddr;tlsFile|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
             echo 'argument|1|contexts|'
+        case 'console useradd'
+            echo '--role|1||viewer, reader, operator or administrator; in one cluster, or all others. May be repeated.'
+            echo '--topics|1|topics|Topics, separated by ;: orders-*;pay?'
+            echo '--groups|1||Groups, separated by ;.'
+            echo '--read-only|0||May change nothing.'
+            echo '-p,--password|1||-: from a line; else asked for.'
+            echo '-c,--configFile|1|files|The console\'s settings.'
+            echo '--data|1|directories|The console\'s folder (dataPath).'
+            echo '--columns|1|one:groups;name;readOnly;roles;topics|Only these columns, in this order.'
+            echo '--sort|1|one:groups;name;readOnly;roles;topics|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
+        case 'console userpasswd'
+            echo '-p,--password|1||-: from a line; else asked for.'
+            echo '-c,--configFile|1|files|The console\'s settings.'
+            echo '--data|1|directories|The console\'s folder (dataPath).'
+            echo '--columns|1|one:groups;name;readOnly;roles;topics|Only these columns, in this order.'
+            echo '--sort|1|one:groups;name;readOnly;roles;topics|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
+        case 'console userlist'
+            echo '-c,--configFile|1|files|The console\'s settings.'
+            echo '--data|1|directories|The console\'s folder (dataPath).'
+            echo '--columns|1|one:groups;name;readOnly;roles;topics|Only these columns, in this order.'
+            echo '--sort|1|one:groups;name;readOnly;roles;topics|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_2
+        case 'console userremove'
+            echo '-c,--configFile|1|files|The console\'s settings.'
+            echo '--data|1|directories|The console\'s folder (dataPath).'
+            echo '--columns|1|one:groups;name;readOnly;roles;topics|Only these columns, in this order.'
+            echo '--sort|1|one:groups;name;readOnly;roles;topics|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_1
+        case 'console userimport'
+            echo '-c,--configFile|1|files|The console\'s settings.'
+            echo '--data|1|directories|The console\'s folder (dataPath).'
+            echo '--columns|1|one:name;note;role|Only these columns, in this order.'
+            echo '--sort|1|one:name;note;role|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
+            echo 'argument|1|files|'
+        case 'console tokenadd'
+            echo '--role|1||viewer, reader, operator or administrator; in one cluster, or all others. May be repeated.'
+            echo '--topics|1|topics|Topics, separated by ;: orders-*;pay?'
+            echo '--groups|1||Groups, separated by ;.'
+            echo '--read-only|0||May change nothing.'
+            echo '--days|1||It expires after so many; 0: never.'
+            echo '-c,--configFile|1|files|The console\'s settings.'
+            echo '--data|1|directories|The console\'s folder (dataPath).'
+            echo '--columns|1|one:name;token|Only these columns, in this order.'
+            echo '--sort|1|one:name;token|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
+        case 'console tokenlist'
+            echo '-c,--configFile|1|files|The console\'s settings.'
+            echo '--data|1|directories|The console\'s folder (dataPath).'
+            echo '--columns|1|one:expires;groups;name;readOnly;roles;topics|Only these columns, in this order.'
+            echo '--sort|1|one:expires;groups;name;readOnly;roles;topics|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_2
+        case 'console tokenremove'
+            echo '-c,--configFile|1|files|The console\'s settings.'
+            echo '--data|1|directories|The console\'s folder (dataPath).'
+            echo '--columns|1|one:expires;groups;name;readOnly;roles;topics|Only these columns, in this order.'
+            echo '--sort|1|one:expires;groups;name;readOnly;roles;topics|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_1
         case 'systemd install'
             echo '--prefix|1|directories|Where lib/systemd/system, lib/sysusers.d are.'
             echo '--command|1|files|The mq that the units run; else this one.'
@@ -1846,6 +1916,17 @@ function __mq_options -a command
             echo '--broker-port|1||Of the broker; 0: any.'
             echo '--set|1||Set a property; may be repeated.'
             echo '--cluster|1|directories|Run what `mq cluster init` wrote there.'
+            __mq_shared_15
+        case 'console'
+            echo '-c,--configFile|1|files|Java properties file.'
+            echo '-n,--namesrvAddr|1|nameServers|Name servers.'
+            echo '--context|1|contexts|A context to show; may be repeated.'
+            echo '--listen|1||Where; by default 127.0.0.1:8082.'
+            echo '--read-only|0||Nobody changes anything.'
+            echo '--prefix|1|files|Path that a proxy has it under.'
+            echo '-p,--printConfigItem|0||Print every setting and end.'
+            echo '-m,--printImportantConfig|0||Print the important ones and end.'
+            echo '--set|1||Set a property; may be repeated.'
             __mq_shared_15
         case 'tube master'
             echo '-f,--file|1|files|master.ini or broker.ini.'

@@ -10,7 +10,6 @@ from typing import Any
 from mq.client.admin import Admin
 from mq.client.session import Session
 from mq.daemons.console.clusters import Cluster
-from mq.daemons.console.guarded_session import of_reader
 from mq.daemons.console.locale import Texts
 from mq.daemons.console.permissions import Permission
 from mq.daemons.console.security.roles import User
@@ -75,7 +74,7 @@ class Call:
     @cached_property
     def caller(self) -> Session:
         """The cluster, for reading, as far as the user may."""
-        return of_reader(self.cluster.session, self.user, self.cluster.name)
+        return self.cluster.reading(self.user)
 
     @cached_property
     def admin(self) -> Admin:

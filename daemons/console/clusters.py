@@ -1,11 +1,18 @@
 """The clusters of one console: a session each, what is known of it, and what may be done to it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mq.client.options import ClientOptions
-from mq.client.session import Session
-from mq.daemons.console.guarded_session import Check, GuardedSession, of_changer, reads_only
+from mq.daemons.console.guarded_session import (
+    Check,
+    GuardedSession,
+    LimitedSession,
+    of_changer,
+    of_reader,
+    reads_only,
+)
 from mq.daemons.console.permissions import Permission
 
 if TYPE_CHECKING:
@@ -30,10 +37,15 @@ class Cluster:
         self.source = source
         self.name = source.name
         self.read_only = source.read_only
-        self._session = Session(source.name_servers, source.options)
+        self._session = LimitedSession(source.name_servers, source.options)
         self.session = GuardedSession(self._session, reads_only)
         self.collector: Any = None  # set by the daemon where they are started
         self.history: Any = None
+
+    def refuse(self, refused: Callable[[str], str | None]) -> None:
+        """Connect to no address that this gives a reason against: whoever registers at a name
+        server chooses where we connect to."""
+        self._session.refused = refused
 
     @property
     def snapshot(self) -> "Snapshot":
@@ -56,6 +68,10 @@ class Cluster:
     async def close(self) -> None:
         """End the connections. Safe to call again."""
         await self._session.close()
+
+    def reading(self, user: "User") -> GuardedSession:
+        """A session for what this user may see."""
+        return of_reader(self._session, user, self.name)
 
     def changing(self, user: "User", needs: Permission, check: Check) -> GuardedSession:
         """A session for what this user may change and ``check`` lets through: for the changes

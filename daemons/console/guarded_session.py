@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from mq.client.blocking import BlockingSession
+from mq.client.errors import ConnectError
 from mq.client.operations import dry_run
 from mq.client.operations.changes import Changes
 from mq.client.operations.errors import OperationError
@@ -50,19 +51,49 @@ class _Shut:
         """Nothing waits."""
 
 
+class LimitedSession(Session):
+    """The connections to a cluster: to its name servers, which we were given, and to brokers, which
+    they name, as far as ``refused`` has no reason against an address."""
+
+    refused: Callable[[str], str | None] = staticmethod(lambda address: None)
+
+    def admit(self, address: str) -> None:
+        """Raises ConnectError for an address that is refused."""
+        if address not in self.name_servers:
+            reason = self.refused(address)
+            if reason:
+                raise ConnectError(address, reason)
+
+    def request(
+        self,
+        address: str,
+        command: Command,
+        timeout: float | None = None,
+        convert: "Callable[[Command], Any] | None" = None,
+    ) -> "asyncio.Future[Any]":
+        """As `Session`'s. Raises ConnectError for an address that is refused."""
+        self.admit(address)
+        return super().request(address, command, timeout, convert)  # type: ignore[arg-type]
+
+    def send_oneway(self, address: str, command: Command) -> "Peer":
+        """As `Session`'s. Raises ConnectError for an address that is refused."""
+        self.admit(address)
+        return super().send_oneway(address, command)
+
+
 class GuardedSession(Session):
     """A session over the connections of another one, with a check of each request.
 
     It makes no connections and keeps nothing: closing it closes nothing.
     """
 
-    def __init__(self, base: Session, check: Check) -> None:
+    def __init__(self, base: LimitedSession, check: Check) -> None:
         super().__init__(base.name_servers or base.address_server or (), base.options)
         self._base = base
         self._check = check
         self.share(base)
 
-    def share(self, base: Session) -> None:
+    def share(self, base: LimitedSession) -> None:
         """Know the routes that ``base`` knows, as it opens."""
         self._routes = base._routes
         self._loop = base._loop
@@ -78,7 +109,7 @@ class GuardedSession(Session):
         """As the base's. Raises Forbidden."""
         answer = self._check(address, command)
         if answer is None:
-            return self._base.request(address, command, timeout, convert)  # type: ignore[arg-type]
+            return self._base.request(address, command, timeout, convert)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         future.set_result(answer if convert is None else convert(answer))
         return future
@@ -126,17 +157,21 @@ class GuardedSession(Session):
 class _GuardedBlocking(BlockingSession):
     """The same without an event loop, over connections of its own."""
 
-    def __init__(self, base: Session, check: Check) -> None:
+    def __init__(self, base: LimitedSession, check: Check) -> None:
         super().__init__(base.name_servers or base.address_server or (), base.options)
         self._base = base
         self._check = check
 
     async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
         answer = self._check(address, command)
-        return answer or await super().invoke(address, command, timeout)
+        if answer is None:
+            self._base.admit(address)
+            answer = await super().invoke(address, command, timeout)
+        return answer
 
     async def invoke_oneway(self, address: str, command: Command) -> None:
         if self._check(address, command) is None:
+            self._base.admit(address)
             await super().invoke_oneway(address, command)
 
     def blocking(self) -> BlockingSession:
@@ -164,13 +199,13 @@ def reader_check(user: "User", cluster: str) -> Check:
     return check
 
 
-def of_reader(base: Session, user: "User", cluster: str) -> GuardedSession:
+def of_reader(base: LimitedSession, user: "User", cluster: str) -> GuardedSession:
     """A session for what this user may see."""
     return GuardedSession(base, reader_check(user, cluster))
 
 
 def of_changer(
-    base: Session, user: "User", cluster: str, needs: Permission, changes: Check
+    base: LimitedSession, user: "User", cluster: str, needs: Permission, changes: Check
 ) -> GuardedSession:
     """A session for a change that needs this permission; what changes something is for ``changes``
     to let through, to refuse, or to answer, where it is about what the user may."""

@@ -1,0 +1,90 @@
+"""Sessions below the pages: what they refuse, whoever asks."""
+
+import asyncio
+
+import pytest
+
+from mq.client.errors import ConnectError
+from mq.daemons.console.guarded_session import Forbidden
+from mq.daemons.console.security.roles import User
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.flags import PullSysFlag
+from mq.protocol.requests import REQUESTS, RequestKind
+from tests.daemons.console.site import Consoles
+
+VIEWER = User("v", {"*": "viewer"})
+READER = User("r", {"*": "reader"})
+LIMITED = User("l", {"*": "administrator"}, topics=("mine",), groups=("mine",))
+BROKER = "127.0.0.1:9"
+
+
+def refused(session: object, code: int, **fields: str) -> bool:
+    """Whether a request does not even go out."""
+    try:
+        session.request(BROKER, Command(code, dict(fields))).cancel()  # type: ignore[attr-defined]
+    except Forbidden:
+        return True
+    return False
+
+
+def test_a_page_sends_nothing_but_reads(console: Consoles) -> None:
+    async def main() -> None:
+        async with console() as site:
+            own, session = site.here.session, site.here.reading(READER)
+            for code, row in REQUESTS.items():
+                reads = row.kind is RequestKind.READ
+                assert refused(own, code) == refused(session, code) == (not reads), row.code
+            for unknown in (0, 9999, -1):
+                assert refused(session, unknown)
+            commit = str(int(PullSysFlag.COMMIT_OFFSET))
+            assert refused(session, RequestCode.PULL_MESSAGE, sysFlag=commit)
+            with pytest.raises(Forbidden):
+                session.send_oneway(BROKER, Command(RequestCode.SEND_MESSAGE))
+            with session.blocking() as blocking, pytest.raises(Forbidden):
+                await blocking.invoke(BROKER, Command(RequestCode.DELETE_TOPIC_IN_BROKER))
+
+    asyncio.run(main())
+
+
+def test_a_viewer_gets_no_bodies(console: Consoles) -> None:
+    async def main() -> None:
+        async with console() as site:
+            viewer, reader = site.here.reading(VIEWER), site.here.reading(READER)
+            for code in (RequestCode.PULL_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID):
+                assert refused(viewer, code) and not refused(reader, code)
+            assert not refused(viewer, RequestCode.GET_TOPIC_STATS_INFO, topic="T")
+
+    asyncio.run(main())
+
+
+def test_patterns_are_held_against_each_request(console: Consoles) -> None:
+    async def main() -> None:
+        async with console() as site:
+            session = site.here.reading(LIMITED)
+            code = RequestCode.PULL_MESSAGE
+            assert not refused(session, code, topic="mine", consumerGroup="TOOLS")
+            assert refused(session, code, topic="other", consumerGroup="TOOLS")
+            assert not refused(session, code, topic="%DLQ%mine")
+            assert refused(session, RequestCode.GET_CONSUME_STATS, consumerGroup="other")
+            assert refused(session, RequestCode.VIEW_MESSAGE_BY_ID)
+            changing = site.here.changing(LIMITED, 4, lambda address, command: None)  # type: ignore[arg-type]
+            assert refused(changing, RequestCode.SEND_MESSAGE_V2, b="other")
+            assert not refused(changing, RequestCode.SEND_MESSAGE_V2, b="mine")
+            assert refused(changing, RequestCode.UPDATE_BROKER_CONFIG)
+
+    asyncio.run(main())
+
+
+def test_no_connection_goes_to_an_address_that_is_refused(console: Consoles) -> None:
+    async def main() -> None:
+        async with console() as site:
+            site.here.refuse(lambda address: "not in brokerNetworks")
+            session = site.here.reading(READER)
+            with pytest.raises(ConnectError, match="brokerNetworks"):
+                session.request(BROKER, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+            with session.blocking() as blocking, pytest.raises(ConnectError, match="brokerNet"):
+                await blocking.invoke(BROKER, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
+            await session.invoke_name_server(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+
+    asyncio.run(main())
