@@ -2,10 +2,10 @@
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
@@ -17,12 +17,22 @@ log = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 
 
+class Beside(Protocol):
+    """Another daemon."""
+
+    def ready_text(self) -> str: ...
+
+    def reload(self) -> None: ...
+
+    def state(self) -> Iterator[str]: ...
+
+
 class Standalone:
     """Both daemons on loopback: `async with Standalone() as pair`.
 
     ``store`` is the folder for everything that is kept; None takes a temporary one that is deleted
     at the end. Port 0 takes any free port. ``properties`` are settings of the broker by their
-    names; those of TLS are for both.
+    names; those of TLS are for both. ``beside`` makes another daemon that is started with them.
     """
 
     def __init__(
@@ -32,7 +42,10 @@ class Standalone:
         name_server_port: int = 9876,
         broker_port: int = 10911,
         properties: Mapping[str, str] | None = None,
+        beside: "Callable[[Standalone], AbstractAsyncContextManager[Beside]] | None" = None,
     ) -> None:
+        self.beside: Beside | None = None
+        self._beside = beside
         self.name_server: NameServer
         self.broker: Broker
         self._store = store
@@ -51,6 +64,8 @@ class Standalone:
                 NameServer(self._name_server_settings(folder))
             )
             self.broker = await parts.enter_async_context(Broker(self._broker_settings(folder)))
+            if self._beside is not None:
+                self.beside = await parts.enter_async_context(self._beside(self))
             self._parts = parts.pop_all()
         return self
 
@@ -68,6 +83,7 @@ class Standalone:
         return (
             f"standalone: name server {self.name_server_address}, broker {self.broker.address}, "
             f"store {self.folder}{kept}. Talk to it: mq topicList -n {self.name_server_address}"
+            + (f"; {self.beside.ready_text()}" if self.beside else "")
         )
 
     def status_text(self) -> str:
@@ -76,10 +92,14 @@ class Standalone:
     def reload(self) -> None:
         self.name_server.reload()
         self.broker.reload()
+        if self.beside is not None:
+            self.beside.reload()
 
     def state(self) -> Iterator[str]:
         yield from self.name_server.state()
         yield from self.broker.state()
+        if self.beside is not None:
+            yield from self.beside.state()
 
     def _name_server_settings(self, folder: Path) -> NamesrvSettings:
         return NamesrvSettings.load(

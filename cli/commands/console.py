@@ -23,6 +23,7 @@ from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
+    from mq.daemons.console.app import Console
     from mq.daemons.console.clusters import ClusterSource
     from mq.daemons.console.config import ConsoleSettings
 
@@ -69,6 +70,14 @@ def console(
     if printed(environment, settings, print_all, print_important):
         return Status.DONE
     clusters = sources(environment, settings)
+    made = console_class()
+    from mq.daemons.service import run
+
+    return run(lambda: told(settings, made(settings, clusters)))
+
+
+def console_class() -> "type[Console]":
+    """The daemon. Raises CommandError where what it needs is not installed."""
     try:
         from mq.daemons.console.app import Console
     except ImportError as error:
@@ -77,9 +86,20 @@ def console(
             hint="pip install 'mq[console]'",
             status=Status.UNAVAILABLE,
         ) from None
-    from mq.daemons.service import run
+    return Console
 
-    return run(lambda: told(settings, Console(settings, clusters)))
+
+def of_pair(
+    name_servers: str, folder: Path, port: int
+) -> "tuple[ConsoleSettings, list[ClusterSource]]":
+    """The settings of a console on loopback for one cluster, and that cluster."""
+    from mq.client.options import ClientOptions
+    from mq.daemons.console.clusters import ClusterSource
+    from mq.daemons.console.config import ConsoleSettings
+
+    settings = ConsoleSettings.load(None, {"listenPort": str(port), "dataPath": str(folder)})
+    options = ClientOptions(timeout=settings.console.request_timeout_millis / 1000)
+    return settings, [ClusterSource("standalone", name_servers, options)]
 
 
 def _overrides(
@@ -109,6 +129,8 @@ def _overrides(
 def sources(environment: Environment, settings: "ConsoleSettings") -> "list[ClusterSource]":
     """The clusters that the settings name. Raises CommandError."""
     from mq.cli.runtime.secrets import check_private, credentials, tls_context
+    from mq.client.address_server import is_url
+    from mq.client.caller import parse_name_servers
     from mq.client.options import ClientOptions
     from mq.daemons.console.clusters import ClusterSource
 
@@ -118,6 +140,8 @@ def sources(environment: Environment, settings: "ConsoleSettings") -> "list[Clus
 
     def source(name: str, where: str, acl: str = "", tls: str = "") -> ClusterSource:
         chosen = options
+        if not is_url(where):
+            parse_name_servers(where)
         if acl:
             check_private(Path(acl))
             chosen = replace(chosen, credentials=credentials(acl))

@@ -4,7 +4,7 @@ Sources: NamesrvStartup, BrokerStartup, ControllerStartup, ServerUtil.buildComma
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -17,6 +17,8 @@ from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
     from mq.daemons.config import Settings
+    from mq.daemons.console.app import Console
+    from mq.daemons.standalone import Standalone
 
 COMMANDS = {
     "daemon": (
@@ -342,21 +344,28 @@ def standalone(
         str | None,
         typer.Option("--cluster", metavar="DIR", help="Run what `mq cluster init` wrote there."),
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="And the console, at http://127.0.0.1:8082/.")
+    ] = False,
+    console_port: Annotated[
+        int, typer.Option("--console-port", metavar="PORT", help="Of the console; 0: any.")
+    ] = 8082,
 ) -> int:
     """Run a name server and a broker in one process, or a whole cluster.
 
     For trying things out and for tests: both on loopback, until SIGTERM or Ctrl-C, with a store
     that is gone afterwards unless --store names one. -c and --set are the broker's settings. With
     --cluster each file of settings in DIR is a daemon in a process of its own, and messages stay.
+    With --console there is the console beside them, whose data lie in the store, too.
     """
     from mq.daemons.config import read_file
     from mq.daemons.service import run
     from mq.daemons.standalone import Standalone
 
     if cluster is not None:
-        if config_file or store or config_item:
+        if config_file or store or config_item or console:
             raise UsageError(
-                "--cluster goes with none of -c, --set and --store: settings are in DIR"
+                "--cluster goes with none of -c, --set, --store and --console: settings are in DIR"
             )
         return _cluster(Path(cluster))
     with configuring(printing=False):
@@ -368,5 +377,14 @@ def standalone(
             name_server_port=name_server_port,
             broker_port=broker_port,
             properties=properties,
+            beside=_console_at(console_port) if console else None,
         )
     )
+
+
+def _console_at(port: int) -> "Callable[[Standalone], Console]":
+    """What makes a console for both. Raises CommandError where it is not installed."""
+    from mq.cli.commands.console import console_class, of_pair
+
+    made = console_class()
+    return lambda pair: made(*of_pair(pair.name_server_address, pair.folder / "console", port))

@@ -1916,6 +1916,8 @@ function __mq_options -a command
             echo '--broker-port|1||Of the broker; 0: any.'
             echo '--set|1||Set a property; may be repeated.'
             echo '--cluster|1|directories|Run what `mq cluster init` wrote there.'
+            echo '--console|0||And the console, at http://127.0.0.1:8082/.'
+            echo '--console-port|1||Of the console; 0: any.'
             __mq_shared_15
         case 'console'
             echo '-c,--configFile|1|files|Java properties file.'
