@@ -115,6 +115,7 @@ class Console:
         self.server = HttpServer(
             self.shell, settings.console.bind_address, settings.console.listen_port, self._tls
         )
+        parts.push_async_callback(self.frame.streams.wait_ended)
         await parts.enter_async_context(self.server)
         parts.callback(self.frame.streams.stop)  # before the server waits for its answers
         if exporters.are_wanted(settings.operation):

@@ -105,6 +105,7 @@ class Route:
     query: tuple[Query, ...] = ()
     menu: str = ""
     seconds: float = 0.0
+    data: type | None = None  # the class of its page's data, which the API describes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Streams of events to browsers (server-sent events), counted, and ended when the daemon stops."""
 
 import asyncio
-import contextlib
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -12,6 +12,8 @@ from starlette.responses import StreamingResponse
 from mq.daemons.console.api.values import plain
 from mq.daemons.console.problems import Refused, problem_of
 from mq.daemons.console.route import Event
+
+log = logging.getLogger(__name__)
 
 MOST_OF_USER = 4
 MOST = 50
@@ -27,10 +29,16 @@ class Streams:
         self.turned_away = 0
         self._of_user: Counter[str] = Counter()
         self._stopping = asyncio.Event()
+        self._ending: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
         """End all streams."""
         self._stopping.set()
+
+    async def wait_ended(self) -> None:
+        """Wait until all that streams have begun has been cleaned up."""
+        while self._ending:
+            await asyncio.wait(set(self._ending))
 
     def take(self, user: str) -> None:
         """Count one more of a user. Raises Refused where there are too many."""
@@ -90,13 +98,25 @@ class Streams:
             yield written(Event("failed", {"error": problem.line, "id": problem.id}))
         finally:
             stopping.cancel()
-            if following is not None:
-                following.cancel()
-                with contextlib.suppress(BaseException):
-                    await following
-            close = getattr(events, "aclose", None)
-            if close is not None:
-                await close()
+            # Whoever serves us is cancelled again and again when a browser leaves: what cleans up
+            # behind the events must not be.
+            ending = asyncio.create_task(_end(events, following))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            await asyncio.wait({ending})
+
+
+async def _end(events: AsyncIterator[Event], following: "asyncio.Task[Event] | None") -> None:
+    """Let a generator of events end as it wants to."""
+    if following is not None:
+        following.cancel()
+        await asyncio.wait({following})
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        try:
+            await close()
+        except Exception:
+            log.error("a stream failed at its end", exc_info=True)
 
 
 async def _next(events: AsyncIterator[Event]) -> Event:

@@ -20,8 +20,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as WebRoute
 from starlette.routing import Router
 
+from mq import __version__
 from mq.client.machine import clock
 from mq.daemons.console import own_pages, rendering
+from mq.daemons.console.api import openapi
 from mq.daemons.console.asking import Asking, asking, read_query
 from mq.daemons.console.assets import load
 from mq.daemons.console.audit import Audit
@@ -99,6 +101,8 @@ class Frame:
             WebRoute("/", self._start),
             WebRoute("/static/{mark}/{name}", self._static),
             *own_pages.web_routes(self),
+            WebRoute(f"{API}/openapi.json", self.answering(self._described, api=True)),
+            WebRoute(f"{API}/clusters", self.answering(self._clusters, api=True)),
         ]
         for route in self.routes:
             made += self._routes_of(route)
@@ -232,6 +236,23 @@ class Frame:
         self.audit.note(
             {**entry_of(call), "what": what, "target": target, "parameters": dict(parameters)}
         )
+
+    # what is of no cluster, for programs -------------------------------------------------------
+
+    async def _described(self, asked: Asking) -> Response:
+        if asked.visitor.user is None:
+            raise Refused(401, "log in first")
+        prefix = self.settings.console.path_prefix
+        found = openapi.document(self.routes, __version__, prefix, asked.texts.gettext)
+        return rendering.json_response(found)
+
+    async def _clusters(self, asked: Asking) -> Response:
+        if asked.visitor.user is None:
+            raise Refused(401, "log in first")
+        known = [
+            {"name": name, "readOnly": self.clusters[name].read_only} for name in self._known(asked)
+        ]
+        return rendering.json_response({"clusters": known})
 
     # pages ------------------------------------------------------------------------------------
 

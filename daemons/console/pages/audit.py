@@ -143,5 +143,6 @@ ROUTES = (
             Query("before", integer, None, N_("Go on where the part before ended: its older.")),
         ),
         menu=N_("Operations log"),
+        data=Log,
     ),
 )

@@ -28,4 +28,13 @@ async def home(call: Call) -> Page:
     )
 
 
-ROUTES = (Route("/", home, Permission.READ, N_("Which cluster this is."), menu=N_("Overview")),)
+ROUTES = (
+    Route(
+        "/",
+        home,
+        Permission.READ,
+        N_("Which cluster this is."),
+        menu=N_("Overview"),
+        data=NameServers,
+    ),
+)

@@ -1,0 +1,210 @@
+"""The description of the API (OpenAPI 3.1), made from routes and the dataclasses of their pages."""
+
+import dataclasses
+import re
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from mq.daemons.console.api.values import camel
+from mq.daemons.console.permissions import ROLES
+from mq.daemons.console.route import AnyRoute, Change, Field, Outcome, Plan, Query, Stream
+
+BASE = "/api/v1/clusters/{cluster}"
+_PARAMETER = re.compile(r"\{([a-z_]+)(?::path)?\}")
+# A number beyond 2^53 is a text: a script could not hold it.
+_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$"}]}
+_PLAIN: dict[type, dict[str, Any]] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: _INTEGER,
+    float: {"type": "number"},
+    type(None): {"type": "null"},
+}
+_QUERY = {
+    "text": {"type": "string"},
+    "integer": {"type": "integer", "format": "int64"},
+    "flag": {"type": "boolean"},
+    "moment": {"type": "string", "description": 'ms since 1970, ISO 8601, or such as "-15m"'},
+}
+
+
+def document(
+    routes: Iterable[AnyRoute], version: str, prefix: str = "", text: Callable[[str], str] = str
+) -> dict[str, Any]:
+    """The description; ``text`` translates what people read."""
+    schemas = Schemas()
+    paths: dict[str, Any] = {}
+    for route in routes:
+        path = BASE + _PARAMETER.sub(r"{\1}", route.path)
+        paths.setdefault(path, {}).update(_operation(route, schemas, text))
+    error = {"error": str, "hint": str, "id": str}
+    schemas.made["Error"] = _object({name: _PLAIN[kind] for name, kind in error.items()})
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "mq console",
+            "version": version,
+            "description": "The console's pages for programs. What is unknown is null. Changes "
+            "take two requests: the first is answered with a plan and its hash, the second, "
+            '{"confirm": HASH}, makes the change.',
+        },
+        "servers": [{"url": prefix or "/"}],
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.made.items())),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: AnyRoute, schemas: "Schemas", text: Callable[[str], str]) -> dict[str, Any]:
+    role = next(name for name, permission in ROLES.items() if permission >= route.needs)
+    parameters = [_in_path(name) for name in ("cluster", *_PARAMETER.findall(route.path))]
+    common: dict[str, Any] = {
+        "summary": text(route.about),
+        "description": f"For the role {role}.",
+        "parameters": parameters,
+    }
+    refused = {"default": _answer("What went wrong.", {"$ref": "#/components/schemas/Error"})}
+    if isinstance(route, Change):
+        body = {"anyOf": [_fields(route.fields, text), _CONFIRM]}
+        content = {"application/json": {"schema": body}}
+        answer = {"anyOf": [schemas.plan(), schemas.done()]}
+        answers = {"200": _answer("The plan, or the results.", answer), **refused}
+        return {
+            "post": {**common, "requestBody": {"required": True, "content": content}}
+            | {"responses": answers}
+        }
+    common["parameters"] = parameters + [_in_query(one, text) for one in route.query]
+    if isinstance(route, Stream):
+        content: Any = {"text/event-stream": {"schema": {"type": "string"}}}
+        return {
+            "get": common | {"responses": {"200": {"description": "Events", "content": content}}}
+        }
+    schema = {"type": "object"} if route.data is None else schemas.of(route.data)
+    return {"get": common | {"responses": {"200": _answer("The page.", schema), **refused}}}
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _in_query(one: Query, text: Callable[[str], str]) -> dict[str, Any]:
+    schema: dict[str, Any] = dict(_QUERY.get(one.parse.name, {"type": "string"}))
+    if one.parse.choices:
+        schema["enum"] = list(one.parse.choices)
+    if isinstance(one.default, str | int | float) and one.default != "":
+        schema["default"] = one.default
+    return {"name": one.name, "in": "query", "schema": schema} | (
+        {"description": text(one.about)} if one.about else {}
+    )
+
+
+def _answer(description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+_CONFIRM = {
+    "type": "object",
+    "properties": {
+        "confirm": {"type": "string", "description": "The hash of the plan."},
+        "typed": {"type": "string", "description": "The name, where something is lost for good."},
+    },
+    "required": ["confirm"],
+    "additionalProperties": False,
+}
+
+
+def _fields(fields: Sequence[Field], text: Callable[[str], str]) -> dict[str, Any]:
+    properties = {}
+    for one in fields:
+        schema: dict[str, Any] = {"type": "string", "maxLength": one.limit}
+        if one.kind == "integer":
+            schema = {"type": ["integer", "string"]}
+        elif one.kind == "flag":
+            schema = {"type": "boolean"}
+        elif one.kind == "lines":
+            schema = {"type": "array", "items": {"type": "string"}}
+        elif one.kind == "choice" and not callable(one.choices):
+            schema = {"enum": [c if isinstance(c, str) else c[0] for c in one.choices]}
+        elif one.kind == "secret":
+            schema["format"] = "password"
+        properties[one.name] = schema | {"description": text(one.help or one.label)}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [one.name for one in fields if one.required],
+        "additionalProperties": False,
+    }
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": dict(properties), "required": list(properties)}
+
+
+class Schemas:
+    """Makes schemas of dataclasses; each is described once, under its name."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, dict[str, Any]] = {}
+        self._names: dict[type, str] = {}
+
+    def plan(self) -> dict[str, Any]:
+        """What a change is answered with at first."""
+        properties = {
+            "confirm": _PLAIN[str],
+            "seconds": _PLAIN[int],
+            "plan": self.of(Plan),
+            "requests": {"type": "array", "items": _PLAIN[str]},
+            "more_requests": _PLAIN[int],
+            "type": {"type": ["string", "null"]},
+        }
+        return _object(properties)
+
+    def done(self) -> dict[str, Any]:
+        """What a confirmed change is answered with."""
+        items = {"type": "array", "items": self.of(Outcome)}
+        return _object({"done": _PLAIN[bool], "outcomes": items})
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        """The schema of a type of a page's data."""
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            return {"$ref": f"#/components/schemas/{self._named(kind)}"}
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            return {"enum": [one.value for one in kind]}
+        origin, arguments = get_origin(kind), get_args(kind)
+        if origin in (Union, types.UnionType):
+            return {"anyOf": [self.of(one) for one in arguments]}
+        if origin is not None and isinstance(origin, type):
+            if issubclass(origin, Mapping):
+                return {"type": "object", "additionalProperties": self.of(arguments[1])}
+            if issubclass(origin, Sequence | frozenset | set):
+                items = [one for one in arguments if one is not ...]
+                schemas = [self.of(one) for one in items]
+                several = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+                return {"type": "array", "items": several}
+        return {}
+
+    def _named(self, kind: type) -> str:
+        if kind in self._names:
+            return self._names[kind]
+        name = kind.__name__
+        if name in self.made:  # pages need not know each other's names
+            name = f"{kind.__module__.rpartition('.')[2].title().replace('_', '')}{name}"
+        self._names[kind] = name
+        self.made[name] = {}
+        hints = get_type_hints(kind)
+        properties = {
+            camel(field.name): self.of(hints[field.name]) for field in dataclasses.fields(kind)
+        }
+        self.made[name] = {
+            **_object(properties),
+            "description": (kind.__doc__ or "").strip().splitlines()[0],
+            "additionalProperties": False,
+        }
+        return name
