@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Processes killed, power and disks that fail, seeds of the simulator: as long as all else together.
 FAULTS := tests/simulation tests/system/faults
 
-.PHONY: install native tools run test test-faults test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual clean
+.PHONY: install native tools run test test-faults test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual translations clean
 
 install: $(VENV)/.installed native ## a virtual environment with mq: nothing that only its tests need
 
@@ -104,6 +104,9 @@ docs: tools ## run what the documents show again, and write it where it is other
 manual: tools ## man pages, completions and docs/json-output.md, from the commands
 	$(BIN)/python -m mq.cli.manual.table
 	$(BIN)/mq manual
+
+translations: tools ## the catalogues of the console's texts, from its pages
+	$(BIN)/python -m tests.daemons.console.catalogues
 
 build: $(VENV)/.installed ## a wheel and a source archive in dist/
 	$(PIP) build

@@ -80,9 +80,9 @@ def _operation(route: AnyRoute, schemas: "Schemas", text: Callable[[str], str]) 
         }
     common["parameters"] = parameters + [_in_query(one, text) for one in route.query]
     if isinstance(route, Stream):
-        content: Any = {"text/event-stream": {"schema": {"type": "string"}}}
+        events: Any = {"text/event-stream": {"schema": {"type": "string"}}}
         return {
-            "get": common | {"responses": {"200": {"description": "Events", "content": content}}}
+            "get": common | {"responses": {"200": {"description": "Events", "content": events}}}
         }
     schema = {"type": "object"} if route.data is None else schemas.of(route.data)
     return {"get": common | {"responses": {"200": _answer("The page.", schema), **refused}}}
