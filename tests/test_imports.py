@@ -19,6 +19,7 @@ ALLOWED = {
     "cli": {"client", "daemons", "pipeline", "protocol"},
     "mq": {"cli", "client", "daemons", "protocol"},  # the last three for mq.testing
 }
+WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "argon2"}  # an extra: mq[console]
 SPARK = {"pyspark", "pyarrow"}  # an extra: only Spark jobs and their command may need it
 STARTS_THE_COMMAND = "mq.__main__"
 
@@ -76,6 +77,31 @@ def test_only_the_pipeline_needs_spark(part: str) -> None:
         if source == ROOT / "cli" / "commands" / "spark.py":
             continue
         assert SPARK.isdisjoint(name.split(".")[0] for _, name in imported(source)), source
+
+
+def test_only_the_console_needs_what_serves_pages() -> None:
+    for part in ALLOWED:
+        for source in sources(part):
+            if source.is_relative_to(ROOT / "daemons" / "console"):
+                continue
+            assert WEB.isdisjoint(name.split(".")[0] for _, name in imported(source)), source
+
+
+def test_the_console_is_imported_by_its_command_and_by_nothing_else() -> None:
+    users = {
+        str(source.relative_to(ROOT))
+        for part in ALLOWED
+        for source in sources(part)
+        if not source.is_relative_to(ROOT / "daemons" / "console")
+        and any(name.startswith("mq.daemons.console") for _, name in imported(source))
+    }
+    assert users == {
+        "cli/commands/console.py",
+        "cli/commands/console_accounts.py",
+        "cli/console_daemon.py",
+        "cli/commands/daemon.py",  # standalone --console, for its types
+        "cli/manual/pages.py",  # its settings
+    }
 
 
 IMPORT_EACH = """

@@ -17,13 +17,13 @@ from mq.cli.commands.daemon import (
     printed,
     told,
 )
+from mq.cli.console_daemon import console_class
 from mq.cli.runtime.context import Contexts
 from mq.cli.runtime.env import Environment
-from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
-    from mq.daemons.console.app import Console
     from mq.daemons.console.clusters import ClusterSource
     from mq.daemons.console.config import ConsoleSettings
 
@@ -74,32 +74,6 @@ def console(
     from mq.daemons.service import run
 
     return run(lambda: told(settings, made(settings, clusters)))
-
-
-def console_class() -> "type[Console]":
-    """The daemon. Raises CommandError where what it needs is not installed."""
-    try:
-        from mq.daemons.console.app import Console
-    except ImportError as error:
-        raise CommandError(
-            f"the console needs {error.name}",
-            hint="pip install 'mq[console]'",
-            status=Status.UNAVAILABLE,
-        ) from None
-    return Console
-
-
-def of_pair(
-    name_servers: str, folder: Path, port: int
-) -> "tuple[ConsoleSettings, list[ClusterSource]]":
-    """The settings of a console on loopback for one cluster, and that cluster."""
-    from mq.client.options import ClientOptions
-    from mq.daemons.console.clusters import ClusterSource
-    from mq.daemons.console.config import ConsoleSettings
-
-    settings = ConsoleSettings.load(None, {"listenPort": str(port), "dataPath": str(folder)})
-    options = ClientOptions(timeout=settings.console.request_timeout_millis / 1000)
-    return settings, [ClusterSource("standalone", name_servers, options)]
 
 
 def _overrides(

@@ -384,7 +384,7 @@ def standalone(
 
 def _console_at(port: int) -> "Callable[[Standalone], Console]":
     """What makes a console for both. Raises CommandError where it is not installed."""
-    from mq.cli.commands.console import console_class, of_pair
+    from mq.cli.console_daemon import console_class, of_pair
 
     made = console_class()
     return lambda pair: made(*of_pair(pair.name_server_address, pair.folder / "console", port))
