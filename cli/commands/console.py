@@ -128,10 +128,10 @@ def sources(environment: Environment, settings: "ConsoleSettings") -> "list[Clus
         found.append(source("default", config.namesrv_addr, config.access_key_file))
     names = [name.strip() for name in config.contexts.split(";") if name.strip()]
     if names:
-        directory = environment.config_directory
         if config.contexts_file:
-            directory = Path(config.contexts_file).parent
-        contexts = Contexts.load(directory)
+            contexts = Contexts.of_file(Path(config.contexts_file))
+        else:
+            contexts = Contexts.load(environment.config_directory)
         for name in names:
             values = contexts.get(name)
             where = values.get("namesrvAddr", "")

@@ -22,8 +22,12 @@ class Contexts:
 
     @classmethod
     def load(cls, directory: Path) -> "Contexts":
-        """Read the file; no file means no contexts. Raises CommandError for a broken one."""
-        path = directory / "contexts.json"
+        """Read the user's file; no file means no contexts. Raises CommandError for a broken one."""
+        return cls.of_file(directory / "contexts.json")
+
+    @classmethod
+    def of_file(cls, path: Path) -> "Contexts":
+        """Read a file; no file means no contexts. Raises CommandError for a broken one."""
         try:
             content = path.read_bytes()
         except FileNotFoundError:

@@ -99,6 +99,10 @@ def test_contexts_are_clusters_with_their_keys(tmp_path: Path) -> None:
     }
     assert [n for n, one in found.items() if one.options.credentials] == ["prod"]
     assert [n for n, one in found.items() if one.read_only] == ["prod"]
+    elsewhere = tmp_path / "clusters.json"
+    (tmp_path / "contexts.json").rename(elsewhere)
+    settings.console = settings.console.replace(contexts_file=str(elsewhere))
+    assert len(sources(environment, settings)) == 3
     key.chmod(0o644)
     from mq.cli.runtime.errors import CommandError
 
