@@ -35,13 +35,11 @@ function addCopyButtons(root) {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "copy-button";
-    button.textContent = "⧉";
-    button.title = "copy";
-    button.setAttribute("aria-label", "copy");
+    button.textContent = body.dataset.copy;
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(code.textContent);
-      button.textContent = "✓";
-      setTimeout(() => (button.textContent = "⧉"), 1500);
+      button.textContent = body.dataset.copied;
+      setTimeout(() => (button.textContent = body.dataset.copy), 1500);
     });
     code.after(button);
   }
