@@ -30,6 +30,8 @@ from mq.daemons.service import CannotStart
 
 log = logging.getLogger(__name__)
 
+# Refusals that are written down in a minute; the next line says how many were not.
+REFUSALS_A_MINUTE = 200
 LOOK_SECONDS = 1.0  # between two looks whether the file of accounts has changed
 # Whoever sends one of these stands for somebody on another machine.
 _PROXIED = ("x-forwarded-for", "x-forwarded-host", "forwarded", "via")
@@ -49,6 +51,8 @@ class Access:
         self.throttle = Throttle()
         self.sessions = Sessions(config.session_idle_minutes * 60.0, config.session_hours * 3600.0)
         self._audit = audit
+        self.untold = 0  # refusals since the last one that is in the audit
+        self._minute, self._told = clock.monotonic(), 0
         self._path = config.users_path
         self._looked = clock.monotonic()
         self._fingerprint = self._look()
@@ -164,10 +168,24 @@ class Access:
 
     def _tell(self, asked: Asking, what: str, more: Mapping[str, object]) -> None:
         entry = {"id": asked.id, "address": asked.client, "what": what, **more}
+        if more["state"] == "refused":
+            if not self._may_tell():
+                self.untold += 1
+                return
+            if self.untold:
+                entry["untold"], self.untold = self.untold, 0
         try:
             self._audit.note(entry)
         except CannotWrite:
             log.warning("not in the audit: %s", what, extra={"failure": "audit"})
+
+    def _may_tell(self) -> bool:
+        """Whether one more refusal may be written down: strangers must not fill the disk."""
+        now = clock.monotonic()
+        if now - self._minute >= 60.0:
+            self._minute, self._told = now, 0
+        self._told += 1
+        return self._told <= REFUSALS_A_MINUTE
 
     # what requests bring ----------------------------------------------------------------------
 

@@ -35,11 +35,11 @@ function addCopyButtons(root) {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "copy-button";
-    button.textContent = body.dataset.copy;
+    button.textContent = body.dataset.copyText;
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(code.textContent);
-      button.textContent = body.dataset.copied;
-      setTimeout(() => (button.textContent = body.dataset.copy), 1500);
+      button.textContent = body.dataset.copiedText;
+      setTimeout(() => (button.textContent = body.dataset.copyText), 1500);
     });
     code.after(button);
   }

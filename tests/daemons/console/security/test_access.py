@@ -289,3 +289,26 @@ def test_a_proxy_in_front_of_a_console_without_accounts_gets_nothing(console: Co
             assert (await site.get("/", Via="1.1 proxy")).status == 303
 
     asyncio.run(main())
+
+
+def test_strangers_do_not_fill_the_disk_with_refusals(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mq.daemons.console.security import access
+
+    monkeypatch.setattr(access, "REFUSALS_A_MINUTE", 3)
+
+    async def main() -> None:
+        async with console(users={"ann": "administrator"}) as site:
+            for _ in range(10):
+                assert (await site.api("/", token="mqc_x")).status == 401
+            assert [e["what"] for e in site.audit] == ["refused"] * 3
+            assert site.console.access.untold == 7
+            site.console.access._minute -= 60.0
+            await site.api("/")
+            assert site.audit[-1]["untold"] == 7
+            # What is done is always written down.
+            await site.log_in("ann")
+            assert site.audit[-1]["what"] == "login"
+
+    asyncio.run(main())
