@@ -118,6 +118,20 @@ def test_a_form_of_another_site_changes_nothing(console: Consoles, headers: dict
     asyncio.run(main())
 
 
+def test_a_form_comes_through_a_proxy_that_asks_for_another_host(console: Consoles) -> None:
+    async def main() -> None:
+        async with console(routes=ROUTES) as site:
+            path = f"/create/{site.pair.broker.address}"
+            preview = await site.submit(await site.get(path), {"topic": "Orders"})
+            fields = [
+                (str(one["name"]), str(one["value"])) for one in preview.form().find_all("input")
+            ]
+            done = await site.post(path, fields, headers={"Origin": "https://console.example"})
+            assert done.status == 200 and done.tables()[0][0][1] == "done"
+
+    asyncio.run(main())
+
+
 def test_a_form_needs_the_token_of_its_visitor(console: Consoles) -> None:
     async def main() -> None:
         async with console(routes=ROUTES) as site:
