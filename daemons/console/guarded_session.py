@@ -232,6 +232,7 @@ def recording(changes: Changes) -> Check:
 # Where requests name a topic or a group, by the names on the wire.
 _TOPIC_FIELDS = ("topic", "originTopic")
 _GROUP_FIELDS = ("group", "consumerGroup", "groupName", "subscriptionGroup")
+_LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)  # queues in the body
 _SHORT_SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)  # "b" is the topic
 
 
@@ -268,6 +269,12 @@ def _subjects(command: Command) -> tuple[list[str], list[str]]:
     groups = [str(fields[name]) for name in _GROUP_FIELDS if fields.get(name)]
     if command.code in _SHORT_SENDS and fields.get("b"):
         topics.append(str(fields["b"]))
+    if command.code in _LOCKS:
+        from mq.protocol.bodies import LockBatchRequestBody
+
+        # The group is that of tools; what is locked are the queues.
+        locked = LockBatchRequestBody.decode(command.body)
+        return [*topics, *sorted({queue.topic for queue in locked.mq_set})], []
     if command.code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:
         from mq.protocol.bodies import SubscriptionGroupConfig
 

@@ -459,8 +459,9 @@ class Frame:
         return found
 
     def _bound(self, asked: Asking) -> str:
-        """The address of a change, however it is asked for."""
-        return str(asked.request.scope["path"].removeprefix(f"{API}/clusters").removeprefix("/c"))
+        """The address of a change, however it is asked for and however its parts are quoted."""
+        path = asked.path.removeprefix(self.settings.console.path_prefix)
+        return path.removeprefix(f"{API}/clusters").removeprefix("/c")
 
     async def _api_post(self, change: Change, asked: Asking) -> Response:
         """A change by a program: its plan, or with {"confirm": HASH} the change itself."""

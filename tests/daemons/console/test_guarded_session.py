@@ -7,6 +7,7 @@ import pytest
 from mq.client.errors import ConnectError
 from mq.daemons.console.guarded_session import Forbidden
 from mq.daemons.console.security.roles import User
+from mq.protocol.bodies import LockBatchRequestBody, MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.flags import PullSysFlag
@@ -72,6 +73,15 @@ def test_patterns_are_held_against_each_request(console: Consoles) -> None:
             assert refused(changing, RequestCode.SEND_MESSAGE_V2, b="other")
             assert not refused(changing, RequestCode.SEND_MESSAGE_V2, b="mine")
             assert refused(changing, RequestCode.UPDATE_BROKER_CONFIG)
+            for topic in ("mine", "%DLQ%mine", "other", "%DLQ%other"):
+                queues = {MessageQueue(topic=topic, broker_name="b", queue_id=0)}
+                body = LockBatchRequestBody(consumer_group="TOOLS", mq_set=queues).encode()
+                command = Command(RequestCode.LOCK_BATCH_MQ, {}, body=body)
+                if "mine" in topic:
+                    changing.request(BROKER, command).cancel()
+                else:
+                    with pytest.raises(Forbidden):
+                        changing.request(BROKER, command)
 
     asyncio.run(main())
 
