@@ -101,6 +101,7 @@ def _login_page(frame: Around, asked: Asking, wanted: str, *, failed: bool) -> R
         "frame/login.html",
         asked.texts.gettext("Log in"),
         status=401 if failed else 200,
-        wanted=wanted[:2000],
+        wanted=frame.settings.console.path_prefix
+        + safe_next(wanted[:2000], frame.settings.console.path_prefix),
         failed=failed,
     )

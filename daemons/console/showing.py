@@ -25,14 +25,17 @@ def _mark(match: re.Match[str]) -> str:
 
 def plain(value: Any) -> Any:
     """Text with marks for what is not to be seen; what is no text as it is. For every output."""
-    if type(value) is str and _HIDDEN.search(value):
-        return _HIDDEN.sub(_mark, value)
+    if isinstance(value, str) and _HIDDEN.search(value):
+        marked = _HIDDEN.sub(_mark, value)
+        # Escaped text, too: gettext gives it for a sentence with a name in it.
+        return Markup(marked) if isinstance(value, Markup) else marked
     return UNKNOWN if value is None else value
 
 
 def shown(value: Any) -> Markup:
     """The same, the marks set off from the text around them."""
-    text = UNKNOWN if value is None else str(value)
+    # A sentence from gettext is escaped already: `escape` leaves it, and its parts, as they are.
+    text = value if isinstance(value, Markup) else UNKNOWN if value is None else str(value)
     if not _HIDDEN.search(text):
         return escape(text)
     parts = []
@@ -46,8 +49,10 @@ def shown(value: Any) -> Markup:
 
 
 def verbatim(value: Any) -> Markup:
-    """Text as it is, escaped: for the values of form fields, which come back."""
-    return escape("" if value is None else str(value))
+    """Text as it is, escaped: for the values of form fields, which come back. What is not to be
+    seen is there by its number: browsers read that as the character, and nobody marks it."""
+    text = escape("" if value is None else str(value))
+    return Markup(_HIDDEN.sub(lambda match: f"&#x{ord(match[0]):X};", text))
 
 
 def number(value: Any, places: int = 0) -> str:

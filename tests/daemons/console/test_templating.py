@@ -33,6 +33,20 @@ def test_what_hides_in_text_is_shown_as_a_mark(text: str) -> None:
     assert "⟨202E⟩" in showing.plain("\u202e")
 
 
+def test_a_value_in_a_form_comes_back_as_it_was() -> None:
+    text = "a\u202eb\u200b\u2066<&\"'\r\n\ufeff"
+    macro = '{% macro field(x) %}<input value="{{ x|verbatim }}">{% endmacro %}{{ field(x) }}'
+    soup = BeautifulSoup(rendered(macro, x=text), "html.parser")
+    assert soup.input is not None and soup.input["value"] == text
+
+
+def test_a_sentence_with_a_hostile_name_is_marked_and_stays_escaped() -> None:
+    for one in ("{{ _('of %(name)s', name=x) }}", "{{ _('of %(name)s', name=x)|shown }}"):
+        seen = BeautifulSoup(rendered(one, x="<b>\u202e"), "html.parser")
+        assert seen.find("b") is None
+        assert seen.get_text() == "of <b>⟨202E⟩"
+
+
 def test_unknown_is_no_number() -> None:
     filters = ("", "|number", "|rate", "|bytes", "|percent", "|span", "|moment", "|ago", "|shown")
     for one in filters:
