@@ -11,6 +11,7 @@ from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show import java_text
 from mq.cli.show.result import Column, Result, Row, number, text, time
+from mq.client.operations import broker_figures as figures
 from mq.client.operations import cluster, java_order
 
 if TYPE_CHECKING:
@@ -153,21 +154,13 @@ _MORE_HEAD = _MORE_LINE.format(
 )
 
 
-def _first_number(table: Mapping[str, str], key: str) -> float:
-    """The first of the three rates in `putTps`: of the last ten seconds."""
-    try:
-        return float(table[key].split(" ")[0])
-    except (KeyError, ValueError):
-        return 0.0
-
-
 def _base_line(broker: Broker, table: Mapping[str, str] | None, now: int) -> str:
     """A broker that did not answer has empty texts; a key that it did not send reads null."""
     missing = "" if table is None else "null"
     known = table or {}
 
     def load(rates: str, queue: str) -> str:
-        rate = java_text.fixed(_first_number(known, rates), 2)
+        rate = java_text.fixed(figures.first_number(known, rates), 2)
         size = known.get(f"{queue}ThreadPoolQueueSize", missing)
         wait = known.get(f"{queue}ThreadPoolQueueHeadWaitTimeMills", missing)
         return f"{rate:>9}({size},{wait}ms)"
@@ -185,49 +178,28 @@ def _base_line(broker: Broker, table: Mapping[str, str] | None, now: int) -> str
     )
 
 
-def _sent_key(table: Mapping[str, str]) -> str:
-    """The name of what goes out in a second: 5.0 spelled it right."""
-    return "getTransferredTps" if "getTransferredTps" in table else "getTransferedTps"
-
-
 def _base_row(table: Mapping[str, str]) -> Row:
-    earliest = _integer(table, "earliestMessageTimeStamp")
     ratio = table.get("commitLogDiskRatio")
     return (
         table.get("brokerVersionDesc"),
-        round(_first_number(table, "putTps"), 2) if table else None,
-        round(_first_number(table, _sent_key(table)), 2) if table else None,
-        _integer(table, "sendThreadPoolQueueSize"),
-        _integer(table, "pullThreadPoolQueueSize"),
-        _integer(table, "pageCacheLockTimeMills"),
-        earliest if earliest is not None and earliest > 0 else None,
+        _rate(figures.in_rate(table), table),
+        _rate(figures.out_rate(table), table),
+        figures.integer(table, "sendThreadPoolQueueSize"),
+        figures.integer(table, "pullThreadPoolQueueSize"),
+        figures.integer(table, "pageCacheLockTimeMills"),
+        figures.earliest_at(table),
         round(float(ratio), 4) if ratio else None,
     )
 
 
-def _integer(table: Mapping[str, str], key: str) -> int | None:
-    try:
-        return int(table[key])
-    except (KeyError, ValueError):
-        return None
-
-
-def _totals(table: Mapping[str, str]) -> tuple[int, int, int, int] | None:
-    """In and out of yesterday, in and out of today."""
-    try:
-        put = [int(table[f"msgPutTotal{when}"]) for when in _MORNINGS]
-        got = [int(table[f"msgGetTotal{when}"]) for when in _MORNINGS]
-    except (KeyError, ValueError):
-        return None
-    return put[1] - put[0], got[1] - got[0], put[2] - put[1], got[2] - got[1]
-
-
-_MORNINGS = ("YesterdayMorning", "TodayMorning", "TodayNow")
+def _rate(rate: float | None, table: Mapping[str, str]) -> float | None:
+    """A broker that answers without a rate has none, as mqadmin has it."""
+    return 0.0 if rate is None and table else rate
 
 
 def _more_line(broker: Broker, table: Mapping[str, str] | None, now: int) -> str:
-    return _MORE_LINE.format(*broker[:2], *(_totals(table or {}) or (0, 0, 0, 0)))
+    return _MORE_LINE.format(*broker[:2], *(figures.totals(table or {}) or (0, 0, 0, 0)))
 
 
 def _more_row(table: Mapping[str, str]) -> Row:
-    return _totals(table) or (None, None, None, None)
+    return figures.totals(table) or (None, None, None, None)

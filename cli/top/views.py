@@ -1,7 +1,5 @@
 """What two looks tell: rates from the differences of counters, as results."""
 
-import math
-import re
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
@@ -9,13 +7,13 @@ from typing import Any
 from mq.cli.show.result import Result, Row
 from mq.cli.top.look import UP, BrokerLook, Counters, GroupLook, Look, TopicLook
 from mq.cli.top.subjects import BROKERS, COLUMNS, Subject
+from mq.client.operations import broker_figures as figures
 
 # Consumers tell brokers every 5 s how far they have come: over less than two such spans what they
 # have consumed is nothing, or too much.
 _CONSUMING_SECONDS = 10.0
 _STEADY = 0.5  # messages a second by which a lag may grow or shrink and yet be the same
 _ACTING = "acting"  # the state of a slave that acts as the master
-_BUCKET = re.compile(r"\[([^\]]*)\]:(\d+)|(\S+):(\d+)")
 
 
 class History:
@@ -74,21 +72,21 @@ def _broker_rows(now: Look, last: Look | None) -> Iterable[Row]:
             _growth("msgPutTotalTodayNow", broker, before),
             _growth("msgGetTotalTodayNow", broker, before),
             _growth("putMessageSizeTotal", broker, before),
-            _number(table, "putLatency99"),
+            figures.number(table, "putLatency99"),
             answered,
-            _disk(table),
+            figures.disk_used(table),
             _cores(broker, before),
-            _number(table, "processPrivateBytes"),
+            figures.number(table, "processPrivateBytes"),
             *broker.connected,
             _replication_lag(broker, now),
-            _number(table, "dispatchBehindBytes"),
+            figures.number(table, "dispatchBehindBytes"),
         )
 
 
 def _broker_document(row: Row, now: Look) -> dict[str, Any]:
     document = dict(zip((column.name for column in BROKERS), row, strict=True))
     runtime = now.brokers[document["brokerAddr"]].runtime
-    return {**document, "putDistribution": _distribution(runtime)}
+    return {**document, "putDistribution": figures.put_distribution(runtime)}
 
 
 def _topic_rows(now: Look, last: Look | None, oldest: Look | None) -> Iterable[Row]:
@@ -165,11 +163,7 @@ def _growth(key: str, now: BrokerLook, before: BrokerLook | None) -> float | Non
     """What a counter of a broker has grown by in a second; None where it cannot be known."""
     if before is None:
         return None
-    new, old = _number(now.runtime, key), _number(before.runtime, key)
-    passed = now.seconds - before.seconds
-    if new is None or old is None or new < old or passed <= 0:  # less: it has been restarted
-        return None
-    return round((new - old) / passed, 1)
+    return figures.growth(key, now.runtime, before.runtime, now.seconds - before.seconds)
 
 
 def _cores(now: BrokerLook, before: BrokerLook | None) -> float | None:
@@ -181,11 +175,11 @@ def _cores(now: BrokerLook, before: BrokerLook | None) -> float | None:
 def _replication_lag(broker: BrokerLook, look: Look) -> int | None:
     """How much of its master's log a slave does not have, as both say at nearly the same moment;
     None of a master, and where one of them does not tell."""
-    own = _number(broker.runtime, "commitLogMaxOffset")
+    own = figures.number(broker.runtime, "commitLogMaxOffset")
     if not broker.broker_id or own is None:
         return None
     ends = [
-        _number(other.runtime, "commitLogMaxOffset")
+        figures.number(other.runtime, "commitLogMaxOffset")
         for other in look.brokers.values()
         if (other.cluster, other.name, other.broker_id) == (broker.cluster, broker.name, 0)
     ]
@@ -251,32 +245,3 @@ def _direction(growth: float | None) -> str | None:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
-
-
-def _number(table: Mapping[str, str], key: str) -> float | None:
-    """A figure of a broker; None where it has none (Java says NaN of what it has not measured)."""
-    text = table.get(key, "")
-    try:
-        return int(text) if text.isdecimal() else _finite(float(text))
-    except ValueError:
-        return None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _disk(table: Mapping[str, str]) -> float | None:
-    """How full the fullest disk is, 0 to 1."""
-    found = [_number(table, f"{part}DiskRatio") for part in ("commitLog", "consumeQueue")]
-    known = [ratio for ratio in found if ratio is not None and ratio >= 0]
-    return round(max(known), 4) if known else None
-
-
-def _distribution(table: Mapping[str, str]) -> dict[str, int] | None:
-    """How many puts of the last minute took how long: `[<=0ms]:12 [0~10ms]:3 …`."""
-    found = {
-        (one[1] or one[3]): int(one[2] or one[4])
-        for one in _BUCKET.finditer(table.get("putMessageDistributeTime", ""))
-    }
-    return found or None
