@@ -1,0 +1,213 @@
+"""The books of all brokers of a cluster, and the snapshot that is made of them.
+
+Only rows of what has changed are made again: most of a large cluster is idle.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from mq.client.operations import broker_figures as figures
+from mq.daemons.console.collector import rows
+from mq.daemons.console.collector.book import BrokerBook
+from mq.daemons.console.collector.limits import Limits
+from mq.daemons.console.collector.name_server_watch import NameServerWatch, Registered
+from mq.daemons.console.collector.snapshot import (
+    BrokerRow,
+    ConsumerRow,
+    GroupRow,
+    NameServerRow,
+    Problem,
+    ProducerRow,
+    Snapshot,
+    TopicRow,
+)
+from mq.protocol import names
+
+Row = TypeVar("Row")
+
+# Rows of clients, of which there may be tens of thousands, are made again after this long.
+_CLIENTS_MS = 10_000
+_NOT_LISTED = "no name server names it any more"
+
+
+class Assembly:
+    """Makes snapshots. `topics` and `groups` are the names whose rows are to be made again."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.name_servers: Sequence[NameServerWatch] = ()
+        self.topics: set[str] = set()
+        self.groups: set[str] = set()
+        self._limits = limits
+        self._books: dict[str, BrokerBook] = {}  # by address
+        self._sets: dict[tuple[str, str], list[BrokerBook]] = {}  # by cluster and name, by id
+        self._topic_rows: dict[str, TopicRow] = {}  # in the order of names, as the next
+        self._group_rows: dict[str, GroupRow] = {}
+        self._producers: tuple[ProducerRow, ...] = ()
+        self._consumers: tuple[ConsumerRow, ...] = ()
+        self._clients_at = 0
+        self._telling: list[BrokerBook] = []
+        self._told_before: list[tuple[str, bool]] = []
+
+    def leads(self, book: BrokerBook) -> bool:
+        """Whether a broker is the one of its name that is asked about topics and groups."""
+        return book is _leader(self._sets.get((book.cluster, book.name), [book]))
+
+    def follow(self, now: int) -> list[BrokerBook]:
+        """Take in what the name servers name; returns the books of all brokers, new ones too."""
+        listed: dict[str, Registered] = {}
+        for server in self.name_servers:
+            for address, broker in server.brokers.items():
+                listed.setdefault(address, broker)
+        for address, broker in listed.items():
+            book = self._books.get(address)
+            if book is None:
+                if len(self._books) >= self._limits.brokers:
+                    continue  # `problems` says so
+                book = BrokerBook(broker.cluster, broker.name, broker.id, address, now)
+                self._books[address] = book
+            book.cluster, book.name, book.id = broker.cluster, broker.name, broker.id
+            book.listed = True
+        for address, book in self._books.items():
+            if address not in listed and book.listed:
+                book.listed, book.since = False, now
+        self._sort()
+        return list(self._books.values())
+
+    def forget(self, before: int) -> list[str]:
+        """Forget brokers that nobody has named since then, in ms; returns their addresses."""
+        gone = [a for a, book in self._books.items() if not book.listed and book.since < before]
+        for address in gone:
+            book = self._books.pop(address)
+            self._all_of(book)
+        self._sort()
+        return gone
+
+    def snapshot(self, now: int) -> Snapshot:
+        """What is known now, in ms."""
+        self._telling = [_teller(books) for books in self._sets.values()]
+        before = self._told_before
+        self._told_before = [(book.address, book.alive) for book in self._telling]
+        if before != self._told_before:
+            for book in self._books.values():  # whether they answer is said in each row
+                self._all_of(book)
+        brokers = tuple(self._broker_rows())
+        self._make_rows(now, brokers)
+        if now - self._clients_at >= _CLIENTS_MS or now < self._clients_at:
+            self._clients_at = now
+            self._producers = rows.producer_rows(self._telling)
+            self._consumers = rows.consumer_rows(self._telling)
+        return Snapshot(
+            at=now,
+            name_servers=tuple(self._name_server_rows()),
+            clusters=rows.cluster_rows(brokers),
+            brokers=brokers,
+            topics=tuple(self._topic_rows.values()),
+            groups=tuple(self._group_rows.values()),
+            producers=self._producers,
+            consumers=self._consumers,
+            problems=tuple(self._problems()),
+            runtimes={book.address: book.runtime for book in self._books.values()},
+        )
+
+    def _sort(self) -> None:
+        sets: dict[tuple[str, str], list[BrokerBook]] = {}
+        for book in sorted(self._books.values(), key=_place):
+            sets.setdefault((book.cluster, book.name), []).append(book)
+        self._sets = sets
+
+    def _all_of(self, book: BrokerBook) -> None:
+        self.topics |= book.topics.keys()
+        self.groups |= book.groups.keys()
+
+    def _broker_rows(self) -> Iterable[BrokerRow]:
+        ends = {
+            (book.cluster, book.name): figures.integer(book.runtime, "commitLogMaxOffset")
+            for book in self._books.values()
+            if book.id == names.MASTER_ID and book.alive
+        }
+        for book in sorted(self._books.values(), key=_place):
+            row = rows.broker_row(book, ends.get((book.cluster, book.name)))
+            if not book.listed and row.problem is None:
+                row = replace(row, problem=_NOT_LISTED)
+            yield row
+
+    def _make_rows(self, now: int, brokers: Sequence[BrokerRow]) -> None:
+        clusters = {one.cluster for one in brokers}
+        own = {one.name for one in brokers}
+        hidden = frozenset(own | clusters | {names.reply_topic(name) for name in clusters})
+        topics = {name: rows.topic_row(name, self._telling, hidden) for name in self.topics}
+        groups = {name: rows.group_row(name, self._telling, now) for name in self.groups}
+        self._topic_rows = _merged(self._topic_rows, topics)
+        self._group_rows = _merged(self._group_rows, groups)
+        self.topics.clear()
+        self.groups.clear()
+
+    def _name_server_rows(self) -> Iterable[NameServerRow]:
+        everybody = {address for server in self.name_servers for address in server.brokers}
+        for server in self.name_servers:
+            others = {
+                a for other in self.name_servers if other is not server for a in other.brokers
+            }
+            known = server.seen is not None
+            several = len(self.name_servers) > 1
+            yield NameServerRow(
+                server.address,
+                server.seen,
+                server.problem,
+                server.response_ms,
+                len(server.brokers) if known else None,
+                tuple(sorted(everybody - server.brokers.keys())) if known else (),
+                tuple(sorted(server.brokers.keys() - others)) if known and several else (),
+            )
+
+    def _problems(self) -> Iterable[Problem]:
+        for server in self.name_servers:
+            subject = f"name server {server.address}"
+            if server.problem is not None:
+                yield Problem(subject, server.problem, server.since)
+            if server.refused is not None:
+                count, why = server.refused
+                yield Problem(subject, f"{count} of its brokers are left out: {why}")
+        for book in self._books.values():
+            subject = f"broker {book.name} ({book.address})"
+            if book.problem is not None:
+                yield Problem(subject, book.problem, book.since)
+            elif not book.listed:
+                yield Problem(subject, _NOT_LISTED, book.since)
+            for what, count in book.left_out.items():
+                yield Problem(subject, f"left out beyond the limits: {count} {what}")
+        if len(self._books) >= self._limits.brokers:
+            yield Problem("collector", f"no more than {self._limits.brokers} brokers are watched")
+
+
+def _place(book: BrokerBook) -> tuple[str, str, int, str]:
+    return book.cluster, book.name, book.id, book.address
+
+
+def _leader(books: Sequence[BrokerBook]) -> BrokerBook:
+    """The first that answers: the master, if it does."""
+    return next((book for book in books if book.alive), books[0])
+
+
+def _teller(books: Sequence[BrokerBook]) -> BrokerBook:
+    """The one whose figures are shown: the leader, as soon as it has told of its topics."""
+    leader = _leader(books)
+    if leader.topics:
+        return leader
+    return next((book for book in books if book.topics), leader)
+
+
+def _merged(rows_before: dict[str, Row], changed: dict[str, Row | None]) -> dict[str, Row]:
+    """With rows that have changed, without those that are gone (None), in the order of names."""
+    if not changed:
+        return rows_before
+    rows_now = dict(rows_before)
+    added = False
+    for name, row in changed.items():
+        if row is None:
+            rows_now.pop(name, None)
+        else:
+            added = added or name not in rows_now
+            rows_now[name] = row
+    return dict(sorted(rows_now.items())) if added else rows_now

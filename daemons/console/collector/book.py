@@ -1,0 +1,135 @@
+"""What one broker has told so far, and when: what rows are made of."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mq.daemons.console.collector.offsets_text import TopicBounds
+from mq.daemons.console.collector.progress import GroupProgress
+from mq.daemons.console.collector.snapshot import ConsumerRow, ProducerRow
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """A topic as a broker has it set; `kind` is its message.type of 5.x, or empty."""
+
+    read_queues: int
+    write_queues: int
+    perm: int
+    order: bool
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """A group as a broker has it set."""
+
+    enabled: bool
+    retry_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRate:
+    """Messages a second that came into a topic over the last minute, and when that was told."""
+
+    at: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a topic holds at a broker, and when that was told."""
+
+    at: int
+    bounds: TopicBounds
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Who of a group is connected to a broker, and how the group consumes."""
+
+    at: int
+    clients: tuple[ConsumerRow, ...] = ()
+    model: str | None = None
+    way: str | None = None
+
+
+@dataclass(slots=True)
+class BrokerBook:
+    """A broker: where it is registered, and its answers. Times in ms since 1970.
+
+    `problem` is why it did not answer last; `since` when that began, or when it was found.
+    """
+
+    cluster: str
+    name: str
+    id: int
+    address: str
+    since: int
+    seen: int | None = None
+    problem: str | None = None
+    listed: bool = True  # whether a name server names it now
+    response_ms: float | None = None
+    runtime: Mapping[str, str] = field(default_factory=dict)
+    runtime_seconds: float = 0.0  # monotonic
+    in_bytes_rate: float | None = None
+    topics: dict[str, TopicSettings] = field(default_factory=dict)
+    groups: dict[str, GroupSettings] = field(default_factory=dict)
+    rates: dict[str, TopicRate] = field(default_factory=dict)
+    kept: dict[str, Kept] = field(default_factory=dict)
+    progress: dict[str, GroupProgress] = field(default_factory=dict)
+    members: dict[str, Members] = field(default_factory=dict)
+    producers: tuple[ProducerRow, ...] | None = None
+    readers: dict[str, set[str]] = field(default_factory=dict)  # groups by topic
+    left_out: dict[str, int] = field(default_factory=dict)  # beyond the limits, by what it is of
+
+    @property
+    def alive(self) -> bool:
+        return self.seen is not None and self.problem is None
+
+    def set_progress(self, group: str, found: GroupProgress) -> set[str]:
+        """Take in a look at a group; returns the topics that it is about, or was."""
+        before = self.progress.get(group)
+        old = set(before.topics) if before is not None else set()
+        self.progress[group] = found
+        for topic in old - found.topics.keys():
+            self._unread(topic, group)
+        for topic in found.topics:
+            self.readers.setdefault(topic, set()).add(group)
+        return old | found.topics.keys()
+
+    def set_topics(self, table: Mapping[str, TopicSettings]) -> set[str]:
+        """Take in the topics; returns those that are other than before."""
+        changed = _changed(self.topics, table)
+        self.topics = dict(table)
+        for topic in changed - table.keys():
+            self.rates.pop(topic, None)
+            self.kept.pop(topic, None)
+        return changed
+
+    def set_groups(self, table: Mapping[str, GroupSettings]) -> tuple[set[str], set[str]]:
+        """Take in the groups; returns those that are other than before, and topics likewise."""
+        changed = _changed(self.groups, table)
+        self.groups = dict(table)
+        topics: set[str] = set()
+        for group in changed - table.keys():
+            gone = self.progress.pop(group, None)
+            self.members.pop(group, None)
+            for topic in gone.topics if gone is not None else ():
+                self._unread(topic, group)
+                topics.add(topic)
+        return changed, topics
+
+    def readers_of(self, topic: str) -> Iterable[str]:
+        """The groups that have offsets of a topic here."""
+        return self.readers.get(topic, ())
+
+    def _unread(self, topic: str, group: str) -> None:
+        readers = self.readers.get(topic)
+        if readers is not None:
+            readers.discard(group)
+            if not readers:
+                del self.readers[topic]
+
+
+def _changed(old: Mapping[str, object], new: Mapping[str, object]) -> set[str]:
+    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}

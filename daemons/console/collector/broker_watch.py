@@ -1,0 +1,348 @@
+"""Asks one broker, one thing at a time: so one that hangs holds up nothing but its own rows.
+
+    every 10 s   its runtime, also while it does not answer; nothing else is asked of it then
+    1 min        topics, groups, producers; the progress of each group
+    3 min        the members of each group; what came into each topic that no group reads
+    10 min       what each topic that something came into keeps
+
+Of what is idle most is asked three times less often. What it costs our brokers and Java's is in
+docs/console.md.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mq.client.admin import Admin
+from mq.client.errors import (
+    BrokerError,
+    ConnectError,
+    ConsumerNotOnline,
+    MQError,
+    RemoteSystemError,
+    RequestTimeout,
+)
+from mq.client.machine import clock
+from mq.client.operations.broker_figures import growth
+from mq.daemons.console.collector import offsets_text
+from mq.daemons.console.collector.book import (
+    BrokerBook,
+    GroupSettings,
+    Kept,
+    Members,
+    TopicRate,
+    TopicSettings,
+)
+from mq.daemons.console.collector.limits import Limits, first, shortened, within
+from mq.daemons.console.collector.progress import progressed
+from mq.daemons.console.collector.schedule import Schedule
+from mq.daemons.console.collector.snapshot import ConsumerRow, ProducerRow
+from mq.protocol.codes import RequestCode, version_name
+from mq.protocol.command import Command
+
+if TYPE_CHECKING:
+    from mq.daemons.console.collector.paced import PacedSession
+    from mq.protocol.bodies import Connection, ProducerInfo, TopicConfig
+
+RUNTIME_SECONDS = 10.0
+LIST_SECONDS = 60.0
+PROGRESS_SECONDS = 60.0
+MEMBERS_SECONDS = 180.0
+RATE_SECONDS = 180.0
+KEPT_SECONDS = 600.0
+IDLE = 3  # times as long
+#: A list that a broker does not know is asked for again after this long: it may be upgraded.
+UNKNOWN_SECONDS = 600.0
+
+RUNTIME, TOPICS, GROUPS, PRODUCERS = "runtime", "topics", "groups", "producers"
+_LISTS = (TOPICS, GROUPS, PRODUCERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One thing to ask about one topic or group."""
+
+    what: str  # progress | members | rate | kept
+    name: str
+
+
+@dataclass(slots=True)
+class Changed:
+    """What rows are to be made again."""
+
+    topics: set[str]
+    groups: set[str]
+
+
+class BrokerWatch:
+    """Keeps a book. `leads` says whether to ask it for more than its runtime."""
+
+    def __init__(
+        self,
+        session: "PacedSession",
+        book: BrokerBook,
+        limits: Limits,
+        timeout: float,
+        leads: Callable[[BrokerBook], bool],
+        changed: Callable[[Changed], None],
+    ) -> None:
+        """`timeout` in seconds for one answer; `changed` is told after each one."""
+        self.book = book
+        self._session = session
+        self._admin = Admin(session, timeout=timeout)
+        self._limits = limits
+        self._timeout = timeout
+        self._leads = leads
+        self._tell = changed
+        self._schedule = Schedule()
+        self._lists: dict[str, Callable[[], Awaitable[Changed]]] = {
+            RUNTIME: self._runtime,
+            TOPICS: self._topics,
+            GROUPS: self._groups,
+            PRODUCERS: self._producers,
+        }
+        self._looks: dict[str, Callable[[str], Awaitable[Changed]]] = {
+            "progress": self._progress,
+            "members": self._members,
+            "rate": self._rate,
+            "kept": self._kept,
+        }
+        self._again = dict.fromkeys(self._lists, LIST_SECONDS) | {RUNTIME: RUNTIME_SECONDS}
+
+    async def run(self) -> None:
+        """Ask, until it is cancelled."""
+        now = asyncio.get_running_loop().time
+        self._schedule.put(RUNTIME, now())
+        for place, name in enumerate(_LISTS):
+            self._schedule.put(name, now() + place / 1000)  # after the runtime, in this order
+        while True:
+            due = self._schedule.next()
+            assert due is not None  # the runtime is always due again
+            at, look = due
+            if look is not RUNTIME and not self._may_ask():
+                look, at = RUNTIME, self._runtime_due
+            if at > now():
+                await asyncio.sleep(at - now())
+            await self._do(look)
+
+    _runtime_due = 0.0
+
+    def _may_ask(self) -> bool:
+        return self.book.alive and self._leads(self.book)
+
+    async def _do(self, look: Hashable) -> None:
+        now = asyncio.get_running_loop().time
+        changed = Changed(set(), set())
+        # If it raises what nobody expects, the others come first when this task begins again.
+        self._schedule.put(look, now() + UNKNOWN_SECONDS)
+        try:
+            if isinstance(look, Look):
+                changed = await self._looks[look.what](look.name)
+                seconds = self._seconds_to_next(look)
+            else:
+                changed = await self._lists[str(look)]()
+                seconds = self._again[str(look)]
+        except (ConnectError, RequestTimeout) as error:
+            self._silent(error)
+            seconds = self._again[RUNTIME]
+        except BrokerError as error:
+            seconds = UNKNOWN_SECONDS
+            if look is RUNTIME:
+                self._silent(error)
+                seconds = self._again[RUNTIME]
+        except MQError as error:
+            seconds = LIST_SECONDS
+            unreadable = self.book.left_out.get("unreadable answers", 0)
+            self.book.left_out["unreadable answers"] = unreadable + 1
+            if look is RUNTIME:
+                self._silent(error)
+                seconds = self._again[RUNTIME]
+        due = now() + seconds
+        if look is RUNTIME:
+            self._runtime_due = due
+        if not isinstance(look, Look) or self._is_wanted(look):
+            self._schedule.put(look, due)
+        else:
+            self._schedule.remove(look)
+        self._tell(changed)
+
+    def _is_wanted(self, look: Look) -> bool:
+        about_groups = look.what in ("progress", "members")
+        return look.name in (self.book.groups if about_groups else self.book.topics)
+
+    def _silent(self, error: MQError) -> None:
+        if self.book.problem is None:
+            self.book.since = clock.milliseconds()
+        if isinstance(error, RequestTimeout):
+            self.book.problem = f"does not answer within {self._timeout:g} s"
+        elif isinstance(error, ConnectError):
+            self.book.problem = f"cannot be reached: {shortened(error.reason)}"
+        else:
+            self.book.problem = shortened(str(error))
+
+    async def _runtime(self) -> Changed:
+        began = clock.monotonic()
+        table = await self._admin.broker_runtime_info(self.book.address)
+        ended = clock.monotonic()
+        book = self.book
+        held, more = within(table, self._limits.figures, self._limits.name)
+        _note(book, "figures", more)
+        if book.runtime:
+            passed = ended - book.runtime_seconds
+            book.in_bytes_rate = growth("putMessageSizeTotal", held, book.runtime, passed)
+        book.runtime = held
+        book.runtime_seconds = ended
+        book.response_ms = round((ended - began) * 1000, 1)
+        book.seen = clock.milliseconds()
+        book.problem = None
+        return Changed(set(), set())
+
+    async def _topics(self) -> Changed:
+        table = (await self._admin.topic_configs(self.book.address)).topic_config_table
+        held, more = within(table, self._limits.topics, self._limits.name)
+        _note(self.book, "topics", more)
+        changed = self.book.set_topics({name: _topic(one) for name, one in held.items()})
+        now = asyncio.get_running_loop().time()
+        self._schedule.add((Look("rate", name) for name in held), now)
+        self._schedule.add((Look("kept", name) for name in held), now)
+        return Changed(changed, set())
+
+    async def _groups(self) -> Changed:
+        table = (await self._admin.subscription_groups(self.book.address)).subscription_group_table
+        held, more = within(table, self._limits.groups, self._limits.name)
+        _note(self.book, "groups", more)
+        groups, topics = self.book.set_groups(
+            {n: GroupSettings(one.consume_enable, one.retry_max_times) for n, one in held.items()}
+        )
+        # Before topics, which are as many again: a lag is what people look for first.
+        now = asyncio.get_running_loop().time() - LIST_SECONDS
+        self._schedule.add((Look("progress", name) for name in held), now)
+        self._schedule.add((Look("members", name) for name in held), now)
+        return Changed(topics, groups)
+
+    async def _producers(self) -> Changed:
+        address = self.book.address
+        at = clock.milliseconds()
+        groups = (await self._admin.producers(address)).data
+        rows = [
+            _producer(group, one, address, at)
+            for group, clients in groups.items()
+            for one in clients
+            if len(group) <= self._limits.name and len(one.client_id) <= self._limits.name
+        ]
+        _note(self.book, "producers", len(rows) - self._limits.clients)
+        self.book.producers = tuple(first(rows, self._limits.clients))
+        return Changed(set(), set())
+
+    async def _progress(self, group: str) -> Changed:
+        fields = {"consumerGroup": group}
+        response = await self._ask(RequestCode.GET_CONSUME_STATS, fields)
+        found = offsets_text.progress(response.body, self.book.address)
+        before = self.book.progress.get(group)
+        look = progressed(before, found, clock.milliseconds(), clock.monotonic())
+        return Changed(self.book.set_progress(group, look), {group})
+
+    async def _members(self, group: str) -> Changed:
+        at = clock.milliseconds()
+        try:
+            found = await self._admin.consumer_connection(self.book.address, group)
+        except ConsumerNotOnline:
+            self.book.members[group] = Members(at)
+            return Changed(set(), {group})
+        room = self._limits.clients - sum(len(m.clients) for m in self.book.members.values())
+        rows = [
+            _consumer(group, one, self.book.address, at)
+            for one in found.connection_set
+            if len(one.client_id) <= self._limits.name
+        ]
+        self.book.members[group] = Members(
+            at,
+            tuple(first(rows, max(0, room))),
+            found.message_model and found.message_model.name,
+            found.consume_type and found.consume_type.name,
+        )
+        return Changed(set(), {group})
+
+    async def _rate(self, topic: str) -> Changed:
+        if any(True for _ in self.book.readers_of(topic)):
+            return Changed(set(), set())  # a group's progress has the ends of its queues
+        try:
+            figure = await self._admin.broker_stats(self.book.address, "TOPIC_PUT_NUMS", topic)
+        except RemoteSystemError:  # what brokers answer while nothing has come into a topic
+            rate = 0.0
+        else:
+            rate = figure.stats_minute.tps if figure.stats_minute is not None else 0.0
+        self.book.rates[topic] = TopicRate(clock.milliseconds(), rate)
+        return Changed({topic}, set())
+
+    async def _kept(self, topic: str) -> Changed:
+        response = await self._ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+        found = offsets_text.bounds(response.body, self.book.address)
+        self.book.kept[topic] = Kept(clock.milliseconds(), found)
+        return Changed({topic}, set())
+
+    async def _ask(self, code: RequestCode, fields: dict[str, str]) -> Command:
+        return await self._session.call(self.book.address, Command(code, fields), self._timeout)
+
+    def _seconds_to_next(self, look: Look) -> float:
+        book, name = self.book, look.name
+        if look.what == "progress":
+            progress = book.progress[name]
+            idle = not progress.topics and not _has_members(book.members.get(name))
+            return PROGRESS_SECONDS * (IDLE if idle else 1)
+        if look.what == "members":
+            return MEMBERS_SECONDS
+        told = book.rates.get(name)
+        idle = told is not None and told.rate == 0
+        return (RATE_SECONDS if look.what == "rate" else KEPT_SECONDS) * (IDLE if idle else 1)
+
+
+def _note(book: BrokerBook, what: str, more: int) -> None:
+    if more > 0:
+        book.left_out[what] = more
+    else:
+        book.left_out.pop(what, None)
+
+
+def _has_members(members: Members | None) -> bool:
+    return members is None or bool(members.clients)
+
+
+def _topic(config: "TopicConfig") -> TopicSettings:
+    attributes = config.attributes or {}
+    return TopicSettings(
+        config.read_queue_nums,
+        config.write_queue_nums,
+        config.perm,
+        config.order,
+        str(attributes.get("message.type", "")).lower(),
+    )
+
+
+def _producer(group: str, one: "ProducerInfo", broker: str, at: int) -> ProducerRow:
+    return ProducerRow(
+        group,
+        one.client_id,
+        one.remote_ip.lstrip("/"),  # Java's way to write a socket's address
+        _language(one.language),
+        version_name(one.version),
+        (broker,),
+        at,
+    )
+
+
+def _consumer(group: str, one: "Connection", broker: str, at: int) -> ConsumerRow:
+    return ConsumerRow(
+        group,
+        one.client_id,
+        one.client_addr,
+        _language(one.language),
+        version_name(one.version),
+        (broker,),
+        at,
+    )
+
+
+def _language(language: Any) -> str | None:
+    return None if language is None else str(language.name)

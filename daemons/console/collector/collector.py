@@ -1,0 +1,191 @@
+"""Keeps the snapshot of a cluster: asks in the background, a task for each peer.
+
+    name servers   each one which brokers there are; the union is watched
+    brokers        each one by a task of its own (`broker_watch`)
+    check-up       what `mq doctor` finds, slowly and through a session of its own
+    assembling     rows of what has changed become the next snapshot, at most one a second
+
+A peer that hangs delays itself only. What a broker has told stays when it dies, with its age; what
+no name server names any more goes after a day.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
+
+from mq.client.errors import MQError
+from mq.client.machine import clock
+from mq.client.operations.doctor.checkup import examine
+from mq.client.operations.doctor.examination import Limits as CheckupLimits
+from mq.client.operations.doctor.finding import Finding
+from mq.client.options import ClientOptions
+from mq.daemons.console.collector.assembly import Assembly
+from mq.daemons.console.collector.book import BrokerBook
+from mq.daemons.console.collector.broker_watch import BrokerWatch, Changed
+from mq.daemons.console.collector.limits import Limits
+from mq.daemons.console.collector.name_server_watch import NameServerWatch
+from mq.daemons.console.collector.paced import (
+    CHECKUP_RATE,
+    COLLECTOR_RATE,
+    Pace,
+    PacedSession,
+)
+from mq.daemons.console.collector.snapshot import Snapshot
+from mq.daemons.supervision import Tasks
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 2.0
+ASSEMBLY_SECONDS = 1.0
+CHECKUP_SECONDS = 600.0
+#: Brokers that nobody names any more are shown for so long.
+FORGOTTEN_AFTER = 24 * 3600 * 1000  # ms
+_CHECKUP_ANSWER_SECONDS = 5.0
+_TASKS = "console collector"
+
+
+class Collector:
+    """An async context manager. `snapshot` is always there; before the first answer it is empty.
+
+    Attributes:
+        findings: of the last check-up; None before the first has ended.
+        findings_at: ms when that ended.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        options: ClientOptions | None = None,
+        *,
+        limits: Limits | None = None,
+        timeout: float = ANSWER_SECONDS,
+        rate: float = COLLECTOR_RATE,
+        checkup_seconds: float = CHECKUP_SECONDS,
+    ) -> None:
+        """`timeout` in seconds for one answer; `rate` in requests a second to one peer."""
+        self.limits = limits or Limits()
+        self.findings: tuple[Finding, ...] | None = None
+        self.findings_at: int | None = None
+        self._name_servers = name_servers
+        self._options = options
+        self._timeout = timeout
+        self._checkup_seconds = checkup_seconds
+        self._session = PacedSession(name_servers, options, Pace(rate))
+        self._tasks = Tasks()
+        self._servers: dict[str, tuple[NameServerWatch, asyncio.Task[None]]] = {}
+        self._watches: dict[str, asyncio.Task[None]] = {}  # by address
+        self._assembly = Assembly(self.limits)
+        self._dirty = asyncio.Event()
+        self._next: asyncio.Future[None] | None = None
+        self._snapshot = Snapshot()
+        self._parts = AsyncExitStack()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest one."""
+        return self._snapshot
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Errors in its own tasks, by task: defects."""
+        return {name: one.count for name, one in self._tasks.failures.items()}
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
+            await parts.enter_async_context(self._session)
+            await parts.enter_async_context(self._tasks)
+            self._tasks.spawn(self._assemble, _TASKS)
+            self._tasks.spawn(self._follow_name_servers, f"{_TASKS} name servers")
+            self._tasks.spawn(self._check_up, f"{_TASKS} check-up")
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+        if self._next is not None:
+            self._next.cancel()
+
+    async def newer(self, than: Snapshot) -> Snapshot:
+        """The next snapshot after one, at once if there is one already."""
+        while self._snapshot is than:
+            if self._next is None or self._next.done():
+                self._next = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._next)
+        return self._snapshot
+
+    # name servers --------------------------------------------------------------------------------
+
+    async def _follow_name_servers(self) -> None:
+        """Those given, or those that an address server names now."""
+        while True:
+            try:
+                addresses = await self._session.find_name_servers()
+            except MQError as error:
+                log.warning("no name servers: %s", error)
+                addresses = ()
+            for address in addresses:
+                if address not in self._servers:
+                    watch = NameServerWatch(
+                        self._session, address, self.limits, self._timeout, self._name_server_told
+                    )
+                    task = self._tasks.spawn(watch.run, f"{_TASKS} name server")
+                    self._servers[address] = watch, task
+            for address in self._servers.keys() - set(addresses) if addresses else ():
+                self._servers.pop(address)[1].cancel()
+            await asyncio.sleep(10)
+
+    def _name_server_told(self) -> None:
+        self._assembly.name_servers = [watch for watch, _ in self._servers.values()]
+        now = clock.milliseconds()
+        for book in self._assembly.follow(now):
+            if book.address not in self._watches:
+                self._watch(book)
+        for address in self._assembly.forget(now - FORGOTTEN_AFTER):
+            self._watches.pop(address).cancel()
+        self._dirty.set()
+
+    # brokers -------------------------------------------------------------------------------------
+
+    def _watch(self, book: BrokerBook) -> None:
+        watch = BrokerWatch(
+            self._session, book, self.limits, self._timeout, self._assembly.leads, self._told
+        )
+        self._watches[book.address] = self._tasks.spawn(watch.run, f"{_TASKS} broker")
+
+    def _told(self, changed: Changed) -> None:
+        self._assembly.topics |= changed.topics
+        self._assembly.groups |= changed.groups
+        self._dirty.set()
+
+    async def _assemble(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            self._snapshot = self._assembly.snapshot(clock.milliseconds())
+            if self._next is not None and not self._next.done():
+                self._next.set_result(None)
+            await asyncio.sleep(ASSEMBLY_SECONDS)
+
+    # check-up ------------------------------------------------------------------------------------
+
+    async def _check_up(self) -> None:
+        """What `mq doctor` looks at, again and again; the first time when brokers are known."""
+        while not self._snapshot.name_servers:
+            await self.newer(self._snapshot)
+        while True:
+            async with self._slow_session() as session:
+                found = await examine(session, CheckupLimits(), clock.time())
+            self.findings = tuple(sorted(found, key=lambda one: -one.severity))
+            self.findings_at = clock.milliseconds()
+            self._dirty.set()
+            await asyncio.sleep(self._checkup_seconds)
+
+    @asynccontextmanager
+    async def _slow_session(self) -> AsyncIterator[PacedSession]:
+        addresses = await self._session.find_name_servers()
+        session = PacedSession(addresses, self._options, Pace(CHECKUP_RATE))
+        session.timeout = _CHECKUP_ANSWER_SECONDS
+        async with session:
+            yield session

@@ -1,0 +1,114 @@
+"""Asks one name server which brokers there are."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mq.client.admin.base import read
+from mq.client.errors import ConnectError, MQError, RequestTimeout
+from mq.client.machine import clock
+from mq.daemons.console.collector.limits import Limits, shortened
+from mq.protocol.bodies import ClusterInfo
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+
+if TYPE_CHECKING:
+    from mq.daemons.console.collector.paced import PacedSession
+
+NAME_SERVER_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A broker as a name server names it."""
+
+    cluster: str
+    name: str
+    id: int
+    address: str
+
+
+class NameServerWatch:
+    """What a name server says; what it said last stays while it does not answer.
+
+    Attributes:
+        seen: ms of its last answer; None: never yet.
+        problem: why there was none the last time.
+        since: ms when that began.
+        brokers: by address, as far as there is room, and the console may connect there.
+        refused: how many are left out, and why the last one.
+    """
+
+    def __init__(
+        self,
+        session: "PacedSession",
+        address: str,
+        limits: Limits,
+        timeout: float,
+        changed: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self.seen: int | None = None
+        self.problem: str | None = None
+        self.since: int | None = None
+        self.response_ms: float | None = None
+        self.brokers: dict[str, Registered] = {}
+        self.refused: tuple[int, str] | None = None
+        self._session = session
+        self._limits = limits
+        self._timeout = timeout
+        self._changed = changed
+
+    async def run(self) -> None:
+        """Ask, until it is cancelled."""
+        while True:
+            await self._ask()
+            self._changed()
+            await asyncio.sleep(NAME_SERVER_SECONDS)
+
+    async def _ask(self) -> None:
+        began = clock.monotonic()
+        try:
+            request = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
+            response = await self._session.call(self.address, request, self._timeout)
+            self._take(read(ClusterInfo.decode, response.body, self.address))
+        except MQError as error:
+            if self.problem is None:
+                self.since = clock.milliseconds()
+            self.problem = self._why(error)
+        else:
+            self.response_ms = round((clock.monotonic() - began) * 1000, 1)
+            self.seen = clock.milliseconds()
+            self.problem = self.since = None
+
+    def _why(self, error: MQError) -> str:
+        if isinstance(error, RequestTimeout):
+            return f"does not answer within {self._timeout:g} s"
+        if isinstance(error, ConnectError):
+            return f"cannot be reached: {shortened(error.reason)}"
+        return shortened(str(error))
+
+    def _take(self, info: ClusterInfo) -> None:
+        found: dict[str, Registered] = {}
+        left_out, why = 0, ""
+        for broker in _brokers(info):
+            reason = self._limits.refused(broker.address)
+            if reason is None and max(len(broker.name), len(broker.cluster)) > self._limits.name:
+                reason = "its name is too long"
+            if reason is None and len(found) >= self._limits.brokers:
+                reason = f"there are more than {self._limits.brokers}"
+            if reason is None:
+                found.setdefault(broker.address, broker)
+            else:
+                left_out, why = left_out + 1, f"{shortened(broker.address)}: {reason}"
+        self.brokers = found
+        self.refused = (left_out, why) if left_out else None
+
+
+def _brokers(info: ClusterInfo) -> Iterator[Registered]:
+    for cluster in sorted(info.cluster_addr_table):
+        for name in sorted(info.cluster_addr_table[cluster] & info.broker_addr_table.keys()):
+            addresses = info.broker_addr_table[name].broker_addrs
+            for broker_id in sorted(addresses):
+                yield Registered(cluster, name, broker_id, addresses[broker_id])
