@@ -1,0 +1,242 @@
+"""The file of the history: what it holds, and how it is read and written, in a thread of its own.
+
+    series   a number for each key, and the hour that it was written last
+    log      the points of all series, a row for each batch, until their hour is over
+    fine     the points of a series and an hour, for a day
+    coarse   the same in five minutes: lowest, highest, mean, for 30 days
+
+Rows of an hour lie side by side, so writing appends and deleting takes what is oldest. An hour is
+written from the log and only then leaves it: whoever is killed in between writes it again.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mq.client.machine import clock, database, files
+from mq.daemons.console.history.points import (
+    HOUR,
+    Damaged,
+    Key,
+    Point,
+    Points,
+    coarse,
+    pack_coarse,
+    unpack_coarse,
+)
+from mq.daemons.service import CannotStart, InUse
+from mq.daemons.state_file import make_folder
+
+SCHEMA = 1
+FINE_HOURS = 25  # the hour that a day ago lies in is whole
+COARSE_HOURS = 30 * 24 + 1
+#: Rows that one step deletes: a step takes a few milliseconds.
+STEP_ROWS = 2000
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS series (id INTEGER PRIMARY KEY, cluster TEXT NOT NULL, "
+    "kind TEXT NOT NULL, subject TEXT NOT NULL, figure TEXT NOT NULL, hour INTEGER NOT NULL, "
+    "UNIQUE (cluster, kind, subject, figure))",
+    "CREATE TABLE IF NOT EXISTS log (id INTEGER PRIMARY KEY, until INTEGER NOT NULL, "
+    "points BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS fine (hour INTEGER, series INTEGER, points BLOB NOT NULL, "
+    "PRIMARY KEY (hour, series)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS coarse (hour INTEGER, series INTEGER, points BLOB NOT NULL, "
+    "PRIMARY KEY (hour, series)) WITHOUT ROWID",
+)
+
+
+class Batch(NamedTuple):
+    """Points of several series: numbers of series, times in s, values."""
+
+    series: "array[int]"
+    times: "array[int]"
+    values: "array[float]"
+
+
+class HistoryFile:
+    """One process has it. Every method blocks, and is of one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection: database.Connection
+
+    def open(self) -> None:
+        """Raises InUse, CannotStart; Damaged where what is there is not readable."""
+        make_folder(self.path.parent)
+        try:
+            self._connection = database.connect_to_log(self.path)
+        except database.OperationalError as error:
+            if "locked" in str(error):
+                raise InUse(f"{self.path}: another console has it") from None
+            raise CannotStart(f"{self.path}: {error}") from None
+        except database.DatabaseError as error:
+            raise Damaged(str(error)) from None
+        try:
+            (schema,) = self._connection.execute("PRAGMA user_version").fetchone()
+            if schema > SCHEMA:
+                raise CannotStart(
+                    f"{self.path} has schema {schema}, of a later release: this one knows {SCHEMA}"
+                )
+            with self._transaction():
+                for table in _TABLES:
+                    self._connection.execute(table)
+                self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        except database.OperationalError as error:
+            self._connection.close()
+            raise CannotStart(f"{self.path}: {error}") from None
+        except database.DatabaseError as error:
+            self._connection.close()
+            raise Damaged(str(error)) from None
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def put_aside(self) -> Path:
+        """Rename a file that cannot be read, in place of one that was put aside before."""
+        for old in files.children(self.path.parent):
+            if old.name.startswith(f"{self.path.name}.damaged-"):
+                files.remove(old)
+        aside = self.path.with_name(f"{self.path.name}.damaged-{clock.milliseconds()}")
+        if files.exists(self.path):
+            files.rename(self.path, aside)
+        for ending in ("-wal", "-shm"):  # they belong to it, and would be read into the next one
+            files.remove(self.path.with_name(self.path.name + ending))
+        files.sync_folder(self.path.parent)
+        return aside
+
+    def load(self) -> tuple[dict[Key, int], list[Batch]]:
+        """Every series' number, and what the log holds. Raises Damaged."""
+        rows = self._connection.execute("SELECT id, cluster, kind, subject, figure FROM series")
+        series = {Key(*key): number for number, *key in rows}
+        blobs = self._connection.execute("SELECT points FROM log ORDER BY id").fetchall()
+        return series, [_unpack(blob) for (blob,) in blobs]
+
+    def keep(self, new: Mapping[Key, int], batch: Batch, now: int) -> None:
+        """Write new series and a batch of points, which are on the disk when this returns."""
+        with self._transaction():
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO series VALUES (?, ?, ?, ?, ?, ?)",
+                [(number, *key, now // HOUR) for key, number in new.items()],
+            )
+            if batch.series:
+                self._connection.execute(
+                    "INSERT INTO log (until, points) VALUES (?, ?)",
+                    (max(batch.times), _pack(batch)),
+                )
+
+    def fold(self, hour: int, points: Sequence[tuple[int, Points]]) -> None:
+        """Write the points of an hour by series, beside those that it has already."""
+        do = self._connection.execute
+        with self._transaction():
+            for series, some in points:
+                found = do(
+                    "SELECT points FROM fine WHERE hour = ? AND series = ?", (hour, series)
+                ).fetchone()
+                if found is not None:
+                    some = _joined(Points.unpacked(found[0]), some)
+                row = hour, series
+                do("INSERT OR REPLACE INTO fine VALUES (?, ?, ?)", (*row, some.packed()))
+                sums = pack_coarse(coarse(some))
+                do("INSERT OR REPLACE INTO coarse VALUES (?, ?, ?)", (*row, sums))
+                do("UPDATE series SET hour = ? WHERE id = ?", row)
+
+    def forget_log(self, before: int) -> None:
+        """Delete batches all of whose points are before a time in s, and were folded."""
+        with self._transaction():
+            self._connection.execute("DELETE FROM log WHERE until < ?", (before,))
+
+    def prune(self, now: int) -> tuple[int, list[int]]:
+        """Delete some of what is too old; returns how many rows went, and which series."""
+        hour = now // HOUR
+        with self._transaction():
+            gone = 0
+            for table, hours in (("fine", FINE_HOURS), ("coarse", COARSE_HOURS)):
+                last = self._connection.execute(
+                    f"SELECT hour, series FROM {table} WHERE hour < ? "
+                    f"ORDER BY hour, series LIMIT 1 OFFSET {STEP_ROWS - 1}",
+                    (hour - hours,),
+                ).fetchone()
+                where, values = ("hour < ?", (hour - hours,))
+                if last is not None:
+                    where, values = ("(hour, series) <= (?, ?)", last)
+                cursor = self._connection.execute(f"DELETE FROM {table} WHERE {where}", values)
+                gone += cursor.rowcount
+            old = self._connection.execute(
+                "SELECT id FROM series WHERE hour < ?", (hour - COARSE_HOURS,)
+            ).fetchall()
+            self._connection.executemany("DELETE FROM series WHERE id = ?", old)
+        return gone, [number for (number,) in old]
+
+    def fine(self, series: int, begin: int, end: int) -> list[Point]:
+        """Points of a series from `begin` to before `end`, in s. Raises Damaged."""
+        rows = self._rows("fine", series, begin, end)
+        return [p for blob in rows for p in Points.unpacked(blob).between(begin, end).all()]
+
+    def coarse(self, series: int, begin: int, end: int) -> list[Point]:
+        """The same, in five minutes."""
+        rows = self._rows("coarse", series, begin, end)
+        return [p for blob in rows for p in unpack_coarse(blob) if begin <= p.at < end]
+
+    def _rows(self, table: str, series: int, begin: int, end: int) -> Iterable[bytes]:
+        for hour in range(begin // HOUR, -(-end // HOUR)):
+            found = self._connection.execute(
+                f"SELECT points FROM {table} WHERE hour = ? AND series = ?", (hour, series)
+            ).fetchone()
+            if found is not None:
+                yield found[0]
+
+    def _transaction(self) -> "_Transaction":
+        return _Transaction(self._connection)
+
+
+class _Transaction:
+    """All of it, or nothing."""
+
+    def __init__(self, connection: database.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            try:
+                self._connection.execute("COMMIT")
+                return
+            except BaseException:
+                self._roll_back()
+                raise
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+def _joined(old: Points, new: Points) -> Points:
+    """Both; from the first new one on only the new ones, after a clock that was set back."""
+    found = old.between(0, new.times[0]) if new else old
+    found.times.extend(new.times)
+    found.values.extend(new.values)
+    return found
+
+
+def _pack(batch: Batch) -> bytes:
+    count = len(batch.series)
+    return count.to_bytes(4, "big") + b"".join(part.tobytes() for part in batch)
+
+
+def _unpack(data: bytes) -> Batch:
+    count = int.from_bytes(data[:4], "big")
+    if len(data) != 4 + 16 * count:
+        raise Damaged(f"a batch of {count} points in {len(data)} bytes")
+    batch = Batch(array("I"), array("I"), array("d"))
+    batch.series.frombytes(data[4 : 4 + 4 * count])
+    batch.times.frombytes(data[4 + 4 * count : 4 + 8 * count])
+    batch.values.frombytes(data[4 + 8 * count :])
+    return batch

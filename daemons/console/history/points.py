@@ -1,0 +1,137 @@
+"""Points of a series: in memory, as bytes in the file, and in sums of five minutes."""
+
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import NamedTuple
+
+HOUR = 3600  # seconds
+COARSE = 300
+_MOST_UNPACKED = 1 << 20  # bytes of one hour of one series; it has a thousandth of that
+
+
+class Key(NamedTuple):
+    """What a series is of: `kind` is cluster, broker, topic or group; `subject` its name."""
+
+    cluster: str
+    kind: str
+    subject: str
+    figure: str
+
+
+class Point(NamedTuple):
+    """Figures of a time (s since 1970): of one moment all three are the same."""
+
+    at: int
+    low: float
+    high: float
+    mean: float
+
+
+class Damaged(Exception):
+    """What is in the file cannot be read."""
+
+
+class Points:
+    """Moments and values, in the order of time."""
+
+    __slots__ = ("times", "values")
+
+    def __init__(self) -> None:
+        self.times = array("I")
+        self.values = array("d")
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def add(self, at: int, value: float) -> None:
+        """Append one. What is not before it goes: a clock that was set back writes again."""
+        if self.times and self.times[-1] >= at:
+            self.cut(bisect_left(self.times, at), len(self.times))
+        self.times.append(at)
+        self.values.append(value)
+
+    def cut(self, begin: int, end: int) -> None:
+        """Take some away, by their places."""
+        del self.times[begin:end]
+        del self.values[begin:end]
+
+    def between(self, begin: int, end: int) -> "Points":
+        """Those from `begin` to before `end`, in seconds."""
+        found = Points()
+        first, last = bisect_left(self.times, begin), bisect_left(self.times, end)
+        found.times = self.times[first:last]
+        found.values = self.values[first:last]
+        return found
+
+    def packed(self) -> bytes:
+        """As bytes for the file."""
+        return zlib.compress(self.times.tobytes() + self.values.tobytes(), 1)
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> "Points":
+        """The other way round. Raises Damaged."""
+        raw = _unzipped(data)
+        count, rest = divmod(len(raw), 12)
+        if rest:
+            raise Damaged(f"{len(raw)} bytes of points")
+        found = cls()
+        found.times.frombytes(raw[: 4 * count])
+        found.values.frombytes(raw[4 * count :])
+        return found
+
+    def all(self) -> list[Point]:
+        return [Point(t, v, v, v) for t, v in zip(self.times, self.values, strict=True)]
+
+
+def coarse(points: Points) -> list[Point]:
+    """One point for each five minutes that have any, at their begin."""
+    return merged(points.all(), COARSE)
+
+
+def merged(points: Iterable[Point], seconds: int) -> list[Point]:
+    """One point for each span of so many seconds that has any, at its begin."""
+    found: dict[int, list[Point]] = {}
+    for point in points:
+        found.setdefault(point.at - point.at % seconds, []).append(point)
+    return [
+        Point(
+            at,
+            min(one.low for one in some),
+            max(one.high for one in some),
+            sum(one.mean for one in some) / len(some),
+        )
+        for at, some in found.items()
+    ]
+
+
+def pack_coarse(points: Iterable[Point]) -> bytes:
+    """Sums of five minutes as bytes for the file."""
+    some = list(points)
+    times = array("I", (one.at for one in some))
+    values = array("d", (value for one in some for value in one[1:]))
+    return zlib.compress(times.tobytes() + values.tobytes(), 1)
+
+
+def unpack_coarse(data: bytes) -> list[Point]:
+    """The other way round. Raises Damaged."""
+    raw = _unzipped(data)
+    count, rest = divmod(len(raw), 28)
+    if rest:
+        raise Damaged(f"{len(raw)} bytes of sums")
+    times, values = array("I"), array("d")
+    times.frombytes(raw[: 4 * count])
+    values.frombytes(raw[4 * count :])
+    return [Point(at, *values[3 * i : 3 * i + 3]) for i, at in enumerate(times)]
+
+
+def _unzipped(data: bytes) -> bytes:
+    unzip = zlib.decompressobj()
+    try:
+        raw = unzip.decompress(data, _MOST_UNPACKED)
+    except zlib.error as error:
+        raise Damaged(str(error)) from None
+    if not unzip.eof:
+        raise Damaged("points that do not end")
+    return raw

@@ -1,0 +1,87 @@
+"""Writes down what a snapshot says, every ten seconds: once for each answer that there was.
+
+    cluster  in_rate out_rate
+    broker   in_rate out_rate in_bytes_rate disk_used memory response_ms      by NAME:ID
+    topic    in_rate out_rate lag
+    group    consume_rate lag
+
+A figure that is not known leaves a gap. A topic or group of which nothing has ever been other than
+0 gets no series: most of a large cluster is idle.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from mq.daemons.console.collector.collector import Collector
+from mq.daemons.console.collector.snapshot import BrokerRow, Snapshot
+from mq.daemons.console.history.history import History
+from mq.daemons.console.history.points import Key
+
+RECORD_SECONDS = 10.0
+
+CLUSTER_FIGURES = ("in_rate", "out_rate")
+BROKER_FIGURES = (
+    *("in_rate", "out_rate", "in_bytes_rate"),
+    *("disk_used", "memory", "response_ms"),
+)
+TOPIC_FIGURES = ("in_rate", "out_rate", "lag")
+GROUP_FIGURES = ("consume_rate", "lag")
+
+
+def broker_subject(broker: BrokerRow) -> str:
+    """What a broker's series are called by: its address may change."""
+    return f"{broker.name}:{broker.id}"
+
+
+class Recorder:
+    """Writes the snapshots of one cluster to the history. `cluster` is its name in the console."""
+
+    def __init__(self, cluster: str, collector: Collector, history: History) -> None:
+        self._cluster = cluster
+        self._collector = collector
+        self._history = history
+        self._rows: dict[tuple[str, str], object] = {}  # those that were written down last
+
+    async def run(self) -> None:
+        """Record, until it is cancelled."""
+        while True:
+            await asyncio.sleep(RECORD_SECONDS)
+            self.record(self._collector.snapshot)
+
+    def record(self, snapshot: Snapshot, at: int | None = None) -> None:
+        """Write down one snapshot; `at` in s since 1970, by default when its rows were answered."""
+        moment = snapshot.at // 1000 if at is None else at
+        written: dict[tuple[str, str], object] = {}
+        for broker in snapshot.brokers:
+            subject = broker_subject(broker)
+            self._row(written, "broker", subject, broker, BROKER_FIGURES, moment, always=True)
+        for cluster in snapshot.clusters:
+            self._row(written, "cluster", cluster.name, cluster, CLUSTER_FIGURES, moment,
+                      always=True)  # fmt: skip
+        for topic in snapshot.topics:
+            self._row(written, "topic", topic.name, topic, TOPIC_FIGURES, moment)
+        for group in snapshot.groups:
+            self._row(written, "group", group.name, group, GROUP_FIGURES, moment)
+        self._rows = written
+
+    def _row(
+        self,
+        written: dict[tuple[str, str], object],
+        kind: str,
+        subject: str,
+        row: Any,
+        figures: Iterable[str],
+        at: int,
+        *,
+        always: bool = False,
+    ) -> None:
+        key = (kind, subject)
+        written[key] = row
+        if row.problem is not None or self._rows.get(key) is row:
+            return  # the same object: nobody has answered since
+        for figure in figures:
+            value = getattr(row, figure)
+            series = Key(self._cluster, kind, subject, figure)
+            if value is not None and (value or always or series in self._history):
+                self._history.add(series, float(value), at)
