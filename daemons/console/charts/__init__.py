@@ -1,0 +1,1 @@
+"""Charts: pictures drawn by the server, with the numbers beside them."""
