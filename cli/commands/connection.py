@@ -8,7 +8,7 @@ from mq.cli.parameters import broker_option, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.show.result import Result, Row, number, text, time
-from mq.client.operations import java_order
+from mq.client.operations import connections, java_order
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
@@ -83,15 +83,8 @@ def _ways(found: "ConsumerConnection") -> dict[str, str | None]:
 
 
 def _client(connection: "Connection | ProducerInfo") -> Row:
-    from mq.protocol.bodies import Connection
-    from mq.protocol.codes import version_name
-
-    if isinstance(connection, Connection):
-        address = connection.client_addr
-    else:
-        address = connection.remote_ip.lstrip("/")  # Java's way to write a socket's address
-    language = "null" if connection.language is None else connection.language.name
-    return (connection.client_id, address, language, version_name(connection.version))
+    found = connections.client_of(connection)
+    return (found.client_id, found.address, found.language or "null", found.version)
 
 
 @gives(_CLIENTS)
