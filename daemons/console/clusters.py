@@ -49,7 +49,7 @@ class Cluster:
 
     @property
     def snapshot(self) -> "Snapshot":
-        """The newest snapshot; before the first one an empty one, whose ``at`` is None."""
+        """The newest snapshot; before the first one an empty one, whose ``at`` is 0."""
         snapshot: Snapshot = self.collector.snapshot
         return snapshot
 

@@ -8,6 +8,7 @@ from typing import Self
 
 from mq.daemons.acl.networks import is_loopback, parse_networks
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
+from mq.daemons.console.collector.config import CollectorConfig
 from mq.daemons.operation_config import MetricsConfig
 from mq.daemons.tls_config import TlsConfig
 
@@ -110,11 +111,12 @@ class ConsoleConfig(Section):
 class ConsoleSettings(Settings):
     """The configuration of one console. A part of it with settings of its own has a section."""
 
-    section_names = ("console", "tls", "operation")
+    section_names = ("console", "collector", "tls", "operation")
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(path)
         self.console = ConsoleConfig()
+        self.collector = CollectorConfig()
         self.tls = TlsConfig()
         self.operation = MetricsConfig()
 

@@ -1,18 +1,20 @@
 """Asks one broker, one thing at a time: so one that hangs holds up nothing but its own rows.
 
-    every 10 s   its runtime, also while it does not answer; nothing else is asked of it then
-    1 min        topics, groups, producers; the progress of each group
-    3 min        the members of each group; what came into each topic that no group reads
-    10 min       what each topic that something came into keeps
+    runtime     every 10 s, also while it does not answer; nothing else is asked of it then
+    lists       topics, groups, producers: every 10 s, of a large broker every minute
+    progress    of each group: 8 a second, each at most every 15 s; so of 500 once a minute
+    members     of each group: 3 a second
+    rate        what came into each topic that no group reads: 10 a second
+    kept        what each topic holds: 3 a second
 
-Of what is idle most is asked three times less often. What it costs our brokers and Java's is in
+What is idle is asked for two or three times less often. What it costs our brokers and Java's is in
 docs/console.md.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mq.client.admin import Admin
 from mq.client.errors import (
@@ -25,6 +27,7 @@ from mq.client.errors import (
 )
 from mq.client.machine import clock
 from mq.client.operations.broker_figures import growth
+from mq.client.operations.connections import client_of
 from mq.daemons.console.collector import offsets_text
 from mq.daemons.console.collector.book import (
     BrokerBook,
@@ -38,7 +41,7 @@ from mq.daemons.console.collector.limits import Limits, first, shortened, within
 from mq.daemons.console.collector.progress import progressed
 from mq.daemons.console.collector.schedule import Schedule
 from mq.daemons.console.collector.snapshot import ConsumerRow, ProducerRow
-from mq.protocol.codes import RequestCode, version_name
+from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 
 if TYPE_CHECKING:
@@ -46,12 +49,32 @@ if TYPE_CHECKING:
     from mq.protocol.bodies import Connection, ProducerInfo, TopicConfig
 
 RUNTIME_SECONDS = 10.0
-LIST_SECONDS = 60.0
-PROGRESS_SECONDS = 60.0
-MEMBERS_SECONDS = 180.0
-RATE_SECONDS = 180.0
-KEPT_SECONDS = 600.0
-IDLE = 3  # times as long
+LIST_SECONDS = (10.0, 60.0)
+#: A list of so many is a large one, and asked for as seldom as can be.
+LARGE_LIST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How often one kind of look is done: each at most every `seconds`, `rate` a second of all;
+    those of what is idle as many times less often as `idle` says."""
+
+    seconds: float
+    rate: float
+    idle: int
+
+    def interval(self, count: int, *, idle: bool) -> float:
+        """Seconds from one look to the next where there are so many to look at."""
+        return max(self.seconds, count / self.rate) * (self.idle if idle else 1)
+
+
+#: Together below what `paced` lets through, so that looks are done when they are due.
+BUDGETS = {
+    "progress": Budget(15.0, 8.3, 2),
+    "members": Budget(15.0, 2.8, 1),
+    "rate": Budget(30.0, 10.0, 3),
+    "kept": Budget(60.0, 3.3, 3),
+}
 #: A list that a broker does not know is asked for again after this long: it may be upgraded.
 UNKNOWN_SECONDS = 600.0
 
@@ -108,7 +131,6 @@ class BrokerWatch:
             "rate": self._rate,
             "kept": self._kept,
         }
-        self._again = dict.fromkeys(self._lists, LIST_SECONDS) | {RUNTIME: RUNTIME_SECONDS}
 
     async def run(self) -> None:
         """Ask, until it is cancelled."""
@@ -142,22 +164,22 @@ class BrokerWatch:
                 seconds = self._seconds_to_next(look)
             else:
                 changed = await self._lists[str(look)]()
-                seconds = self._again[str(look)]
+                seconds = self._list_seconds(str(look))
         except (ConnectError, RequestTimeout) as error:
             self._silent(error)
-            seconds = self._again[RUNTIME]
+            seconds = RUNTIME_SECONDS
         except BrokerError as error:
             seconds = UNKNOWN_SECONDS
             if look is RUNTIME:
                 self._silent(error)
-                seconds = self._again[RUNTIME]
+                seconds = RUNTIME_SECONDS
         except MQError as error:
-            seconds = LIST_SECONDS
+            seconds = UNKNOWN_SECONDS
             unreadable = self.book.left_out.get("unreadable answers", 0)
             self.book.left_out["unreadable answers"] = unreadable + 1
             if look is RUNTIME:
                 self._silent(error)
-                seconds = self._again[RUNTIME]
+                seconds = RUNTIME_SECONDS
         due = now() + seconds
         if look is RUNTIME:
             self._runtime_due = due
@@ -216,7 +238,7 @@ class BrokerWatch:
             {n: GroupSettings(one.consume_enable, one.retry_max_times) for n, one in held.items()}
         )
         # Before topics, which are as many again: a lag is what people look for first.
-        now = asyncio.get_running_loop().time() - LIST_SECONDS
+        now = asyncio.get_running_loop().time() - LIST_SECONDS[1]
         self._schedule.add((Look("progress", name) for name in held), now)
         self._schedule.add((Look("members", name) for name in held), now)
         return Changed(topics, groups)
@@ -285,17 +307,25 @@ class BrokerWatch:
     async def _ask(self, code: RequestCode, fields: dict[str, str]) -> Command:
         return await self._session.call(self.book.address, Command(code, fields), self._timeout)
 
+    def _list_seconds(self, name: str) -> float:
+        if name == RUNTIME:
+            return RUNTIME_SECONDS
+        book = self.book
+        counts = {TOPICS: len(book.topics), GROUPS: len(book.groups),
+                  PRODUCERS: len(book.producers or ())}  # fmt: skip
+        shortest, longest = LIST_SECONDS
+        return min(longest, shortest + (longest - shortest) * counts[name] / LARGE_LIST)
+
     def _seconds_to_next(self, look: Look) -> float:
         book, name = self.book, look.name
-        if look.what == "progress":
-            progress = book.progress[name]
-            idle = not progress.topics and not _has_members(book.members.get(name))
-            return PROGRESS_SECONDS * (IDLE if idle else 1)
-        if look.what == "members":
-            return MEMBERS_SECONDS
-        told = book.rates.get(name)
-        idle = told is not None and told.rate == 0
-        return (RATE_SECONDS if look.what == "rate" else KEPT_SECONDS) * (IDLE if idle else 1)
+        about_groups = look.what in ("progress", "members")
+        if about_groups:
+            idle = book.progress[name].idle if name in book.progress else False
+        else:
+            told = book.rates.get(name)
+            idle = told is not None and told.rate == 0
+        count = len(book.groups) if about_groups else len(book.topics)
+        return BUDGETS[look.what].interval(count, idle=idle)
 
 
 def _note(book: BrokerBook, what: str, more: int) -> None:
@@ -303,10 +333,6 @@ def _note(book: BrokerBook, what: str, more: int) -> None:
         book.left_out[what] = more
     else:
         book.left_out.pop(what, None)
-
-
-def _has_members(members: Members | None) -> bool:
-    return members is None or bool(members.clients)
 
 
 def _topic(config: "TopicConfig") -> TopicSettings:
@@ -321,28 +347,14 @@ def _topic(config: "TopicConfig") -> TopicSettings:
 
 
 def _producer(group: str, one: "ProducerInfo", broker: str, at: int) -> ProducerRow:
+    client = client_of(one)
     return ProducerRow(
-        group,
-        one.client_id,
-        one.remote_ip.lstrip("/"),  # Java's way to write a socket's address
-        _language(one.language),
-        version_name(one.version),
-        (broker,),
-        at,
+        group, client.client_id, client.address, client.language, client.version, (broker,), at
     )
 
 
 def _consumer(group: str, one: "Connection", broker: str, at: int) -> ConsumerRow:
+    client = client_of(one)
     return ConsumerRow(
-        group,
-        one.client_id,
-        one.client_addr,
-        _language(one.language),
-        version_name(one.version),
-        (broker,),
-        at,
+        group, client.client_id, client.address, client.language, client.version, (broker,), at
     )
-
-
-def _language(language: Any) -> str | None:
-    return None if language is None else str(language.name)

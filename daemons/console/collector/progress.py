@@ -47,6 +47,11 @@ class GroupProgress:
         return sum(one.lag for one in self.topics.values())
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing has come or gone since the look before."""
+        return all(one.in_rate == 0 and one.consume_rate == 0 for one in self.topics.values())
+
+    @property
     def oldest_at(self) -> int | None:
         """No message has waited since before then; None: unknown, or nothing waits."""
         oldest = min(self.waiting.values(), default=0)

@@ -16,7 +16,7 @@ from typing import Any
 from mq.daemons.console.collector.collector import Collector
 from mq.daemons.console.collector.snapshot import BrokerRow, Snapshot
 from mq.daemons.console.history.history import History
-from mq.daemons.console.history.points import Key
+from mq.daemons.console.history.points import Key, Point
 
 RECORD_SECONDS = 10.0
 
@@ -85,3 +85,23 @@ class Recorder:
             series = Key(self._cluster, kind, subject, figure)
             if value is not None and (value or always or series in self._history):
                 self._history.add(series, float(value), at)
+
+
+class ClusterHistory:
+    """The series of one cluster."""
+
+    def __init__(self, history: History, cluster: str) -> None:
+        self._history = history
+        self._cluster = cluster
+
+    @property
+    def problem(self) -> str | None:
+        """Why figures are not kept as they should be; None while all is well."""
+        return self._history.problem
+
+    async def read(self, kind: str, subject: str, figure: str, begin: int, end: int) -> list[Point]:
+        """Points of a figure, by the names above, from `begin` to before `end` in s.
+
+        Of the last day each one that was measured, of what is older one for five minutes.
+        """
+        return await self._history.read(Key(self._cluster, kind, subject, figure), begin, end)
