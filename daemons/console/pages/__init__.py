@@ -6,7 +6,10 @@ from mq.daemons.console.route import AnyRoute
 
 #: Modules of this package, in the order of the menu. Each has ``ROUTES``.
 MODULES: tuple[str, ...] = (
-    "home",
+    "overview",
+    "clusters",
+    "name_servers",
+    "clients",
     "audit",
 )
 

@@ -1,0 +1,400 @@
+"""Brokers: all of them, each one's figures, settings and replication; a setting changed."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from mq.client.admin import Admin
+from mq.client.caller import Caller
+from mq.client.errors import MQError
+from mq.client.operations import masking
+from mq.client.operations.errors import NotFound
+from mq.daemons.console.call import Call
+from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
+from mq.daemons.console.collector.snapshot import BrokerRow, ClusterRow
+from mq.daemons.console.history.recording import broker_subject
+from mq.daemons.console.parsing import BadField, choice
+from mq.daemons.console.route import (
+    N_,
+    Change,
+    Field,
+    Outcome,
+    Page,
+    Permission,
+    Plan,
+    Query,
+    Route,
+    Sheet,
+    Values,
+)
+
+TABS = ("status", "settings", "replication")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersData:
+    """All brokers by cluster; what is not known of one is None."""
+
+    at: int | None
+    clusters: tuple[ClusterRow, ...]
+    brokers: tuple[BrokerRow, ...]
+
+
+async def brokers(call: Call) -> Page:
+    """The brokers of the cluster: where, which release, how much goes through."""
+    snapshot = call.cluster.snapshot
+    sheet = Sheet(
+        ("cluster", "brokerName", "brokerId", "brokerAddr", "role", "version", "inTps", "outTps",
+         "inToday", "outToday", "inYesterday", "outYesterday", "diskRatio", "seen", "problem"),
+        [
+            (one.cluster, one.name, one.id, one.address, one.role, one.version, one.in_rate,
+             one.out_rate, one.in_today, one.out_today, one.in_yesterday, one.out_yesterday,
+             one.disk_used, one.seen, one.problem)
+            for one in snapshot.brokers
+        ],
+    )  # fmt: skip
+    return Page(
+        "clusters/brokers.html",
+        call.text("Brokers"),
+        BrokersData(snapshot.at or None, snapshot.clusters, snapshot.brokers),
+        command=("clusterList", *_name_servers(call)),
+        sheet=sheet,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a broker tells of itself by a name, as it writes it."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    """A setting, secrets masked. ``default`` is what ours has; None: it is not known here.
+    ``others`` are other brokers of the cluster that have another value."""
+
+    key: str
+    value: str
+    default: str | None
+    changed: bool
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """A replica as its master sees it."""
+
+    address: str | None
+    acknowledged: int
+    behind: int
+    bytes_per_second: int
+    in_sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What a broker of release 5 says of its replication; the rows of its set say the rest."""
+
+    master: bool
+    log_end: int
+    in_sync: int | None
+    replicas: tuple[ReplicaRow, ...]
+    master_address: str | None
+    bytes_per_second: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """One broker: its row, and the part that is looked at. None is what was not asked for, or what
+    it did not answer: then ``problem`` says why."""
+
+    at: int | None
+    broker: BrokerRow
+    part: str
+    runtime: tuple[Figure, ...] | None
+    settings: tuple[SettingRow, ...] | None
+    replication: Replication | None
+    members: tuple[BrokerRow, ...]  # of its set
+    charts: tuple[ChartData, ...]
+    problem: str | None
+
+
+async def broker(call: Call) -> Page:
+    """One broker: its figures, its settings, its replication."""
+    row = _row(call)
+    part = call.query["part"]
+    runtime: tuple[Figure, ...] | None = None
+    settings: tuple[SettingRow, ...] | None = None
+    replication: Replication | None = None
+    problem: str | None = None
+    charts: tuple[Drawn, ...] = ()
+    words: tuple[str, ...] = ("brokerStatus", "-b", row.address)
+    try:
+        if part == "settings":
+            words = ("getBrokerConfig", "-b", row.address)
+            settings = await _settings(call, row)
+        elif part == "replication":
+            words = ("haStatus", "-b", row.address)
+            replication = await _replication(call, row)
+    except MQError as error:
+        problem = str(error)
+    if part == "status":
+        table = call.cluster.snapshot.runtimes.get(row.address, {})
+        runtime = tuple(Figure(key, table[key]) for key in sorted(table)) if table else None
+        charts = await _charts(call, row)
+    members = tuple(
+        one
+        for one in call.cluster.snapshot.brokers
+        if (one.cluster, one.name) == (row.cluster, row.name)
+    )
+    data = BrokerData(
+        call.cluster.snapshot.at or None, row, part, runtime, settings, replication, members,
+        tuple(one.data for one in charts), problem,
+    )  # fmt: skip
+    pairs = [(one.key, one.value) for one in settings or runtime or ()]
+    return Page(
+        "clusters/broker.html",
+        call.text("Broker %(name)s (%(id)d)", name=row.name, id=row.id),
+        data,
+        command=(*words, *_name_servers(call)),
+        sheet=Sheet(("key", "value"), pairs),
+        extra={"charts_drawn": charts, "tabs": TABS},
+    )
+
+
+def _row(call: Call) -> BrokerRow:
+    """The broker of the path. Raises NotFound."""
+    name, given = call.path["name"], call.path["id"]
+    row = call.cluster.snapshot.broker(name, int(given)) if given.isdecimal() else None
+    if row is None:
+        raise NotFound(
+            call.text("no broker %(name)s with the id %(id)s is known", name=name, id=given)
+        )
+    return row
+
+
+async def _settings(call: Call, row: BrokerRow) -> tuple[SettingRow, ...]:
+    """Its settings beside those of the other brokers of its cluster that answer."""
+    others = [
+        one
+        for one in call.cluster.snapshot.brokers
+        if one.cluster == row.cluster and one.address != row.address and one.alive
+    ][:_COMPARED]
+    own, *rest = await asyncio.gather(
+        call.admin.broker_config(row.address),
+        *(_config_or_nothing(call, one.address) for one in others),
+    )
+    return _rows(own, {one.name: table for one, table in zip(others, rest, strict=True)})
+
+
+_COMPARED = 10  # other brokers whose settings are looked at beside one's own
+# What is another one at every broker.
+_OWN = frozenset(
+    ("brokerName", "brokerId", "brokerIP1", "brokerIP2", "listenPort", "haListenPort", "brokerRole",
+     "haMasterAddress", "metricsPort", "rocketmqHome", "brokerConfigPath")
+)  # fmt: skip
+
+
+async def _config_or_nothing(call: Call, address: str) -> dict[str, str]:
+    try:
+        return await call.admin.broker_config(address)
+    except MQError:
+        return {}
+
+
+def _rows(
+    own: Mapping[str, str], others: Mapping[str, Mapping[str, str]]
+) -> tuple[SettingRow, ...]:
+    defaults = _defaults()
+    found = []
+    for key, value in sorted(masking.fields(own).items()):
+        secret = masking.is_secret(key, own[key])
+        default = None if secret else defaults.get(key)
+        differ = () if key in _OWN or "path" in key.lower() or secret else tuple(
+            name for name, table in others.items() if key in table and table[key] != own[key]
+        )  # fmt: skip
+        changed = default is not None and default != own[key]
+        found.append(SettingRow(key, value, default, changed, differ))
+    return tuple(found)
+
+
+@cache
+def _defaults() -> Mapping[str, str]:
+    """What our broker has where nothing else is said, which is what Java's has."""
+    from mq.daemons.broker.config import BrokerSettings
+
+    sections = BrokerSettings().sections
+    return {name: value for one in sections for name, value in one.properties()}
+
+
+async def _replication(call: Call, row: BrokerRow) -> Replication:
+    info = await call.admin.ha_status(row.address)
+    own = info.ha_client_runtime_info
+    if not info.master:
+        return Replication(
+            False, own.max_offset, None, (), own.master_addr, own.transferred_byte_in_second
+        )
+    replicas = tuple(
+        ReplicaRow(
+            one.addr, one.slave_ack_offset, one.diff, one.transferred_byte_in_second, one.in_sync
+        )
+        for one in info.ha_connection_info
+    )
+    end = info.master_commit_log_max_offset
+    return Replication(True, end, info.in_sync_slave_nums, replicas, None, None)
+
+
+async def _charts(call: Call, row: BrokerRow) -> tuple[Drawn, ...]:
+    subject = broker_subject(row)
+
+    def wanted(name: str, figure: str, factor: float = 1.0) -> Wanted:
+        return Wanted(name, "broker", subject, figure, factor)
+
+    rates = [wanted(call.text("in"), "in_rate"), wanted(call.text("out"), "out_rate")]
+    return (
+        await drawn(call, "rates", call.text("Messages a second"), call.text("messages/s"), rates),
+        await drawn(call, "disk", call.text("Disk used"), "%",
+                    [wanted(call.text("fullest disk"), "disk_used", 100.0)]),
+        await drawn(call, "answer", call.text("Time to answer the console"), "ms",
+                    [wanted(call.text("answer"), "response_ms")]),
+    )  # fmt: skip
+
+
+# changes -----------------------------------------------------------------------------------------
+
+
+def _one_line(call: Call, values: Values) -> None:
+    """Raises BadField for what would be more than one setting."""
+    for name in ("key", "value"):
+        if any(sign in (values[name] or "") for sign in "\r\n"):
+            raise BadField(name, call.text("expected one line"))
+    if "=" in values["key"]:
+        raise BadField("key", call.text("expected a name without ="))
+
+
+async def _setting_initial(call: Call) -> Values:
+    return {"key": call.query.get("key") or "", "value": None}
+
+
+async def _setting_plan(call: Call, values: Values) -> Plan:
+    row = _row(call)
+    key, value = values["key"], values["value"] or ""
+    own = await call.admin.broker_config(row.address)
+    before = own.get(key)
+    if before is None:
+        raise NotFound(call.text("broker %(name)s has no setting %(key)s", name=row.name, key=key))
+    secret = masking.is_secret(key, before) or masking.is_secret(key, value)
+    old, new = (masking.MASK, masking.MASK) if secret else (before, value)
+    line = call.text(
+        "%(key)s of broker %(name)s (%(id)d): %(old)s → %(new)s",
+        key=key, name=row.name, id=row.id, old=old or '""', new=new or '""',
+    )  # fmt: skip
+    return Plan(
+        (line, call.text("The broker keeps it in its configuration file.")),
+        (Sheet(("Setting", "Before", "After"), [(key, old, new)]),),
+        ("updateBrokerConfig", "-b", row.address, "-k", key, "-v", new, *_name_servers(call)),
+        "" if before != value else call.text("It has this value already."),
+    )
+
+
+async def _set(call: Call, values: Values, session: Caller) -> list[Outcome]:
+    row = _row(call)
+    key, value = values["key"], values["value"] or ""
+    await Admin(session).update_broker_config(row.address, {key: value})
+    path = f"/brokers/{call.path['name']}/{row.id}"
+    text = call.text("%(key)s is changed", key=key)
+    return [Outcome(f"{row.name} ({row.id})", True, text, f"{path}?part=settings")]
+
+
+async def _writing_plan(call: Call, values: Values) -> Plan:
+    name, stop = _name(call), values["writing"] == "stop"
+    servers = tuple(one.address for one in call.cluster.snapshot.name_servers)
+    if stop:
+        line = call.text("Producers are not led to broker %(name)s any more.", name=name)
+        more = call.text("Consumers go on, so that it runs dry. A topic that changes comes back.")
+    else:
+        line = call.text("Producers are led to broker %(name)s again.", name=name)
+        more = call.text("Each topic gets the permission back that the broker has it with.")
+    verb = "wipeWritePerm" if stop else "addWritePerm"
+    at = call.text("At name servers: %(servers)s", servers=", ".join(servers))
+    return Plan((line, more, at), (), (verb, "-b", name, *_name_servers(call)))
+
+
+async def _write(call: Call, values: Values, session: Caller) -> list[Outcome]:
+    admin, name = Admin(session), _name(call)
+    act = admin.wipe_write_permission if values["writing"] == "stop" else admin.add_write_permission
+    outcomes = []
+    for server in call.cluster.snapshot.name_servers:
+        try:
+            count = await act(server.address, name)
+        except MQError as error:
+            outcomes.append(Outcome(server.address, False, str(error)))
+        else:
+            text = call.number_text("%(num)d topic", "%(num)d topics", count)
+            outcomes.append(Outcome(server.address, True, text))
+    return outcomes
+
+
+def _name(call: Call) -> str:
+    """The broker name of the path. Raises NotFound."""
+    name = call.path["name"]
+    if not any(one.name == name for one in call.cluster.snapshot.brokers):
+        raise NotFound(call.text("no broker %(name)s is known", name=name))
+    return name
+
+
+def _name_servers(call: Call) -> tuple[str, str]:
+    return "-n", ";".join(call.cluster.session.name_servers)
+
+
+ROUTES = (
+    Route(
+        "/brokers",
+        brokers,
+        Permission.READ,
+        N_("The brokers of the cluster: where, which release, how much goes through."),
+        menu=N_("Brokers"),
+    ),
+    Route(
+        "/brokers/{name}/{id}",
+        broker,
+        Permission.READ,
+        N_("One broker: its figures, its settings, its replication."),
+        query=(Query("part", choice(*TABS), "status", N_("What to look at.")), SPAN),
+    ),
+    Change(
+        "/brokers/{name}/{id}/setting",
+        Permission.OPERATE,
+        N_("Change a setting of a broker"),
+        "",
+        (
+            Field("key", N_("Setting"), required=True, limit=200),
+            Field("value", N_("New value"), help=N_("Empty: an empty value."), limit=4000),
+        ),
+        _setting_plan,
+        _set,
+        initial=_setting_initial,
+        query=(Query("key", about=N_("The setting to fill in.")),),
+        check=_one_line,
+    ),
+    Change(
+        "/broker-sets/{name}/writing",
+        Permission.OPERATE,
+        N_("Lead producers to a broker, or away from it"),
+        "",
+        (
+            Field(
+                "writing",
+                N_("Producers"),
+                "choice",
+                required=True,
+                choices=(("stop", N_("are led elsewhere")), ("allow", N_("are led to it"))),
+            ),
+        ),
+        _writing_plan,
+        _write,
+    ),
+)
