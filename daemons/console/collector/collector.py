@@ -72,7 +72,7 @@ class Collector:
         self._options = options
         self._timeout = timeout
         self._checkup_seconds = checkup_seconds
-        self._session = PacedSession(name_servers, options, Pace(rate))
+        self._session = PacedSession(name_servers, options, Pace(rate), self.limits)
         self._tasks = Tasks()
         self._servers: dict[str, tuple[NameServerWatch, asyncio.Task[None]]] = {}
         self._watches: dict[str, asyncio.Task[None]] = {}  # by address
@@ -185,7 +185,7 @@ class Collector:
     @asynccontextmanager
     async def _slow_session(self) -> AsyncIterator[PacedSession]:
         addresses = await self._session.find_name_servers()
-        session = PacedSession(addresses, self._options, Pace(CHECKUP_RATE))
+        session = PacedSession(addresses, self._options, Pace(CHECKUP_RATE), self.limits)
         session.timeout = _CHECKUP_ANSWER_SECONDS
         async with session:
             yield session

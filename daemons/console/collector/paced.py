@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mq.client.errors import ClientError
+from mq.client.errors import ClientError, ConnectError
 from mq.client.options import ClientOptions
 from mq.client.session import Session
+from mq.daemons.console.collector.limits import Limits
 from mq.protocol.command import Command
 from mq.protocol.requests import RequestKind, kind_of
 
@@ -52,10 +53,16 @@ class PacedSession(Session):
     """A Session whose requests are reads, and take turns."""
 
     def __init__(
-        self, name_servers: str | Sequence[str], options: ClientOptions | None, pace: Pace
+        self,
+        name_servers: str | Sequence[str],
+        options: ClientOptions | None,
+        pace: Pace,
+        limits: Limits | None = None,
     ) -> None:
+        """Peers beside the name servers are connected to as far as `limits` allow it."""
         super().__init__(name_servers, options, route_interval=_NEVER)
         self._pace = pace
+        self._limits = limits or Limits()
 
     async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
         await self._pace.turn(address)
@@ -70,6 +77,10 @@ class PacedSession(Session):
     ) -> "asyncio.Future[Any]":
         if kind_of(command.code) is not RequestKind.READ:
             raise WouldChange(command.code)
+        if address not in self.name_servers:
+            refused = self._limits.refused(address)
+            if refused is not None:
+                raise ConnectError(address, refused)
         return super().request(address, command, timeout, convert)  # type: ignore[arg-type]
 
     def send_oneway(self, address: str, command: Command) -> Any:
