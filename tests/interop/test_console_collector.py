@@ -61,8 +61,6 @@ def test_brokers_topics_groups_and_clients_of_java_are_collected(java_cluster: J
             assert broker is not None
             assert broker.alive
             assert broker.version == "V" + java.release.replace(".", "_")
-            assert broker.in_rate is not None
-            assert broker.out_rate is not None
             assert broker.disk_used is not None
             topic = found.topic(TOPIC)
             assert topic is not None
