@@ -20,6 +20,7 @@ async def start_collecting(
     path = Path(given.history_file or Path(settings.console.data_path) / "history.sqlite")
     history = await parts.enter_async_context(History(path, most_series=given.history_series_max))
     for cluster in clusters:
+        cluster.refuse(given.limits.refused)
         collector = await parts.enter_async_context(
             Collector(
                 cluster.source.name_servers,

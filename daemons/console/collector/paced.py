@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mq.client.errors import ClientError, ConnectError
+from mq.client.errors import ClientError
 from mq.client.options import ClientOptions
-from mq.client.session import Session
 from mq.daemons.console.collector.limits import Limits
+from mq.daemons.console.guarded_session import LimitedSession
 from mq.protocol.command import Command
 from mq.protocol.requests import RequestKind, kind_of
 
@@ -49,7 +49,7 @@ class WouldChange(ClientError):
         super().__init__(f"request {code} may change something: the collector only reads")
 
 
-class PacedSession(Session):
+class PacedSession(LimitedSession):
     """A Session whose requests are reads, and take turns."""
 
     def __init__(
@@ -62,7 +62,7 @@ class PacedSession(Session):
         """Peers beside the name servers are connected to as far as `limits` allow it."""
         super().__init__(name_servers, options, route_interval=_NEVER)
         self._pace = pace
-        self._limits = limits or Limits()
+        self.refused = (limits or Limits()).refused
 
     async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
         await self._pace.turn(address)
@@ -77,11 +77,7 @@ class PacedSession(Session):
     ) -> "asyncio.Future[Any]":
         if kind_of(command.code) is not RequestKind.READ:
             raise WouldChange(command.code)
-        if address not in self.name_servers:
-            refused = self._limits.refused(address)
-            if refused is not None:
-                raise ConnectError(address, refused)
-        return super().request(address, command, timeout, convert)  # type: ignore[arg-type]
+        return super().request(address, command, timeout, convert)
 
     def send_oneway(self, address: str, command: Command) -> Any:
         raise WouldChange(command.code)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mq.client.admin import Admin
+from mq.client.errors import ConnectError
 from mq.client.operations.doctor.finding import Finding
 from mq.client.producer import Producer
 from mq.client.session import Session
@@ -31,6 +32,7 @@ from mq.protocol.message import Message
 from mq.protocol.requests import RequestKind, kind_of
 from tests.client.scripted import scripted
 from tests.daemons.console.pages.state import seen
+from tests.daemons.console.site import Consoles
 from tests.daemons.tube.loops import in_loop
 
 TIMEOUT = 0.5
@@ -299,3 +301,13 @@ async def test_an_unreadable_answer_is_said_and_the_rest_goes_on() -> None:
             )
             assert found.brokers[0].alive
             assert found.brokers[0].in_rate is None
+
+
+@in_loop
+async def test_pages_connect_to_no_broker_outside_the_networks_either(console: Consoles) -> None:
+    async with console({"brokerNetworks": "10.0.0.0/8"}) as site:
+        ask = Command(C.GET_BROKER_RUNTIME_INFO)
+        with pytest.raises(ConnectError, match="in none of the networks"):
+            await site.here.session.call(site.pair.broker.address, ask)
+        listed = Command(C.GET_BROKER_CLUSTER_INFO)
+        assert (await site.here.session.call_name_server(listed)).code == 0
