@@ -4,8 +4,10 @@ import asyncio
 
 from mq.client.admin import Admin
 from mq.client.consumer import Consumer
+from mq.client.machine import clock
 from mq.client.producer import Producer
 from mq.client.session import Session
+from mq.daemons.console.history.points import Key
 from mq.protocol.message import Message
 from tests.daemons.console.pages.state import seen
 from tests.daemons.console.site import Consoles
@@ -172,3 +174,26 @@ async def test_a_broker_that_dies_is_shown_as_such_and_pages_go_on(console: Cons
         assert asyncio.get_running_loop().time() - begin < 10
         assert "cannot be reached" in (await site.get("/brokers")).text
         assert (await site.api("/")).json["counts"]["silentBrokers"] == 1
+
+
+@in_loop
+async def test_history_is_shown_as_charts_and_as_csv(console: Consoles) -> None:
+    async with console() as site:
+        await seen(site.here.collector, lambda s: s.brokers and s.brokers[0].version)
+        now = clock.milliseconds() // 1000
+        history = site.here.history._history
+        for back in range(100):
+            key = Key("test", "broker", "broker-a:0", "disk_used")
+            history.add(key, 0.25, now - 1000 + back * 10)
+        history.add(Key("test", "group", "readers", "lag"), 7.0, now - 10)
+        page = await site.get("/history/broker/broker-a:0")
+        assert page.status == 200
+        assert len(page.soup.find_all("svg", class_="chart")) == 6
+        assert "25 last, 25 at most" in page.text
+        csv = (await site.get("/history/broker/broker-a:0?format=csv")).text.splitlines()
+        assert csv[0].split(",")[4] == "Disk used (%)"
+        assert [line.split(",")[4] for line in csv[1:101]] == ["25.0"] * 100
+        data = (await site.api("/history/group/readers?span=24h")).json
+        assert [row["values"] for row in data["charts"][1]["rows"]] == [[7.0]]
+        assert (await site.get("/history/planet/earth")).status == 404
+        assert (await site.get("/history/group/readers?span=1y")).status == 400
