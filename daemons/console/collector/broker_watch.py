@@ -8,7 +8,7 @@
     kept        what each topic holds: 3 a second
 
 What is idle is asked for two or three times less often. What it costs our brokers and Java's is in
-docs/console.md.
+docs/decisions/0067.
 """
 
 import asyncio
