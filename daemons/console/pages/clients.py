@@ -132,5 +132,6 @@ ROUTES = (
             Query("page", integer, 1, N_("Which part of the list, from 1.")),
         ),
         menu=N_("Clients"),
+        data=ClientsData,
     ),
 )

@@ -357,6 +357,7 @@ ROUTES = (
         Permission.READ,
         N_("The brokers of the cluster: where, which release, how much goes through."),
         menu=N_("Brokers"),
+        data=BrokersData,
     ),
     Route(
         "/brokers/{name}/{id}",
@@ -364,6 +365,7 @@ ROUTES = (
         Permission.READ,
         N_("One broker: its figures, its settings, its replication."),
         query=(Query("part", choice(*TABS), "status", N_("What to look at.")), SPAN),
+        data=BrokerData,
     ),
     Change(
         "/brokers/{name}/{id}/setting",

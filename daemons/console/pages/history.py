@@ -95,5 +95,6 @@ ROUTES = (
         Permission.READ,
         N_("What is kept of a broker (NAME:ID), topic, group or cluster over time."),
         query=(SPAN,),
+        data=HistoryData,
     ),
 )

@@ -155,12 +155,14 @@ ROUTES = (
         Permission.READ,
         N_("The name servers: whether they answer, and agree on the brokers."),
         menu=N_("Name servers"),
+        data=NameServersData,
     ),
     Route(
         "/name-servers/{address}",
         name_server,
         Permission.READ,
         N_("One name server and its settings."),
+        data=NameServerData,
     ),
     Change(
         "/name-servers/{address}/setting",

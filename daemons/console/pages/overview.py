@@ -236,6 +236,7 @@ ROUTES = (
         Permission.READ,
         N_("What is wrong, how much goes through, who is behind."),
         query=(SPAN,),
+        data=Overview,
         menu=N_("Overview"),
     ),
     Stream("/news", news, Permission.READ, N_("Tells when there are newer figures.")),
