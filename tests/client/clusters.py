@@ -42,9 +42,10 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(queues: int = 4) -> AsyncIterator[Cluster]:
+async def cluster(queues: int = 4, **properties: str) -> AsyncIterator[Cluster]:
+    """`properties` are settings of the broker."""
     async with (
-        Standalone(name_server_port=0, broker_port=0) as pair,
+        Standalone(name_server_port=0, broker_port=0, properties=properties) as pair,
         Session(pair.name_server_address) as session,
         Producer(session) as producer,
     ):

@@ -1,0 +1,339 @@
+"""Messages of a topic, newest first, in the order of time across all queues, each one once.
+
+Queues are read backwards, window by window; a window is pulled forwards, as brokers give messages.
+Of each queue is known up to which time the messages that are left may be: its frontier. A message
+is the next one when no queue has a frontier behind it; so only queues whose frontier is newer than
+the last message that is wanted have to be read on, several at once. Times of a queue that jump back
+count as those of their neighbours: a queue's own order is kept, whatever the clocks did.
+
+A search ends when it has found enough, when all is read, or when its budget is spent. Then a
+`Position` says where the next one goes on: of each queue the offset before which nothing was given
+out. It is text, for an address bar, and is believed as little as one.
+"""
+
+import asyncio
+import heapq
+import re
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mq.client.errors import MQError
+from mq.client.machine import clock
+from mq.client.operations.errors import InvalidRequest
+from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.reading import Reader, Span
+from mq.client.pull_consumer import PullConsumer
+
+if TYPE_CHECKING:
+    from mq.client.caller import Caller
+    from mq.protocol.message import StoredMessage
+
+MOST_QUEUES = 1024  # a position of more would not fit an address
+MOST_WANTED = 500  # of one search: a page
+_FIRST_WINDOW = 16
+_LARGEST_WINDOW = 2048
+_LARGEST_FILTERED = 16_384  # where the broker leaves out what does not match
+_WINDOW_BYTES = 4 * 1024 * 1024
+_AT_ONCE = 4  # queues
+
+Test = Callable[["StoredMessage"], bool]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one search may cost: messages looked at, bytes of bodies, seconds."""
+
+    messages: int = 100_000
+    bytes: int = 256 * 1024 * 1024
+    seconds: float = 5.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which messages, and how many. `text` is looked for in bodies, as UTF-8; `properties` are
+    names and values that a message has."""
+
+    choice: Choice
+    text: str = ""
+    properties: tuple[tuple[str, str], ...] = ()
+    count: int = 50
+
+    def test(self) -> Test | None:
+        """What the search looks at itself, besides what `Reader` does."""
+        tests: list[Test] = []
+        if self.properties:
+            tests.append(_has_properties(self.properties))
+        if self.text:
+            needle = self.text.encode("utf-8", "surrogatepass")
+            tests.append(lambda message: needle in message.body)
+        if not tests:
+            return None
+        return lambda message: all(test(message) for test in tests)
+
+
+def _has_properties(wanted: tuple[tuple[str, str], ...]) -> Test:
+    return lambda message: all(message.properties.get(name) == value for name, value in wanted)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a search goes on: the offset before which to read, by broker name and queue; and how
+    many messages were looked at before."""
+
+    ends: dict[tuple[str, int], int]
+    looked: int = 0
+
+    def __str__(self) -> str:
+        brokers: dict[str, list[str]] = {}
+        for (broker, queue), offset in sorted(self.ends.items()):
+            brokers.setdefault(broker, []).append(f"{queue}.{offset}")
+        parts = [f"{broker}:{'.'.join(pairs)}" for broker, pairs in brokers.items()]
+        return ";".join([str(self.looked), *parts])
+
+    @classmethod
+    def parse(cls, text: str) -> "Position":
+        """Raises InvalidRequest."""
+        looked, *parts = text.split(";")
+        ends: dict[tuple[str, int], int] = {}
+        for part in parts:
+            broker, _, numbers = part.rpartition(":")
+            found = numbers.split(".")
+            if not broker or len(found) % 2 or not all(map(_NUMBER, found)):
+                raise InvalidRequest("this is no position of a search")
+            for queue, offset in zip(found[::2], found[1::2], strict=True):
+                ends[broker, int(queue)] = int(offset)
+        if not _NUMBER(looked) or len(ends) > MOST_QUEUES:
+            raise InvalidRequest("this is no position of a search")
+        return cls(ends, int(looked))
+
+
+_NUMBER = re.compile(r"[0-9]{1,18}").fullmatch
+
+
+class Hit(NamedTuple):
+    """A message that was found. `size` is of its body, which may have been cut."""
+
+    message: "StoredMessage"
+    size: int
+
+
+@dataclass
+class Found:
+    """What a search has found, newest first.
+
+    `looked` and `left` are messages that were, and were not, looked at since the first page.
+    `after` is where the next search goes on, None at the end. `stopped` is the part of the budget
+    that was spent: "messages", "bytes", "seconds", or empty. `failures` has a line for each queue
+    that could not be read (to its end).
+    """
+
+    hits: list[Hit] = field(default_factory=list)
+    looked: int = 0
+    left: int = 0
+    after: Position | None = None
+    stopped: str = ""
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def messages(self) -> "list[StoredMessage]":
+        return [hit.message for hit in self.hits]
+
+
+class _Lane:
+    """A queue that is read backwards: messages from `low` to before `high` are left."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.low, self.high = span.next, span.end
+        self.frontier = inf
+        self.window = _FIRST_WINDOW
+        self.waiting: list[tuple[float, Hit]] = []  # found, not given out; the newest last
+        self.seen = False  # whether any of it was looked at
+        self.failure: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.span.queue.broker_name, self.span.queue.queue_id
+
+    @property
+    def is_open(self) -> bool:
+        return self.high > self.low and self.failure is None
+
+    @property
+    def resume(self) -> int:
+        """The offset before which nothing was given out."""
+        if self.waiting:
+            return self.waiting[-1][1].message.queue_offset + 1
+        return self.high
+
+
+class Search:
+    """One search, with its budget."""
+
+    def __init__(
+        self,
+        session: "Caller",
+        wanted: Wanted,
+        budget: Budget | None = None,
+        *,
+        keep: int | None = None,
+    ) -> None:
+        """Of each body `keep` bytes are kept, or all. Raises InvalidRequest."""
+        if not 0 < wanted.count <= MOST_WANTED:
+            raise InvalidRequest(f"a page of {wanted.count} messages: 1 to {MOST_WANTED} it is")
+        self._wanted = wanted
+        self._budget = budget or Budget()
+        self._keep = keep
+        self._reader = Reader(session, wanted.choice)
+        self._consumer = PullConsumer(session)
+        self._test = wanted.test()
+        choice = wanted.choice
+        self._filtered = (
+            choice.sql is not None or choice.key is not None or choice.tags not in (None, "", "*")
+        )
+        self._looked = self._bytes = 0
+        self._deadline = inf
+
+    async def run(self, position: Position | None = None) -> Found:
+        """Search from the newest on, or on from a position.
+
+        Raises NotFound where no queue is chosen, and the error of the last broker if none answers.
+        Messages that come while it runs are not found.
+        """
+        self._deadline = clock.monotonic() + self._budget.seconds
+        spans, failures = await self._reader.spans()
+        if len(spans) > MOST_QUEUES:
+            raise InvalidRequest(
+                f"topic {self._wanted.choice.topic} has {len(spans)} queues, of which {MOST_QUEUES}"
+                " can be searched at once: choose a broker or a queue"
+            )
+        lanes = [_Lane(span) for span in spans]
+        unread = dict(position.ends) if position is not None else {}
+        if position is not None:
+            for lane in lanes:
+                lane.high = max(lane.low, min(lane.high, unread.pop(lane.key, lane.low)))
+        stopped = await self._read(lanes)
+        found = self._give_out(lanes)
+        found.failures = failures + [lane.failure for lane in lanes if lane.failure is not None]
+        found.stopped = stopped
+        found.left = sum(lane.resume - lane.low for lane in lanes)
+        # What was found and comes with the next page is looked at again then: it does not count.
+        again = sum(lane.resume - lane.high for lane in lanes)
+        found.looked = self._looked - again + (position.looked if position is not None else 0)
+        ends = {lane.key: lane.resume for lane in lanes if lane.resume > lane.low}
+        ends |= unread  # of queues that could not be asked
+        if ends:
+            found.after = Position(ends, found.looked)
+        return found
+
+    async def _read(self, lanes: list[_Lane]) -> str:
+        """Read until enough is found; what of the budget was spent, or nothing."""
+        while True:
+            open_lanes = [lane for lane in lanes if lane.is_open]
+            threshold = self._threshold(lanes)
+            needed = [lane for lane in open_lanes if lane.frontier > threshold]
+            if not needed:
+                return ""
+            # Without a look at each queue nothing could be given out: it is not in the budget.
+            chosen = [lane for lane in needed if not lane.seen][: 2 * _AT_ONCE]
+            if not chosen:
+                spent = self._spent()
+                if spent:
+                    return spent
+                chosen = heapq.nlargest(_AT_ONCE, needed, key=lambda lane: lane.frontier)
+            await _together([self._read_window(lane, len(chosen)) for lane in chosen])
+            away = {lane.span.queue.broker_name: lane.failure for lane in lanes if lane.failure}
+            for lane in lanes:  # the other queues of a broker that fails would each wait for it
+                name = lane.span.queue.broker_name
+                if lane.is_open and name in away:
+                    lane.failure = f"{lane.span.name}: not read, as its broker has just failed"
+
+    def _threshold(self, lanes: list[_Lane]) -> float:
+        """The time of the last message that is wanted, as far as is known."""
+        times = [time for lane in lanes for time, _ in lane.waiting]
+        if len(times) < self._wanted.count:
+            return -inf
+        return heapq.nlargest(self._wanted.count, times)[-1]
+
+    def _spent(self) -> str:
+        if self._looked >= self._budget.messages:
+            return "messages"
+        if self._bytes >= self._budget.bytes:
+            return "bytes"
+        if clock.monotonic() >= self._deadline:
+            return "seconds"
+        return ""
+
+    async def _read_window(self, lane: _Lane, beside: int) -> None:
+        """Read the next window of a queue, and have its frontier further back."""
+        room = max(1, (self._budget.messages - self._looked) // beside)
+        begin = max(lane.low, lane.high - min(lane.window, room))
+        span = Span(lane.span.queue, begin, lane.high, lane.span.maximum)
+        hits: list[Hit] = []
+        oldest: float = lane.frontier
+        size = 0
+        try:
+            async for messages, _ in self._reader.batches(span):
+                for message in messages:
+                    length = len(message.body)
+                    size += length
+                    if self._test is None or self._test(message):
+                        if self._keep is not None and length > self._keep:
+                            message.body = message.body[: self._keep]
+                        hits.append(Hit(message, length))
+                if messages and oldest >= messages[0].store_timestamp:
+                    oldest = messages[0].store_timestamp
+            if self._filtered and begin > lane.low:
+                oldest = min(oldest, await self._time_at(lane, begin))
+        except MQError as error:
+            lane.failure = f"{lane.span.name}: {error}"
+            return
+        lane.seen = True
+        time = lane.frontier
+        fresh = []
+        for hit in reversed(hits):  # from the newest on
+            time = min(time, hit.message.store_timestamp)
+            fresh.append((time, hit))
+        lane.waiting[:0] = fresh[::-1]
+        count = lane.high - begin
+        self._looked += count
+        self._bytes += size
+        lane.high, lane.frontier = begin, oldest
+        largest = _LARGEST_FILTERED if self._filtered else _LARGEST_WINDOW
+        fits = _WINDOW_BYTES * count // size if size else largest
+        lane.window = max(_FIRST_WINDOW, min(2 * lane.window, largest, fits))
+
+    async def _time_at(self, lane: _Lane, offset: int) -> float:
+        """When the message at an offset was stored: no message before it is newer."""
+        result = await self._consumer.pull(lane.span.queue, offset, max_count=1)
+        if result.messages and result.messages[0].queue_offset == offset:
+            return result.messages[0].store_timestamp
+        return lane.frontier
+
+    def _give_out(self, lanes: list[_Lane]) -> Found:
+        """The newest messages that no unread one can be newer than."""
+        border = max((lane.frontier for lane in lanes if lane.is_open), default=-inf)
+        found = Found()
+        while len(found.hits) < self._wanted.count:
+            lane = max(
+                (lane for lane in lanes if lane.waiting),
+                key=lambda lane: lane.waiting[-1][0],
+                default=None,
+            )
+            if lane is None or lane.waiting[-1][0] < border:
+                break
+            found.hits.append(lane.waiting.pop()[1])
+        return found
+
+
+async def _together(reads: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Await all; who cancels this, cancels each of them."""
+    tasks = [asyncio.ensure_future(read) for read in reads]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
