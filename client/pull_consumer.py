@@ -105,6 +105,7 @@ class Puller:
         expression_type: str | None = None,
         sub_version: int = 0,
         by_class: bool = False,
+        decompress: bool = True,
     ) -> PullResult:
         """Ask for messages of `queue` from `offset` on.
 
@@ -115,6 +116,8 @@ class Puller:
         stored, by the checksum of its body or so that it is no record, is passed over and logged:
         the queue goes on behind it. (Java's consumers do not look at the checksum, and drop what
         they cannot read with the rest of the answer: MessageDecoder.)
+
+        Without `decompress` bodies are as they are stored.
 
         `by_class` asks a filter server of the broker, which has the group's class; it commits no
         offset, and needs no subscription.
@@ -141,7 +144,7 @@ class Puller:
         seconds = self._session.timeout + (wait + POLL_MARGIN if wait > 0 else 0)
         ask = self._ask_filter_server if by_class else self._ask
         response, address = await ask(queue, header, seconds)
-        result = _read_result(response, queue, offset, tags, address)
+        result = read_result(response, queue, offset, tags, address, decompress=decompress)
         self._choice.suggest(queue, result.suggested_broker_id, address)
         if self._hooks is not None and result.messages:
             result = result._replace(messages=self._hooks.kept(queue, result.messages))
@@ -195,9 +198,16 @@ class Puller:
         raise RouteNotFound(queue.topic, why)
 
 
-def _read_result(
-    response: Command, queue: MessageQueue, offset: int, tags: TagExpression | None, address: str
+def read_result(
+    response: Command,
+    queue: MessageQueue,
+    offset: int,
+    tags: TagExpression | None,
+    address: str,
+    *,
+    decompress: bool = True,
 ) -> PullResult:
+    """What the broker at `address` has answered to a pull. Raises BrokerError, BadAnswer."""
     status = _STATUS.get(response.code)
     if status is None:
         raise for_code(response.code, response.remark, address)
@@ -207,11 +217,11 @@ def _read_result(
         next_offset = header.next_begin_offset
         if status is PullStatus.FOUND:
             try:
-                messages = decode_records(response.body, check_crc=True)
+                messages = decode_records(response.body, check_crc=True, decompress=decompress)
             except RemoteProtocolError as error:
                 log.error("%s, from offset %d: passed over what is damaged at its broker: %s",
                           queue, offset, error, extra={"failure": f"damaged {queue}"})  # fmt: skip
-                messages, complete = decode_undamaged(response.body)
+                messages, complete = decode_undamaged(response.body, decompress=decompress)
                 if not complete:
                     last = messages[-1].queue_offset if messages else offset
                     next_offset = min(max(offset, last) + 1, next_offset)
@@ -302,11 +312,14 @@ class PullConsumer:
         max_count: int = DEFAULT_MAX_COUNT,
         wait: float = 0.0,
         expression_type: str = "TAG",
+        decompress: bool = True,
     ) -> PullResult:
         """Ask for messages of `queue` from `offset` on.
 
         `expression` is "*", tags as "a || b", or what `expression_type` ("TAG", "SQL92") reads.
-        `wait` seconds is how long the broker may hold the request until a message comes.
+        `wait` seconds is how long the broker may hold the request until a message comes. Without
+        `decompress` bodies are as they are stored: whoever does not trust who sent them gives each
+        a limit of its own (`mq.protocol.message.restore_body`).
 
         Raises BrokerError, ConnectError, RequestTimeout, BadAnswer, RouteNotFound.
         """
@@ -319,6 +332,7 @@ class PullConsumer:
             wait=wait,
             subscription=expression,
             expression_type=expression_type,
+            decompress=decompress,
         )
         if self._hooks is not None and result.messages:
             self._hooks.hand_over(queue, result.messages)

@@ -9,6 +9,7 @@ from mq.protocol.record_codec import decode_record as decode_record
 from mq.protocol.record_codec import decode_records as decode_records
 from mq.protocol.record_codec import decode_undamaged as decode_undamaged
 from mq.protocol.record_codec import encode_record as encode_record
+from mq.protocol.record_codec import restore_body as restore_body
 from mq.protocol.stored_message import StoredMessage as StoredMessage
 
 

@@ -198,6 +198,20 @@ def _malformed(position: int, why: str) -> RemoteProtocolError:
     return RemoteProtocolError(f"no message record at byte {position}: {why}")
 
 
+def restore_body(message: StoredMessage, limit: int) -> None:
+    """Decompress the body of a message that was decoded without, to `limit` bytes at most.
+
+    One that cannot be stays as it is stored, and `body_error` says why.
+    """
+    if message._decompressed or not message.sys_flag & SysFlag.COMPRESSED or not message.body:
+        return
+    try:
+        message.body = bytes(decompress(message.body, message.sys_flag, limit=limit))
+        message._decompressed = True
+    except RemoteProtocolError as error:
+        message.body_error = str(error)
+
+
 def encode_record(message: StoredMessage) -> bytes:
     """Write the record of a message. A body that was decompressed is compressed again.
 

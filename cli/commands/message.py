@@ -222,19 +222,18 @@ async def query_msg_by_key(
     ] = None,
 ) -> Result:
     """Find messages by key."""
+    from mq.client.operations.messages import lookup
+
     async with call.admin() as admin:
-        messages = await admin.find_by_key(topic, msg_key, max_num, begin_timestamp, end_timestamp)
-        brokers = {
-            address: broker
+        messages = await lookup.by_key(
+            admin, topic, msg_key, max_num, begin_timestamp, end_timestamp
+        )
+        clusters = {
+            broker.broker_name: broker.cluster
             for broker in (await admin.session.route(topic)).broker_datas
-            for address in broker.broker_addrs.values()
         }
-    for message in messages:
-        home = brokers.get(address_text(message.store_host))
-        message.broker_name = home.broker_name if home else ""
     if cluster is not None:
-        names = {item.broker_name for item in brokers.values() if item.cluster == cluster}
-        messages = [item for item in messages if item.broker_name in names]
+        messages = [item for item in messages if clusters.get(item.broker_name) == cluster]
     if not messages:
         raise NotFound(
             f"no message of topic {topic} has the key {msg_key!r}",
@@ -294,22 +293,13 @@ async def query_msg_by_offset(
     body_format: BodyFormat = None,
 ) -> Result:
     """Find the message at an offset of a queue."""
-    from mq.client.pull_consumer import PullConsumer
+    from mq.client.operations.messages import lookup
     from mq.protocol.bodies import MessageQueue
 
     charset = message_text.codec(body_format) if body_format else None
     async with call.admin() as admin:
-        consumer = PullConsumer(admin.session)
         queue = MessageQueue(topic, broker_name, queue_id)
-        result = await consumer.pull(queue, offset, max_count=1)
-        if not result.messages:
-            raise NotFound(
-                f"no message at offset {offset} of {topic}:{broker_name}:{queue_id}, "
-                f"which holds {result.min_offset} to {result.max_offset - 1}"
-                if result.max_offset > result.min_offset
-                else f"{topic}:{broker_name}:{queue_id} is empty",
-                hint=f"what each queue holds: mq topicStatus -t {topic}",
-            )
+        result = await lookup.at_offset(admin.session, queue, offset)
         extra = message_text.pulled_properties(result.min_offset, result.max_offset)
         found = result.messages[:1]
         return await _details(call, admin, found, offset_id=True, extra=extra, charset=charset)

@@ -55,6 +55,7 @@ _NEXT_STEPS: dict[str, str] = {
     NextStep.LIST_DEAD_LETTERS: "see: mq dlq list",
     NextStep.SHOW_DEAD_LETTERS: "see: mq dlq show -g GROUP",
     NextStep.LOOK_AT_ROUTE: "see: mq topicRoute -t {}",
+    NextStep.LOOK_AT_QUEUES: "what each queue holds: mq topicStatus -t {}",
     NextStep.NAME_QUEUES: "write [BROKER:]QUEUE=[BROKER:]QUEUE; see: mq topicRoute",
     NextStep.BEGIN_AGAIN: "remove it, or leave --resume out, to begin again",
     NextStep.GO_ON_LATER: "go on when its brokers are back (see mq topicRoute); to begin again "

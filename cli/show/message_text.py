@@ -5,7 +5,7 @@ The bodies of messages go to files as QueryMsgByIdSubCommand does it, below the 
 """
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError, UsageError
@@ -13,6 +13,8 @@ from mq.cli.runtime.status import Status
 from mq.cli.show import java_text
 from mq.cli.show.result import Row, nested, number, text, time
 from mq.client.operations import java_order
+from mq.client.operations.messages.documents import body_text as body_text
+from mq.client.operations.messages.documents import document as document
 from mq.protocol.host import address_text
 
 if TYPE_CHECKING:
@@ -76,46 +78,6 @@ def row(message: "StoredMessage") -> Row:
         len(message.body),
         body_text(message)[0],
     )
-
-
-def body_text(message: "StoredMessage") -> tuple[str, str]:
-    """The body as text and how it is written: utf-8 or base64."""
-    try:
-        return bytes(message.body).decode(), "utf-8"
-    except UnicodeDecodeError:
-        from base64 import b64encode
-
-        return b64encode(message.body).decode(), "base64"
-
-
-def document(message: "StoredMessage") -> dict[str, Any]:
-    """A message whole, for JSON and YAML."""
-    from mq.cli.show.times import iso
-
-    body, encoding = body_text(message)
-    return {
-        "messageId": message.message_id,
-        "offsetId": message.offset_id,
-        "topic": message.topic,
-        "tags": message.properties.get("TAGS"),
-        "keys": message.properties.get("KEYS"),
-        "brokerName": message.broker_name or None,
-        "queueId": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "commitLogOffset": message.physical_offset,
-        "storeSize": message.store_size,
-        "sysFlag": message.sys_flag,
-        "bodyCrc": message.body_crc,
-        "reconsumeTimes": message.reconsume_times,
-        "preparedTransactionOffset": message.prepared_transaction_offset,
-        "bornTime": iso(message.born_timestamp),
-        "bornHost": address_text(message.born_host),
-        "storeTime": iso(message.store_timestamp),
-        "storeHost": address_text(message.store_host),
-        "properties": dict(message.properties),
-        "body": body,
-        "bodyEncoding": encoding,
-    }
 
 
 def queue_text(queue: "MessageQueue") -> str:

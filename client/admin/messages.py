@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # bodies and headers are loaded when a call needs them
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mq.client.admin.base import AdminBase, read
@@ -20,9 +21,14 @@ _FOUND_OR_NOT = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT
 
 
 class MessageAdmin(AdminBase):
-    """Find stored messages by where they lie, by key or by id. Times are ms since 1970."""
+    """Find stored messages by where they lie, by key or by id. Times are ms since 1970.
 
-    async def view_message(self, address: str, offset: int) -> StoredMessage:
+    Without `decompress` bodies are as they are stored.
+    """
+
+    async def view_message(
+        self, address: str, offset: int, *, decompress: bool = True
+    ) -> StoredMessage:
         """The message at a position of the commit log of the broker at `address`.
 
         Raises RemoteSystemError when no message begins there, as Java's broker says it.
@@ -30,9 +36,10 @@ class MessageAdmin(AdminBase):
         from mq.protocol.message import decode_record
 
         response = await self._ask(address, headers.ViewMessageRequestHeader(offset=offset))
-        return read(decode_record, response.body, address)
+        decode = partial(decode_record, decompress=decompress)
+        return read(decode, response.body, address)
 
-    async def find_by_offset_id(self, message_id: str) -> StoredMessage:
+    async def find_by_offset_id(self, message_id: str, *, decompress: bool = True) -> StoredMessage:
         """The message of an offset id ("host, port, position" in hex), asked of that very host.
 
         Raises ClientError if it is invalid.
@@ -44,7 +51,8 @@ class MessageAdmin(AdminBase):
         except ValueError as error:
             raise ClientError(str(error)) from None
         host = f"[{place.host}]" if ":" in place.host else place.host
-        return await self.view_message(f"{host}:{place.port}", place.offset)
+        address = f"{host}:{place.port}"
+        return await self.view_message(address, place.offset, decompress=decompress)
 
     async def query_message(
         self,
@@ -56,6 +64,7 @@ class MessageAdmin(AdminBase):
         end: int = _END_OF_TIME,
         *,
         unique: bool = False,
+        decompress: bool = True,
     ) -> list[StoredMessage]:
         """What the index of the broker at `address` finds for `key`; with `unique`, a unique id.
 
@@ -73,7 +82,7 @@ class MessageAdmin(AdminBase):
         response = await self.session.call(address, command, self.timeout, accept=_FOUND_OR_NOT)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return []
-        return read(decode_records, response.body, address)
+        return read(partial(decode_records, decompress=decompress), response.body, address)
 
     async def find_by_key(
         self,
@@ -82,16 +91,20 @@ class MessageAdmin(AdminBase):
         max_count: int = _MAX_PER_BROKER,
         begin: int = 0,
         end: int = _END_OF_TIME,
+        *,
+        decompress: bool = True,
     ) -> list[StoredMessage]:
         """The messages of `topic` that have `key`, of all its brokers, oldest first.
 
         `max_count` is per broker. Empty when there is none.
         """
-        found = await self._query_everywhere(topic, key, max_count, begin, end, unique=False)
+        found = await self._query_everywhere(
+            topic, key, max_count, begin, end, unique=False, decompress=decompress
+        )
         return [message for message in found if key in message.keys and message.topic == topic]
 
     async def find_by_unique_id(
-        self, topic: str, message_id: str, *, now: float | None = None
+        self, topic: str, message_id: str, *, now: float | None = None, decompress: bool = True
     ) -> list[StoredMessage]:
         """The messages of `topic` with that unique id, oldest first.
 
@@ -107,16 +120,39 @@ class MessageAdmin(AdminBase):
             except ValueError as error:
                 raise ClientError(str(error)) from None
         found = await self._query_everywhere(
-            topic, message_id, _MAX_PER_BROKER, begin, _END_OF_TIME, unique=True
+            topic,
+            message_id,
+            _MAX_PER_BROKER,
+            begin,
+            _END_OF_TIME,
+            unique=True,
+            decompress=decompress,
         )
         return [message for message in found if message.message_id == message_id]
 
     async def _query_everywhere(
-        self, topic: str, key: str, max_count: int, begin: int, end: int, *, unique: bool
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin: int,
+        end: int,
+        *,
+        unique: bool,
+        decompress: bool,
     ) -> list[StoredMessage]:
         parts = await self.session.all(
             [
-                self.query_message(address, topic, key, max_count, begin, end, unique=unique)
+                self.query_message(
+                    address,
+                    topic,
+                    key,
+                    max_count,
+                    begin,
+                    end,
+                    unique=unique,
+                    decompress=decompress,
+                )
                 for address in await self._brokers_of(topic)
             ]
         )

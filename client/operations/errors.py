@@ -23,6 +23,7 @@ class NextStep(StrEnum):
     LIST_DEAD_LETTERS = "look at the groups that have dead letters"
     SHOW_DEAD_LETTERS = "look at the dead letters of the group"
     LOOK_AT_ROUTE = "look at the topic's route"
+    LOOK_AT_QUEUES = "look at what each queue of the topic holds"
     NAME_QUEUES = "write [BROKER:]QUEUE=[BROKER:]QUEUE, with queues of the topic's route"
     BEGIN_AGAIN = "remove it, or do not go on from it, to begin again"
     GO_ON_LATER = (

@@ -32,3 +32,11 @@ def opened(
         return run
 
     return decorate
+
+
+async def eventually(condition: Callable[[], Awaitable[T]], seconds: float = 30) -> T:
+    """What `condition` returns, once it is true: for what a broker does behind its answer."""
+    async with asyncio.timeout(seconds):
+        while not (found := await condition()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return found

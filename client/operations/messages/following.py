@@ -42,10 +42,19 @@ def body_matches(pattern: "re.Pattern[bytes]") -> Test:
 class Follower:
     """The messages of a topic from some point on, for ever. Use it in an `async with` block."""
 
-    def __init__(self, session: "Caller", choice: Choice, test: Test | None = None) -> None:
-        """`test` is asked about what the choice has let through."""
+    def __init__(
+        self,
+        session: "Caller",
+        choice: Choice,
+        test: Test | None = None,
+        *,
+        decompress: bool = True,
+    ) -> None:
+        """`test` is asked about what the choice has let through. Without `decompress` bodies are as
+        they are stored."""
         self._choice = choice
-        self._reader = Reader(session, choice)
+        self._decompress = decompress
+        self._reader = Reader(session, choice, decompress=decompress)
         self._consumer = PullConsumer(session)
         tests = [item for item in (choice.test(), test) if item is not None]
         self._takes: Test = lambda message: all(item(message) for item in tests)
@@ -115,7 +124,12 @@ class Follower:
         while True:
             try:
                 result = await self._consumer.pull(
-                    queue, offset, expression, wait=WAIT_SECONDS, expression_type=kind
+                    queue,
+                    offset,
+                    expression,
+                    wait=WAIT_SECONDS,
+                    expression_type=kind,
+                    decompress=self._decompress,
                 )
             except MQError as error:
                 if not failing:  # once for each time that it goes away

@@ -34,7 +34,9 @@ class Event(NamedTuple):
     detail: str
 
 
-async def find(admin: "Admin", message_id: str, topic: str | None) -> list["StoredMessage"]:
+async def find(
+    admin: "Admin", message_id: str, topic: str | None, *, decompress: bool = True
+) -> list["StoredMessage"]:
     """The messages of an id, unique or offset id. Raises NotFound.
 
     Without a topic its own trace, and then every topic, is looked through.
@@ -45,11 +47,11 @@ async def find(admin: "Admin", message_id: str, topic: str | None) -> list["Stor
             a for broker in info.broker_addr_table.values() for a in broker.broker_addrs.values()
         }
         if _host_of(message_id) in known:
-            return [await admin.find_by_offset_id(message_id)]
+            return [await admin.find_by_offset_id(message_id, decompress=decompress)]
     topics = [topic] if topic else await _topics(admin, message_id)
     for name in topics:
         with suppress(RouteNotFound):
-            found = await admin.find_by_unique_id(name, message_id)
+            found = await admin.find_by_unique_id(name, message_id, decompress=decompress)
             if found:
                 return found
     where = f"topic {topic}" if topic else "any topic"

@@ -55,8 +55,10 @@ _PASSED_OVER = (PullStatus.NO_NEW, PullStatus.OFFSET_ILLEGAL)
 class Reader:
     """Pulls what is chosen. Commits nothing, and needs no group of its own."""
 
-    def __init__(self, session: "Caller", choice: Choice) -> None:
+    def __init__(self, session: "Caller", choice: Choice, *, decompress: bool = True) -> None:
+        """Without `decompress` bodies are as they are stored."""
         self.choice = choice
+        self._decompress = decompress
         self.gaps: list[str] = []  # what was to be read, but is not there any more; a line each
         self.unread: list[str] = []  # the names of queues that `spans` could not ask
         self._consumer = PullConsumer(session)
@@ -221,7 +223,12 @@ class Reader:
         for left in reversed(range(TRIES)):
             try:
                 return await self._consumer.pull(
-                    queue, offset, expression, max_count=PULL_COUNT, expression_type=kind
+                    queue,
+                    offset,
+                    expression,
+                    max_count=PULL_COUNT,
+                    expression_type=kind,
+                    decompress=self._decompress,
                 )
             except MQError as error:
                 if not (left and error.retriable):

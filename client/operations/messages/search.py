@@ -25,12 +25,16 @@ from mq.client.operations.errors import InvalidRequest
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.reading import Reader, Span
 from mq.client.pull_consumer import PullConsumer
+from mq.protocol.message import restore_body
 
 if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.protocol.message import StoredMessage
 
 MOST_QUEUES = 1024  # a position of more would not fit an address
+# Of a compressed body. A pull brings 32 messages: each by itself must not fill the memory, nor a
+# topic full of such take a search further than its budget of bytes.
+MOST_DECOMPRESSED = 16 * 1024 * 1024
 MOST_WANTED = 500  # of one search: a page
 _FIRST_WINDOW = 16
 _LARGEST_WINDOW = 2048
@@ -186,7 +190,7 @@ class Search:
         self._wanted = wanted
         self._budget = budget or Budget()
         self._keep = keep
-        self._reader = Reader(session, wanted.choice)
+        self._reader = Reader(session, wanted.choice, decompress=False)
         self._consumer = PullConsumer(session)
         self._test = wanted.test()
         choice = wanted.choice
@@ -277,6 +281,7 @@ class Search:
         try:
             async for messages, _ in self._reader.batches(span):
                 for message in messages:
+                    restore_body(message, MOST_DECOMPRESSED)
                     length = len(message.body)
                     size += length
                     if self._test is None or self._test(message):

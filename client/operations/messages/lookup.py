@@ -1,0 +1,97 @@
+"""Finding single messages: by id, by key, by their place in a queue."""
+
+from typing import TYPE_CHECKING
+
+from mq.client.errors import MQError
+from mq.client.operations.errors import NextStep, NotFound
+from mq.client.operations.messages import history
+from mq.client.pull_consumer import PullConsumer, PullResult
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.compression import MAX_DECOMPRESSED
+from mq.protocol.host import address_text
+from mq.protocol.message import restore_body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mq.client.admin import Admin
+    from mq.client.caller import Caller
+    from mq.protocol.message import StoredMessage
+
+_END_OF_TIME = 2**63 - 1
+# Bytes of bodies, decompressed, in one answer: what a few crafted kilobytes can grow to has an end.
+MOST_BYTES = 128 * 1024 * 1024
+
+
+def _restore(messages: "Iterable[StoredMessage]") -> None:
+    """Decompress bodies as long as there is room; the others stay as stored, and say so."""
+    left = MOST_BYTES
+    for message in messages:
+        restore_body(message, min(left, MAX_DECOMPRESSED))
+        left = max(0, left - len(message.body))
+
+
+async def at_offset(session: "Caller", queue: MessageQueue, offset: int) -> PullResult:
+    """The message at an offset, the first of the result's.
+
+    Raises NotFound that says what the queue holds, and what `PullConsumer.pull` raises.
+    """
+    result = await PullConsumer(session).pull(queue, offset, max_count=1, decompress=False)
+    _restore(result.messages)
+    if result.messages and result.messages[0].queue_offset == offset:
+        return result
+    where = f"{queue.topic}:{queue.broker_name}:{queue.queue_id}"
+    raise NotFound(
+        f"no message at offset {offset} of {where}, "
+        f"which holds {result.min_offset} to {result.max_offset - 1}"
+        if result.max_offset > result.min_offset
+        else f"{where} is empty",
+        hint=NextStep.LOOK_AT_QUEUES,
+        subject=queue.topic,
+    )
+
+
+async def by_id(admin: "Admin", message_id: str, topic: str | None) -> "list[StoredMessage]":
+    """The messages of a unique id, or the one of an offset id. Raises NotFound, MQError.
+
+    An offset id names an address: only brokers that the name server knows are asked.
+    """
+    found = await history.find(admin, message_id, topic, decompress=False)
+    _restore(found)
+    await name_brokers(admin, found)
+    return found
+
+
+async def by_key(
+    admin: "Admin",
+    topic: str,
+    key: str,
+    count: int = 64,
+    begin: int = 0,
+    end: int = _END_OF_TIME,
+) -> "list[StoredMessage]":
+    """The messages that have a key, oldest first; at most `count` of each broker.
+
+    Raises RouteNotFound, MQError.
+    """
+    found = await admin.find_by_key(topic, key, count, begin, end, decompress=False)
+    _restore(found)
+    await name_brokers(admin, found)
+    return found
+
+
+async def name_brokers(admin: "Admin", messages: "Iterable[StoredMessage]") -> None:
+    """Have messages say which broker they are of, as far as routes tell."""
+    for topic in {message.topic for message in messages if not message.broker_name}:
+        try:
+            route = await admin.session.route(topic)
+        except MQError:
+            continue
+        names = {
+            address: broker.broker_name
+            for broker in route.broker_datas
+            for address in broker.broker_addrs.values()
+        }
+        for message in messages:
+            if message.topic == topic:
+                message.broker_name = names.get(address_text(message.store_host), "")

@@ -1,0 +1,72 @@
+import zlib
+
+import pytest
+
+from mq.client.operations.errors import NotFound
+from mq.client.operations.messages import lookup
+from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.search import Search, Wanted
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.flags import SysFlag
+from mq.protocol.message import Message
+from tests.client.clusters import TOPIC, Cluster, cluster
+from tests.client.scenarios import eventually, opened
+
+QUEUE = MessageQueue(TOPIC, "broker-a", 1)
+
+
+@opened(cluster)
+async def test_a_message_is_found_by_each_of_its_ids_by_key_and_by_place(made: Cluster) -> None:
+    sent = await made.producer.send(Message(TOPIC, b"body", "tag", ["key"]), QUEUE)
+
+    async def is_indexed() -> bool:
+        return bool(await lookup.by_key(made.admin, TOPIC, "key"))
+
+    await eventually(is_indexed)
+    for found in (
+        await lookup.by_id(made.admin, sent.message_id, TOPIC),
+        await lookup.by_id(made.admin, sent.message_id, None),
+        await lookup.by_id(made.admin, sent.offset_message_id, None),
+        await lookup.by_key(made.admin, TOPIC, "key"),
+        (await lookup.at_offset(made.session, QUEUE, 0)).messages,
+    ):
+        (message,) = found
+        assert (message.body, message.broker_name, message.queue_id) == (b"body", "broker-a", 1)
+
+
+@opened(cluster)
+async def test_what_is_not_there_is_not_found_and_says_what_is(made: Cluster) -> None:
+    with pytest.raises(NotFound, match="is empty"):
+        await lookup.at_offset(made.session, QUEUE, 0)
+    await made.producer.send(Message(TOPIC, b"body"), QUEUE)
+    with pytest.raises(NotFound, match="holds 0 to 0"):
+        await lookup.at_offset(made.session, QUEUE, 7)
+    with pytest.raises(NotFound, match="no message 'none' in topic topic"):
+        await lookup.by_id(made.admin, "none", TOPIC)
+
+
+@opened(cluster)
+async def test_an_offset_id_does_not_choose_whom_we_connect_to(made: Cluster) -> None:
+    elsewhere = "7F000001" + "00000001" + "0" * 16  # 127.0.0.1:1
+    with pytest.raises(NotFound):
+        await lookup.by_id(made.admin, elsewhere, TOPIC)
+
+
+@opened(cluster)
+async def test_messages_that_grow_are_found_but_not_unpacked_beyond_the_bound(
+    made: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "MOST_BYTES", 1_000_000)
+    for _ in range(2):
+        message = Message(TOPIC, bytes(900_000), keys=["bomb"])
+        await made.producer.send(message, QUEUE)
+
+    async def are_indexed() -> bool:
+        return len(await lookup.by_key(made.admin, TOPIC, "bomb")) == 2
+
+    await eventually(are_indexed)
+    first, second = await lookup.by_key(made.admin, TOPIC, "bomb")
+    assert first.sys_flag & SysFlag.COMPRESSED and len(first.body) == 900_000
+    assert second.body_error and zlib.decompress(second.body) == bytes(900_000)
+    found = await Search(made.session, Wanted(Choice(TOPIC), text="\0" * 64), keep=10).run()
+    assert [(len(hit.message.body), hit.size) for hit in found.hits] == [(10, 900_000)] * 2
