@@ -1,0 +1,33 @@
+"""Stored messages once more: sent as new ones, or given to one consumer now."""
+
+from typing import TYPE_CHECKING
+
+from mq.client.operations import wire
+from mq.protocol.host import address_text
+from mq.protocol.message import Message
+from mq.protocol.properties import RESERVED
+
+if TYPE_CHECKING:
+    from mq.client.caller import Caller
+    from mq.protocol.bodies import ConsumeMessageDirectlyResult
+    from mq.protocol.message import StoredMessage
+
+
+def same_again(stored: "StoredMessage") -> Message:
+    """A message to be sent with all that a stored one has, its unique id included, as
+    QueryMsgByIdSubCommand sends it."""
+    again = Message(stored.topic, bytes(stored.body), flag=stored.flag)
+    for name, value in stored.properties.items():
+        (again.system if name in RESERVED else again.properties)[name] = value
+    return again
+
+
+async def consume_directly(
+    session: "Caller", stored: "StoredMessage", group: str, client_id: str
+) -> "ConsumeMessageDirectlyResult":
+    """Let one consumer of a group consume a message now. Its broker asks it, and waits for it.
+
+    Raises ConsumerNotOnline, BrokerError, MQError.
+    """
+    address = address_text(stored.store_host)
+    return await wire.consume_directly(session, address, group, client_id, stored.offset_id)
