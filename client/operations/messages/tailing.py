@@ -1,0 +1,130 @@
+"""A topic looked at as its messages come, by somebody who may be slower than it.
+
+A `Follower` waits when nobody takes what it has, so it would fall behind for ever. Here all that
+comes is taken at once, only the newest are kept, and what is dropped is counted.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from mq.client.machine import clock
+from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.following import Follower, News
+from mq.client.operations.messages.search import MOST_DECOMPRESSED, Hit, Wanted
+from mq.protocol.message import restore_body
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mq.client.caller import Caller
+    from mq.protocol.message import StoredMessage
+
+MOST_KEPT = 200  # messages between two looks
+KEPT_BYTES = 1024  # of a body
+MOST_FAILURES = 20  # lines between two looks
+
+
+@dataclass
+class Glimpse:
+    """What came since the last look: the newest of it, oldest first, and what went wrong.
+
+    `matched` and `dropped` count from the beginning: what came, and what of it nobody will see.
+    `rate` is of what matched since the last look, a second.
+    """
+
+    hits: list[Hit] = field(default_factory=list)
+    matched: int = 0
+    dropped: int = 0
+    rate: float = 0.0
+    failures: list[str] = field(default_factory=list)
+
+
+class Tail:
+    """Follows a topic as long as its `async with` block lasts. It joins no group and commits no
+    offset; a broker that goes away is followed again when it is back."""
+
+    def __init__(
+        self,
+        session: "Caller",
+        choice: Choice,
+        text: str = "",
+        *,
+        last: int = 0,
+        most: int = MOST_KEPT,
+    ) -> None:
+        """`text` is looked for in bodies. First come the `last` messages that there are; `most` are
+        kept from one look to the next."""
+        self._test = Wanted(choice, text).test()
+        self._follower = Follower(session, choice, self._takes, decompress=False)
+        self._last = last
+        self._hits: deque[Hit] = deque(maxlen=most)
+        self._failures: deque[str] = deque(maxlen=MOST_FAILURES)
+        self._came = asyncio.Event()
+        self._matched = self._dropped = 0
+        self._matched_before = 0
+        self._looked = clock.monotonic()
+        self._parts = AsyncExitStack()
+        self._task: asyncio.Task[None] | None = None
+
+    def _takes(self, message: "StoredMessage") -> bool:
+        restore_body(message, MOST_DECOMPRESSED)
+        return self._test is None or self._test(message)
+
+    async def __aenter__(self) -> Self:
+        """Raises NotFound, and MQError where no queue can be read."""
+        async with AsyncExitStack() as parts:
+            await parts.enter_async_context(self._follower)
+            first = await self._follower.start(self._last)
+            self._task = asyncio.ensure_future(self._take(first))
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._parts.aclose()
+
+    async def look(self, seconds: float) -> Glimpse:
+        """What came since the last look, at once if there is any, else within `seconds`.
+
+        Raises what ended the following, if anything did.
+        """
+        if self._task is not None and self._task.done():
+            self._task.result()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._came.wait()
+        except TimeoutError:
+            pass
+        self._came.clear()
+        now = clock.monotonic()
+        fresh = self._matched - self._matched_before
+        glimpse = Glimpse(
+            list(self._hits),
+            self._matched,
+            self._dropped,
+            fresh / max(now - self._looked, 0.001),
+            list(self._failures),
+        )
+        self._hits.clear()
+        self._failures.clear()
+        self._matched_before, self._looked = self._matched, now
+        return glimpse
+
+    async def _take(self, first: "Sequence[News]") -> None:
+        async for news in self._follower.news(first):
+            if news.failure is not None:
+                self._failures.append(news.failure)
+            for message in news.messages:
+                size = len(message.body)
+                if size > KEPT_BYTES:
+                    message.body = message.body[:KEPT_BYTES]
+                if len(self._hits) == self._hits.maxlen:
+                    self._dropped += 1
+                self._hits.append(Hit(message, size))
+            self._matched += len(news.messages)
+            self._came.set()
