@@ -14,13 +14,10 @@ from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.show import message_text
 from mq.cli.show.result import Result, Row, number, text, time
-from mq.client.operations.errors import NotFound
 from mq.client.operations.messages.lines import BodyForm
 
 if TYPE_CHECKING:
-    from mq.client.admin import Admin
     from mq.client.operations.messages.dead_letters import Resent
-    from mq.protocol.message import StoredMessage
 
 COMMANDS = {
     "dlq": (
@@ -91,55 +88,32 @@ async def dlq_list(
     the group's.
     """
     from mq.cli import listing
+    from mq.client.operations.messages.dead_letters import groups_with_letters
     from mq.protocol.names import DEAD_LETTER_PREFIX
 
     if scan < 0:
         raise UsageError(f"--scan {scan}: it cannot be negative")
-    rows: list[Row] = []
-    failures: list[str] = []
     async with call.admin() as admin:
-        topics = await listing.topic_names(admin.session)
-        for topic in sorted(topics):
-            if topic.startswith(DEAD_LETTER_PREFIX):
-                group = topic.removeprefix(DEAD_LETTER_PREFIX)
-                row, failed = await _listed(admin, group, scan)
-                failures += [f"{group}: {reason}" for reason in failed]
-                if row is not None:
-                    rows.append(row)
-    totals = {"messages": sum(row[1] for row in rows)}
+        groups = [
+            topic.removeprefix(DEAD_LETTER_PREFIX)
+            for topic in await listing.topic_names(admin.session)
+            if topic.startswith(DEAD_LETTER_PREFIX)
+        ]
+        found, failures = await groups_with_letters(admin, groups, scan)
+    rows: list[Row] = [
+        (
+            item.group,
+            item.messages,
+            item.retries_used_up,
+            item.given_up_early,
+            item.topics_text,
+            item.oldest,
+            item.newest,
+        )
+        for item in found
+    ]
+    totals = {"messages": sum(item.messages for item in found)}
     return Result(_LISTED, rows, totals=totals, failures=failures)
-
-
-async def _listed(admin: "Admin", group: str, scan: int) -> tuple[Row | None, list[str]]:
-    from mq.client.errors import MQError
-    from mq.client.operations.messages.dead_letters import (
-        USED_UP,
-        Letters,
-        cause,
-        origin_topic,
-        retry_limit,
-    )
-
-    letters = Letters(admin, group)
-    try:
-        found = await letters.read(scan)
-    except (MQError, NotFound) as error:
-        return None, [str(error)]
-    if not letters.count:
-        return None, letters.failures
-    limit = await retry_limit(admin, group)
-    causes = Counter(cause(letter, limit) for letter in found)
-    topics = Counter(origin_topic(letter) or "?" for letter in found)
-    row = (
-        group,
-        letters.count,
-        causes[USED_UP],
-        causes.total() - causes[USED_UP],
-        ", ".join(f"{topic} ({count})" for topic, count in topics.most_common()),
-        found[0].store_timestamp if found else None,
-        found[-1].store_timestamp if found else None,
-    )
-    return row, letters.failures
 
 
 @concurrently
@@ -158,50 +132,31 @@ async def dlq_show(
     With where each was sent to, how often it was tried, why it is here, and, where it was resent,
     the offset id of the copy.
     """
-    from mq.client.errors import MQError
-    from mq.client.operations.messages.dead_letters import (
-        Letters,
-        cause,
-        copy_of,
-        of_ids,
-        origin_topic,
-        retry_limit,
-    )
-    from mq.protocol.properties import PropertyKey
+    from mq.client.operations.messages.dead_letters import look_at
 
     _check(group)
     if limit < 1:
         raise UsageError(f"--limit {limit}: it must be positive")
     async with call.admin() as admin:
-        letters = Letters(admin, group)
-        found = await letters.read(None if ids else limit)
-        found = of_ids(found, ids)[-limit:]
-        most = await retry_limit(admin, group)
-        copies: list[StoredMessage | None] = []
-        for letter in found:
-            try:
-                copies.append(await copy_of(admin, letter))
-            except MQError as error:
-                copies.append(None)
-                letters.failures.append(f"it is not known what was resent: {error}")
+        found, letters = await look_at(admin, group, ids, limit)
     rows: list[Row] = [
         (
             letter.message_id,
             letter.offset_id,
-            origin_topic(letter),
-            letter.properties.get(PropertyKey.ORIGIN_MESSAGE_ID),
-            letter.reconsume_times,
-            cause(letter, most),
-            letter.store_timestamp,
-            copy.offset_id if copy is not None else None,
+            letter.origin_topic,
+            letter.origin_message_id,
+            letter.tries,
+            letter.cause,
+            letter.store_time,
+            letter.resent_as,
             letter.tags,
-            letter.properties.get(PropertyKey.KEYS),
-            message_text.body_text(letter)[0],
+            letter.keys,
+            message_text.body_text(letter.message)[0],
         )
-        for letter, copy in zip(found, copies, strict=True)
+        for letter in found
     ]
-    failures = list(dict.fromkeys(letters.failures))
-    return Result(_SHOWN, rows, failures=failures, messages=found)
+    messages = [letter.message for letter in found]
+    return Result(_SHOWN, rows, failures=letters.failures, messages=messages)
 
 
 @concurrently

@@ -1,5 +1,6 @@
 """The trace command of mqadmin. Formats: QueryMsgTraceByIdSubCommand."""
 
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +11,7 @@ from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.client.operations import java_order
 from mq.client.operations.errors import NotFound
-from mq.client.operations.messages.traces import Entry, entries
-from mq.protocol.host import address_text
+from mq.client.operations.messages.traces import Entry, entries, row
 from mq.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
@@ -72,17 +72,7 @@ async def query_msg_trace_by_id(
 
 
 def _row(record: "Pub | SubAfter", message: "StoredMessage") -> Row:
-    sent = type(record).__name__ == "Pub"
-    return (
-        "Pub" if sent else "Sub",
-        record.group or None,
-        address_text(message.born_host).rpartition(":")[0],
-        record.timestamp,
-        record.cost,
-        record.success,
-        getattr(record, "topic", None),
-        getattr(record, "store_host", None),
-    )
+    return astuple(row(record, message))
 
 
 def _plain(found: list[Entry]) -> str:

@@ -10,8 +10,10 @@ has, but one that can give the letter can be asked for the copy, too. Who resend
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,6 +108,128 @@ class Letters:
         return NotFound(
             f"consumer group {self.group} has no dead letters", hint=NextStep.LIST_DEAD_LETTERS
         )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLetters:
+    """The dead letters of a group: how many, and of the newest of them why and from where.
+
+    `topics` are names and counts, the most frequent first; times are in ms since 1970.
+    """
+
+    group: str
+    messages: int
+    retries_used_up: int
+    given_up_early: int
+    topics: tuple[tuple[str, int], ...]
+    oldest: int | None
+    newest: int | None
+
+    @property
+    def topics_text(self) -> str:
+        return ", ".join(f"{topic} ({count})" for topic, count in self.topics)
+
+
+async def groups_with_letters(
+    admin: "Admin", groups: Iterable[str], scan: int
+) -> tuple[list[GroupLetters], list[str]]:
+    """Those of the groups that have dead letters, by name, and what could not be read.
+
+    Of each the newest `scan` letters are read.
+    """
+    found: list[GroupLetters] = []
+    failures: list[str] = []
+    for group in sorted(groups):
+        letters, failed = await letters_of(admin, group, scan)
+        failures += [f"{group}: {reason}" for reason in failed]
+        if letters is not None:
+            found.append(letters)
+    return found, failures
+
+
+async def letters_of(
+    admin: "Admin", group: str, scan: int
+) -> tuple[GroupLetters | None, list[str]]:
+    """The dead letters of a group; None where there are none, or none can be read."""
+    letters = Letters(admin, group)
+    try:
+        found = await letters.read(scan)
+    except (MQError, NotFound) as error:
+        return None, [str(error)]
+    if not letters.count:
+        return None, letters.failures
+    limit = await retry_limit(admin, group) if found else _DEFAULT_LIMIT
+    causes = Counter(cause(letter, limit) for letter in found)
+    topics = Counter(origin_topic(letter) or "?" for letter in found)
+    return GroupLetters(
+        group,
+        letters.count,
+        causes[USED_UP],
+        causes.total() - causes[USED_UP],
+        tuple(topics.most_common()),
+        found[0].store_timestamp if found else None,
+        found[-1].store_timestamp if found else None,
+    ), letters.failures
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter as `mq dlq show` gives it. `resent_as` is the offset id of the copy that it was
+    resent as; `store_time` in ms since 1970."""
+
+    message_id: str
+    offset_id: str
+    origin_topic: str | None
+    origin_message_id: str | None
+    tries: int
+    cause: str
+    store_time: int
+    resent_as: str | None
+    tags: str | None
+    keys: str | None
+    message: "StoredMessage"
+
+
+async def look_at(
+    admin: "Admin", group: str, ids: list[str] | None, limit: int
+) -> tuple[list[Letter], Letters]:
+    """The newest `limit` letters of a group, or those of the ids, oldest first.
+
+    Returns them, and the `Letters` with what could not be read. Raises NotFound, MQError.
+    """
+    letters = Letters(admin, group)
+    found = of_ids(await letters.read(None if ids else limit), ids)[-limit:]
+    most = await retry_limit(admin, group)
+
+    async def copy_id(letter: "StoredMessage") -> str | None:
+        try:
+            copy = await copy_of(admin, letter)
+        except MQError as error:
+            letters.failures.append(f"it is not known what was resent: {error}")
+            return None
+        return None if copy is None else copy.offset_id
+
+    copies: list[str | None] = []
+    for start in range(0, len(found), _IN_FLIGHT):
+        part = found[start : start + _IN_FLIGHT]
+        copies += await admin.session.all([copy_id(letter) for letter in part])
+    letters.failures = list(dict.fromkeys(letters.failures))
+    return [
+        Letter(
+            letter.message_id,
+            letter.offset_id,
+            origin_topic(letter),
+            letter.properties.get(PropertyKey.ORIGIN_MESSAGE_ID),
+            letter.reconsume_times,
+            cause(letter, most),
+            letter.store_timestamp,
+            copy,
+            letter.tags,
+            letter.properties.get(PropertyKey.KEYS),
+            letter,
+        )
+        for letter, copy in zip(found, copies, strict=True)
+    ], letters
 
 
 async def copy_of(admin: "Admin", letter: "StoredMessage") -> "StoredMessage | None":

@@ -1,26 +1,227 @@
 """What the traces of clients say of a message."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mq.client.errors import RouteNotFound
+from mq.protocol.host import address_text
+from mq.protocol.names import TRACE_TOPIC
+
 if TYPE_CHECKING:
-    from mq.client.trace.entries import Pub, SubAfter
+    from mq.client.admin import Admin
+    from mq.client.trace.entries import Pub, SubAfter, TraceEntry
     from mq.protocol.message import StoredMessage
 
 Entry = tuple["Pub | SubAfter", "StoredMessage"]
+
+MOST_TRACES = 64  # of each broker
+_END_OF_TIME = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """An entry as `mq queryMsgTraceById` gives it. `type` is Pub or Sub; `time` in ms, 0 where an
+    old client has not written it."""
+
+    type: str
+    group: str | None
+    client_host: str
+    time: int
+    cost_millis: int
+    success: bool
+    topic: str | None
+    store_host: str | None
 
 
 def entries(traces: list["StoredMessage"], message_id: str) -> tuple[list[Entry], list[str]]:
     """The entries on a message, each with the trace that it stands in, and which traces cannot be
     read. Traces hold entries on other messages, too."""
-    from mq.client.trace.entries import MalformedTrace, Pub, SubAfter, decode
+    from mq.client.trace.entries import Pub, SubAfter
 
-    found: list[Entry] = []
+    found, failures = _decoded(traces)
+    return [
+        (entry, trace)
+        for entry, trace in found
+        if isinstance(entry, Pub | SubAfter) and entry.message_id == message_id
+    ], failures
+
+
+def _decoded(
+    traces: list["StoredMessage"],
+) -> "tuple[list[tuple[TraceEntry, StoredMessage]], list[str]]":
+    """Every entry of traces, each trace as far as it can be read."""
+    from mq.client.trace.entries import MalformedTrace, decode
+
+    found: list[tuple[TraceEntry, StoredMessage]] = []
     failures = []
     for trace in traces:
         try:
-            for record in decode(bytes(trace.body)):
-                if isinstance(record, Pub | SubAfter) and record.message_id == message_id:
-                    found.append((record, trace))
+            found += [(entry, trace) for entry in decode(bytes(trace.body))]
         except MalformedTrace as error:
             failures.append(f"trace {trace.message_id}: {error}")
     return found, failures
+
+
+def row(entry: "Pub | SubAfter", trace: "StoredMessage") -> TraceRow:
+    """An entry and the trace that it stands in, as a row."""
+    sent = type(entry).__name__ == "Pub"
+    return TraceRow(
+        "Pub" if sent else "Sub",
+        entry.group or None,
+        address_text(trace.born_host).rpartition(":")[0],
+        entry.timestamp,
+        entry.cost,
+        entry.success,
+        getattr(entry, "topic", None),
+        getattr(entry, "store_host", None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that a client did with a message, from `begin` to `end` in ms since 1970.
+
+    `kind` is sent, consumed or ended (a transaction); `result` success, failed, or what became of
+    a transaction. `retry` is how often the message had come back before.
+    """
+
+    kind: str
+    group: str
+    client_host: str
+    begin: int
+    end: int
+    result: str
+    topic: str = ""
+    store_host: str = ""
+    retry: int = 0
+    message_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A message in the traces: its steps in the order of time, its keys and topics."""
+
+    message_id: str
+    topics: tuple[str, ...]
+    keys: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What traces say of a message id or key.
+
+    `state` is found; none (clients of it write no traces, or none is kept any more); or no_topic:
+    no broker has the trace topic, so nobody can write traces there.
+    """
+
+    state: str
+    messages: tuple[Traced, ...] = ()
+    rows: tuple[TraceRow, ...] = ()
+    failures: tuple[str, ...] = ()
+
+
+async def look_up(
+    admin: "Admin",
+    word: str,
+    *,
+    trace_topic: str = TRACE_TOPIC,
+    begin: int = 0,
+    end: int = _END_OF_TIME,
+    count: int = MOST_TRACES,
+) -> Traces:
+    """The traces of messages that have a unique id or a key. Raises MQError."""
+    try:
+        found = await admin.find_by_key(trace_topic, word, count, begin, end, decompress=False)
+    except RouteNotFound:
+        return Traces("no_topic")
+    return timeline(found, word)
+
+
+def timeline(traces: "list[StoredMessage]", word: str) -> Traces:
+    """The entries of traces that are of a message with this unique id or key."""
+    from mq.client.trace.entries import EndTransaction, Pub, SubAfter, SubBefore
+
+    decoded, failures = _decoded(traces)
+    began: dict[tuple[str, str], SubBefore] = {
+        (entry.request_id, entry.message_id): entry
+        for entry, _ in decoded
+        if isinstance(entry, SubBefore)
+    }
+    steps: dict[str, list[Step]] = {}
+    keys: dict[str, str] = {}
+    topics: dict[str, dict[str, None]] = {}
+    rows = []
+    for entry, trace in decoded:
+        if isinstance(entry, SubBefore) or word not in (entry.message_id, *_keys(entry.keys)):
+            continue
+        host = address_text(trace.born_host).rpartition(":")[0]
+        if isinstance(entry, Pub | EndTransaction):
+            topics.setdefault(entry.message_id, {})[entry.topic] = None
+        if isinstance(entry, SubAfter):
+            step = _consumed(entry, began.get((entry.request_id, entry.message_id)), host)
+        elif isinstance(entry, Pub):
+            step = _sent(entry, host)
+        else:
+            step = Step(
+                "ended",
+                entry.group,
+                host,
+                entry.timestamp,
+                entry.timestamp,
+                entry.state,
+                entry.topic,
+                entry.store_host,
+            )
+        steps.setdefault(entry.message_id, []).append(step)
+        keys.setdefault(entry.message_id, entry.keys)
+        if isinstance(entry, Pub | SubAfter):
+            rows.append(row(entry, trace))
+    messages = tuple(
+        Traced(
+            message_id,
+            tuple(topics.get(message_id, ())),
+            keys[message_id],
+            tuple(sorted(found, key=lambda step: (step.begin, step.kind != "sent"))),
+        )
+        for message_id, found in steps.items()
+    )
+    return Traces("found" if messages else "none", messages, tuple(rows), tuple(failures))
+
+
+def _keys(text: str) -> list[str]:
+    return text.split()
+
+
+def _sent(entry: "Pub", host: str) -> Step:
+    return Step(
+        "sent",
+        entry.group,
+        entry.client_host or host,
+        entry.timestamp,
+        entry.timestamp + max(0, entry.cost),
+        "success" if entry.success else "failed",
+        entry.topic,
+        entry.store_host,
+        message_type=entry.message_type.name.lower(),
+    )
+
+
+def _consumed(entry: "SubAfter", before: "object | None", host: str) -> Step:
+    """A consumption. Where it began, an entry of its own says; without it, when it was over and how
+    long it took."""
+    from mq.client.trace.entries import SubBefore
+
+    if isinstance(before, SubBefore):
+        begin, group, retry = before.timestamp, entry.group or before.group, before.retry_times
+    else:
+        begin, group, retry = entry.timestamp - max(0, entry.cost), entry.group, 0
+    return Step(
+        "consumed",
+        group,
+        host,
+        max(0, begin),
+        max(0, begin) + max(0, entry.cost),
+        "success" if entry.success else "failed",
+        retry=retry,
+    )

@@ -23,6 +23,15 @@ _NO_STATS = (
 )
 
 
+_REASONS = {
+    "CONSUMED": "the group has committed an offset behind it",
+    "CONSUMED_BUT_FILTERED": "the group has passed it: its tag is not among those that it wants",
+    "NOT_CONSUME_YET": "the group has not come to it yet",
+    "NOT_ONLINE": "no consumer of the group is online",
+    "PULL": "consumers of the group pull by themselves, and may keep their offsets elsewhere",
+}
+
+
 @dataclass
 class Track:
     """What one consumer group did with a message. `type` is Java's TrackType."""
@@ -30,6 +39,11 @@ class Track:
     group: str
     type: str = "UNKNOWN"
     error: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why it is so, in a sentence; without one what was answered."""
+        return _REASONS.get(self.type) or self.error or "nothing is known of the group"
 
 
 async def tracks(admin: "Admin", message: "StoredMessage") -> list[Track]:
