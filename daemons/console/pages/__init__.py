@@ -10,7 +10,8 @@ MODULES: tuple[str, ...] = (
     "clusters",
     "name_servers",
     "clients",
-    "history",
+    "messages",
+    "message",
     "audit",
 )
 

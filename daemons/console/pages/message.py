@@ -1,0 +1,316 @@
+"""One message: what it is, what it holds, who consumed it; sent again, or given to a consumer."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mq.client.errors import MQError
+from mq.client.operations.messages import again, lookup
+from mq.client.operations.messages.body_view import BodyView, view
+from mq.client.operations.messages.dead_letters import MARK, origin_topic
+from mq.client.operations.messages.track import tracks
+from mq.client.producer import Producer
+from mq.client.session import Session
+from mq.daemons.console.call import Call
+from mq.daemons.console.pages.message_rows import (
+    MessageRow,
+    message_path,
+    row,
+    sees_bodies,
+    session_for,
+)
+from mq.daemons.console.parsing import BadQuery, choice
+from mq.daemons.console.permissions import Permission
+from mq.daemons.console.route import (
+    N_,
+    Change,
+    Download,
+    Field,
+    Outcome,
+    Page,
+    Plan,
+    Query,
+    Route,
+    Sheet,
+    Values,
+)
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.host import address_text
+from mq.protocol.names import DEAD_LETTER_PREFIX
+from mq.protocol.properties import RESERVED
+
+if TYPE_CHECKING:
+    from mq.client.caller import Caller
+    from mq.protocol.message import StoredMessage
+
+PRODUCER_GROUP = "MQ_CONSOLE"
+PATH = "/messages/{topic}/{broker}/{queue}/{offset}"
+SECONDS = 20.0
+MOST_GROUPS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A property of a message; `system` for one that RocketMQ uses."""
+
+    name: str
+    value: str
+    system: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """What a group did with a message: `type` as `mq queryMsgById` has it, `reason` why."""
+
+    group: str
+    type: str
+    reason: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """A message whole. ``body`` is None for who may not see it, ``consumers`` where nobody asked,
+    and ``consumers_problem`` says why they are not known. ``newest`` is the last offset of its
+    queue."""
+
+    message: MessageRow
+    view: str
+    commit_log_offset: int
+    store_size: int
+    sys_flag: int
+    flag: int
+    body_crc: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    born_host: str
+    store_host: str
+    properties: tuple[Property, ...]
+    body: BodyView | None
+    oldest: int
+    newest: int
+    consumers: tuple[Consumed, ...] | None = None
+    consumers_problem: str = ""
+    origin_topic: str | None = None
+    resent_from: str | None = None
+    dead_letter_group: str | None = None
+
+
+async def _fetch(call: Call, session: "Caller") -> "tuple[StoredMessage, int, int]":
+    """The message of the path, and the bounds of its queue."""
+    queue, offset = _queue(call), _number(call, "offset")
+    result = await lookup.at_offset(session, queue, offset)
+    return result.messages[0], result.min_offset, result.max_offset - 1
+
+
+def _queue(call: Call) -> MessageQueue:
+    return MessageQueue(call.path["topic"], call.path["broker"], _number(call, "queue"))
+
+
+def _number(call: Call, name: str) -> int:
+    text = call.path[name]
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise BadQuery(f"{name}: {text[:50]!r} is not a number")
+    return int(text)
+
+
+def _target(call: Call) -> str:
+    queue = _queue(call)
+    return f"{queue.topic}:{queue.broker_name}:{queue.queue_id}@{call.path['offset']}"
+
+
+async def show(call: Call) -> Page:
+    """A message by its place."""
+    topic = call.path["topic"]
+    session = session_for(call, topic)
+    message, oldest, newest = await _fetch(call, session)
+    bodies = sees_bodies(call, topic)
+    part = call.query["view"]
+    if bodies and part == "body":
+        call.viewed(_target(call), "body")
+    consumers, problem = await _consumers(call, message) if part == "consumers" else (None, "")
+    properties = tuple(
+        Property(name, value, name in RESERVED)
+        for name, value in sorted(message.properties.items())
+    )
+    letter = topic.startswith(DEAD_LETTER_PREFIX)
+    detail = Detail(
+        row(message, bodies=bodies),
+        part,
+        message.physical_offset,
+        message.store_size,
+        message.sys_flag,
+        message.flag,
+        message.body_crc,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        address_text(message.born_host),
+        address_text(message.store_host),
+        # A user's properties may hold what the body does.
+        properties if bodies else tuple(item for item in properties if item.system),
+        view(message, call.query["as"]) if bodies and part == "body" else None,
+        oldest,
+        newest,
+        consumers,
+        problem,
+        origin_topic(message),
+        message.properties.get(MARK),
+        topic.removeprefix(DEAD_LETTER_PREFIX) if letter else None,
+    )
+    queue = _queue(call)
+    return Page(
+        "messages/message.html",
+        call.text("Message %(id)s", id=message.message_id),
+        detail,
+        command=(
+            *("queryMsgByOffset", "-t", topic, "-b", queue.broker_name),
+            *("-i", str(queue.queue_id), "-o", call.path["offset"]),
+        ),
+        sheet=Sheet(("property", "value"), [(item.name, item.value) for item in detail.properties]),
+        extra={"path": _path(call)},
+    )
+
+
+def _path(call: Call) -> str:
+    queue = _queue(call)
+    return message_path(queue.topic, queue.broker_name, queue.queue_id, _number(call, "offset"))
+
+
+async def _consumers(
+    call: Call, message: "StoredMessage"
+) -> tuple[tuple[Consumed, ...] | None, str]:
+    try:
+        found = await tracks(call.admin, message)
+    except MQError as error:
+        return None, str(error)
+    seen = [item for item in found if call.sees_group(item.group)]
+    return tuple(
+        Consumed(item.group, item.type, item.reason, item.error) for item in seen[:MOST_GROUPS]
+    ), ""
+
+
+async def download(call: Call) -> Download:
+    """The body whole, as a file that no browser shows."""
+    message, _, _ = await _fetch(call, session_for(call, call.path["topic"]))
+    call.viewed(_target(call), "download", bytes=len(message.body))
+    return Download(f"{message.message_id}.bin", bytes(message.body))
+
+
+# changes --------------------------------------------------------------------------------------
+
+
+async def plan_resend(call: Call, values: Values) -> Plan:
+    """What sending it again means."""
+    message, _, _ = await _fetch(call, session_for(call, call.path["topic"]))
+    lines = [
+        call.text(
+            "Send the message once more to topic %(topic)s, with its properties and its unique id: "
+            "a new message, which every group of the topic gets.",
+            topic=message.topic,
+        ),
+        call.text("Its body has %(size)d bytes.", size=len(message.body)),
+    ]
+    command = ("queryMsgById", "-i", message.offset_id, "-s", "true")
+    return Plan(tuple(lines), command=command)
+
+
+async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]:
+    """Send it again, to the broker and queue that it lies in: so it is the same in the preview."""
+    message, _, _ = await _fetch(call, session)
+    assert isinstance(session, Session)
+    async with Producer(session, PRODUCER_GROUP, retries=0) as producer:
+        queues = await producer.prepare(message.topic)
+        home = _queue(call)
+        queue = home if home in queues else sorted(queues)[0]
+        sent = await producer.send(again.same_again(message), queue)
+    text = call.text(
+        "%(status)s: %(broker)s:%(queue)d, offset %(offset)d",
+        status=str(sent.status),
+        broker=sent.queue.broker_name,
+        queue=sent.queue.queue_id,
+        offset=sent.queue_offset,
+    )
+    where = sent.queue
+    link = message_path(where.topic, where.broker_name, where.queue_id, sent.queue_offset)
+    return [Outcome(sent.message_id, True, text, link)]
+
+
+_GROUP = Field("group", N_("Consumer group"), required=True, limit=255)
+_CLIENT = Field(
+    "client_id",
+    N_("Client id"),
+    required=True,
+    help=N_("One that is connected: it is on the page of the group."),
+)
+
+
+async def plan_consume(call: Call, values: Values) -> Plan:
+    """Who consumes it."""
+    message, _, _ = await _fetch(call, session_for(call, call.path["topic"]))
+    _check_group(call, values)
+    return Plan(
+        (
+            call.text(
+                "Consumer %(client)s of group %(group)s consumes the message now, whether or not "
+                "the group had it before. Offsets do not change.",
+                client=values["client_id"],
+                group=values["group"],
+            ),
+        ),
+        command=(
+            *("queryMsgById", "-i", message.offset_id),
+            *("-g", values["group"], "-d", values["client_id"]),
+        ),
+    )
+
+
+def _check_group(call: Call, values: Values) -> None:
+    if not call.may(Permission.OPERATE, group=values["group"]):
+        raise BadQuery(call.text("You may not do this with group %(name)s.", name=values["group"]))
+
+
+async def consume(call: Call, values: Values, session: "Caller") -> list[Outcome]:
+    """Let the broker give it to the consumer."""
+    _check_group(call, values)
+    message, _, _ = await _fetch(call, session)
+    group, client = values["group"], values["client_id"]
+    done = await again.consume_directly(session, message, group, client)
+    name = done.consume_result.name if done.consume_result else "?"
+    text = call.text("%(result)s after %(millis)s ms", result=name, millis=done.spent_time_mills)
+    if done.remark:
+        text = f"{text}: {done.remark[:2000]}"
+    return [Outcome(client, name in ("CR_SUCCESS", "CR_COMMIT"), text)]
+
+
+ROUTES = (
+    Route(
+        PATH,
+        show,
+        Permission.READ,
+        N_("A message: its headers, properties and body, and who consumed it."),
+        "topic",
+        (
+            Query("view", choice("body", "consumers"), "body", about=N_("A part of the page")),
+            Query("as", choice("text", "json", "hex"), about=N_("How the body is shown")),
+        ),
+        seconds=SECONDS,
+    ),
+    Route(f"{PATH}/body", download, Permission.BODIES, N_("The body of a message."), "topic"),
+    Change(
+        f"{PATH}/resend",
+        Permission.OPERATE,
+        N_("Send a message again"),
+        "topic",
+        (),
+        plan_resend,
+        resend,
+    ),
+    Change(
+        f"{PATH}/consume",
+        Permission.OPERATE,
+        N_("Let a consumer consume a message"),
+        "topic",
+        (_GROUP, _CLIENT),
+        plan_consume,
+        consume,
+    ),
+)

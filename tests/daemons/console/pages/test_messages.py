@@ -1,0 +1,210 @@
+import asyncio
+import csv
+import io
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from mq.client.operations.messages.search import Budget
+from mq.daemons.console.pages import messages
+from mq.protocol.message import Message
+from tests.client.scenarios import eventually
+from tests.daemons.console.pages.filled import (
+    HOSTILE,
+    TOPIC,
+    Filled,
+    assert_harmless,
+    filled,
+    hostile_messages,
+)
+from tests.daemons.console.site import Answer, Consoles
+
+Test = Callable[[Filled], Awaitable[None]]
+
+
+def run(console: Consoles, test: Test, **broker: str) -> None:
+    async def main() -> None:
+        async with filled(console, broker=broker) as made:
+            await test(made)
+
+    asyncio.run(main())
+
+
+def no_query() -> dict[str, Any]:
+    """The query of a search that asks for nothing special."""
+    return {item.name: item.default for item in messages.QUERY}
+
+
+def bodies(page: Answer) -> list[str]:
+    return [row[6] for row in page.tables()[0]] if page.tables() else []
+
+
+def test_the_newest_messages_come_first_and_pages_repeat_nothing(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        for number in range(50):
+            await made.send(Message(TOPIC, b"body %d" % number), queue=number % 2)
+        seen: list[str] = []
+        page = await made.site.get(f"/messages/{TOPIC}?size=20")
+        for _ in range(3):
+            assert page.status == 200, page.text
+            seen += bodies(page)
+            link = page.soup.find("a", rel="next")
+            if link is None:
+                break
+            page = await made.site.get(str(link["href"]))
+        assert sorted(seen) == sorted(f"body {number}" for number in range(50))
+        assert seen[0] in ("body 49", "body 48")
+        assert "Looked at 50 of 50 messages." in page.text.replace("\u202f", "")
+
+    run(console, test)
+
+
+def test_each_filter_finds_what_it_says(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        await made.send(
+            Message(TOPIC, b"red needle", "red", ["k1"], {"colour": "red", "amount": "7"}),
+            Message(TOPIC, b"blue hay", "blue", ["k2"], {"colour": "blue", "amount": "3"}),
+        )
+
+        async def found(query: str) -> list[str]:
+            page = await made.site.get(f"/messages/{TOPIC}?{query}")
+            assert page.status == 200, page.text
+            return bodies(page)
+
+        async def by_key() -> bool:
+            return await found("key=k1") == ["red needle"]
+
+        await eventually(by_key)
+        for query in ("tag=red", "text=needle", "property=colour%3Dred", "sql=amount%20%3E%205",
+                      "property=colour%3Dred%20%26%26%20amount%3D7", "key=k1&text=need",
+                      "key=k1&sql=amount%20%3E%205", "from=-1h&tag=red"):  # fmt: skip
+            assert await found(query) == ["red needle"], query
+        for query in ("tag=green", "text=absent", "key=k1&tag=blue", "to=-1h", "queue=1"):
+            assert await found(query) == [], query
+
+    run(console, test, enablePropertyFilter="true")
+
+
+def test_an_id_leads_to_the_page_of_its_message(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        (sent,) = await made.send(Message(TOPIC, b"wanted"))
+        place = f"/c/test/messages/{TOPIC}/broker-a/0/0"
+
+        async def is_found() -> bool:
+            answer = await made.site.get(f"/messages?id={sent.message_id}")
+            return answer.header("location") == place
+
+        await eventually(is_found)
+        for address in (
+            f"/messages?id={sent.offset_message_id}",
+            f"/messages/{TOPIC}?id={sent.message_id}",
+            f"/messages/{TOPIC}?broker=broker-a&queue=0&offset=0",
+        ):
+            answer = await made.site.get(address)
+            assert (answer.status, answer.header("location")) == (303, place)
+        assert (await made.site.get("/messages?id=nothing")).status == 404
+        chosen = await made.site.get(f"/messages?topic={TOPIC}")
+        assert chosen.header("location") == f"/c/test/messages/{TOPIC}"
+
+    run(console, test)
+
+
+def test_what_cannot_be_searched_for_says_why(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        for query, line in (
+            ("sql=a%20%3E", "SQL92"),
+            ("property=x", "name=value"),
+            ("after=nonsense", "no position of a search"),
+            ("offset=3", "An offset is one of a queue"),
+            ("tag=a&sql=b%20%3D%201", "tags and sql"),
+            ("from=-1h&to=-2h", "is not before"),
+            ("size=7", "expected one of"),
+            ("queue=x", "whole number"),
+        ):
+            page = await made.site.get(f"/messages/{TOPIC}?{query}")
+            assert page.status == 400 and line in page.soup.get_text(), query
+        assert (await made.site.get("/messages/NoSuchTopic")).status == 404
+        assert (await made.site.get("/messages/SCHEDULE_TOPIC_XXXX")).status == 404
+
+    run(console, test)
+
+
+def test_empty_results_say_why(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        assert "holds no messages" in (await made.site.get(f"/messages/{TOPIC}")).text
+        await made.send(Message(TOPIC, b"x"))
+        assert "of this time" in (await made.site.get(f"/messages/{TOPIC}?queue=1")).text
+        assert "Leave a part" in (await made.site.get(f"/messages/{TOPIC}?text=y")).text
+        assert "compared whole" in (await made.site.get(f"/messages/{TOPIC}?key=y")).text
+
+    run(console, test)
+
+
+def test_a_spent_budget_is_shown_and_can_be_gone_on_from(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "BUDGET", Budget(messages=30, seconds=60))
+
+    async def test(made: Filled) -> None:
+        await made.send(Message(TOPIC, b"needle"), *[Message(TOPIC, b"hay")] * 100)
+        page = await made.site.get(f"/messages/{TOPIC}?text=needle")
+        assert "Nothing was found so far" in page.text and "used up its messages" in page.text
+        for _ in range(20):
+            if bodies(page):
+                break
+            page = await made.site.get(str(page.soup.find("a", rel="next")["href"]))  # type: ignore[index]
+        assert bodies(page) == ["needle"]
+
+    run(console, test)
+
+
+def test_programs_get_what_people_see(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        (sent,) = await made.send(Message(TOPIC, b"body", "tag", ["a", "b"]))
+        answer = (await made.site.api(f"/messages/{TOPIC}")).json
+        (message,) = answer["messages"]
+        assert message["messageId"] == sent.message_id
+        assert (message["tags"], message["keys"], message["body"]) == ("tag", "a b", "body")
+        assert (answer["looked"], answer["total"], answer["after"]) == (1, 1, None)
+
+    run(console, test)
+
+
+def test_a_search_is_saved_as_json_lines_or_csv(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        for number in range(250):
+            await made.send(Message(TOPIC, b"=%d" % number, "odd" if number % 2 else "even"))
+        lines = await made.site.get(f"/messages/{TOPIC}/export?tag=odd")
+        assert lines.header("content-disposition") == f'attachment; filename="{TOPIC}.jsonl"'
+        found = [json.loads(line)["body"] for line in lines.text.splitlines()]
+        assert found == [f"={number}" for number in range(249, 0, -2)]
+        table = await made.site.get(f"/messages/{TOPIC}/export?as=csv&limit=120")
+        rows = list(csv.DictReader(io.StringIO(table.text)))
+        assert [row["body"] for row in rows] == [f"'={number}" for number in range(249, 129, -1)]
+        assert [line["what"] for line in made.site.audit if line["what"] == "export"]
+
+    run(console, test)
+
+
+def test_what_messages_hold_is_text_whatever_it_is(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        await made.send(*hostile_messages())
+        page = await made.site.get(f"/messages/{TOPIC}")
+        assert page.status == 200
+        assert_harmless(page.soup)
+        assert HOSTILE[0] in page.soup.get_text() and "{{7*7}}" in page.soup.get_text()
+        for text in HOSTILE:
+            for name in ("text", "tag", "key", "property", "id", "after", "sql"):
+                wanted = f"user={text}" if name == "property" else text
+                answer = await made.site.get(f"/messages/{TOPIC}?{name}={quote(wanted, safe='')}")
+                assert answer.status in (200, 400, 404)
+                assert_harmless(answer.soup)
+            answer = await made.site.get(f"/messages/{quote(text, safe='')}")
+            assert answer.status in (404, 502), answer.text
+            assert_harmless(answer.soup)
+            assert_harmless((await made.site.get(f"/messages?id={quote(text, safe='')}")).soup)
+
+    run(console, test)
