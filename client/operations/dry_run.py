@@ -11,6 +11,7 @@ from mq.client.blocking import BlockingSession
 from mq.client.operations.changes import Changes
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.requests import RequestKind, kind_of
 
@@ -32,7 +33,7 @@ def answer(changes: Changes, address: str, command: Command) -> Command | None:
     if kind is RequestKind.SEND:
         queue = command.fields.get("e") or command.fields.get("queueId") or "0"
         return command.reply(0, {"msgId": _NO_OFFSET_ID, "queueId": queue, "queueOffset": "0"})
-    return command.reply(0, _header(command.code), b"{}")
+    return command.reply(0, _header(command.code), _body(command))
 
 
 _BLANK = {"text": "", "i32": "0", "i64": "0", "float": "0", "bool": "false"}
@@ -45,6 +46,19 @@ def _header(code: int) -> dict[str, str]:
     found = RESPONSE_HEADERS.get(code)
     fields = () if found is None else found.FIELDS
     return {item.wire: _BLANK[item.kind] for item in fields if item.required}
+
+
+def _body(command: Command) -> bytes:
+    """Who wants to lock queues has all of them, for a dry run."""
+    if command.code != RequestCode.LOCK_BATCH_MQ:
+        return b"{}"
+    from mq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody
+
+    try:
+        wanted = LockBatchRequestBody.decode(bytes(command.body)).mq_set
+    except RemoteProtocolError:
+        return b"{}"
+    return LockBatchResponseBody(lock_ok_mq_set=wanted).encode()
 
 
 def _uncommitted(command: Command) -> None:

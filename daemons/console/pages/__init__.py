@@ -12,6 +12,12 @@ MODULES: tuple[str, ...] = (
     "clients",
     "messages",
     "message",
+    "send",
+    "tail",
+    "dead_letters",
+    "traces",
+    "waiting",
+    "transactions",
     "audit",
 )
 

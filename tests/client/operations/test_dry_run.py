@@ -8,6 +8,7 @@ from mq.client.operations.changes import Changes
 from mq.client.operations.dry_run import answer, dry_session
 from mq.client.producer import Producer
 from mq.protocol import headers
+from mq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.headers import SUBJECTS
@@ -59,3 +60,12 @@ def test_a_body_that_is_no_text_is_shown_in_base64() -> None:
     changes = Changes()
     changes.request("a:1", Command(10, {}, b"\xff\x00"))
     assert changes.kept[0].body == "/wA="
+
+
+def test_who_locks_queues_in_a_dry_run_has_them() -> None:
+    queues = {MessageQueue("topic", "broker-a", number) for number in range(3)}
+    body = LockBatchRequestBody(consumer_group="g", client_id="c", mq_set=queues).encode()
+    changes = Changes()
+    answered = answer(changes, "a:1", Command(RequestCode.LOCK_BATCH_MQ, {}, body))
+    assert answered is not None and len(changes.kept) == 1
+    assert LockBatchResponseBody.decode(answered.body).lock_ok_mq_set == queues

@@ -1,0 +1,395 @@
+"""Dead letters: which groups have some, why and from where; sent again one by one or together."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mq.client.admin import Admin
+from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.dead_letter_locks import locked
+from mq.client.operations.messages.dead_letters import (
+    Letter,
+    Letters,
+    Resending,
+    Resent,
+    letters_of,
+    look_at,
+)
+from mq.client.operations.messages.search import Wanted
+from mq.client.producer import Producer
+from mq.client.session import Session
+from mq.daemons.console.call import Call
+from mq.daemons.console.pages.message_export import export
+from mq.daemons.console.pages.message_rows import (
+    MessageRow,
+    check_bodies,
+    row,
+    sees_bodies,
+    session_for,
+    turn,
+)
+from mq.daemons.console.parsing import BadQuery, choice, integer
+from mq.daemons.console.permissions import Permission
+from mq.daemons.console.route import (
+    N_,
+    Change,
+    Download,
+    Field,
+    Outcome,
+    Page,
+    Plan,
+    Query,
+    Route,
+    Sheet,
+    Values,
+)
+from mq.protocol.names import DEAD_LETTER_PREFIX, dead_letter_topic
+
+if TYPE_CHECKING:
+    from mq.client.caller import Caller
+
+PRODUCER_GROUP = "MQ_DLQ_RESEND"  # as `mq dlq resend` has it
+A_PAGE = 20  # groups, each of which is read
+SCANNED = 200  # letters of each, for causes
+MOST_SHOWN = 200
+MOST_AT_ONCE = 500  # letters of one change: its locks are held as long as it takes
+SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A topic that letters come from, and how many of those that were read."""
+
+    topic: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group with dead letters, as `mq dlq list` has it. Causes and topics are of the newest ones;
+    None where the user may not read them."""
+
+    group: str
+    messages: int
+    retries_used_up: int | None
+    given_up_early: int | None
+    topics: tuple[Origin, ...]
+    oldest: int | None
+    newest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups that have dead letters: those of a page, of `total` that have the topic for them."""
+
+    groups: tuple[GroupRow, ...]
+    page: int
+    size: int
+    total: int
+    failures: tuple[str, ...]
+
+
+async def groups(call: Call) -> Page:
+    """The groups with dead letters."""
+    names = [
+        item.name
+        for item in call.cluster.snapshot.topics
+        if item.name.startswith(DEAD_LETTER_PREFIX)
+    ]
+    if not call.cluster.snapshot.topics:  # nothing was collected yet
+        names = list((await Admin(call.cluster.session).topic_list()).topic_list)
+    wanted = call.query["q"] or ""
+    found = sorted(
+        name.removeprefix(DEAD_LETTER_PREFIX)
+        for name in names
+        if name.startswith(DEAD_LETTER_PREFIX)
+    )
+    found = [name for name in found if call.sees_group(name) and wanted.lower() in name.lower()]
+    page = max(1, call.query["page"])
+    rows: list[GroupRow] = []
+    failures: list[str] = []
+    async with turn(call.cluster):
+        for name in found[(page - 1) * A_PAGE : page * A_PAGE]:
+            item, failed = await _group(call, name)
+            failures += [f"{name}: {line}" for line in failed]
+            if item is not None:
+                rows.append(item)
+    return Page(
+        "messages/dead_letter_groups.html",
+        call.text("Dead letters"),
+        Groups(tuple(rows), page, A_PAGE, len(found), tuple(failures)),
+        command=("dlq", "list"),
+        sheet=Sheet(
+            ("group", "messages", "retriesUsedUp", "givenUpEarly", "topics", "oldest", "newest"),
+            [
+                (
+                    item.group, item.messages, item.retries_used_up, item.given_up_early,
+                    ", ".join(f"{origin.topic} ({origin.count})" for origin in item.topics),
+                    item.oldest, item.newest,
+                )
+                for item in rows
+            ],
+        ),
+    )  # fmt: skip
+
+
+async def _group(call: Call, group: str) -> tuple[GroupRow | None, list[str]]:
+    topic = dead_letter_topic(group)
+    admin = Admin(session_for(call, topic))
+    found, failures = await letters_of(admin, group, SCANNED)
+    if found is None:
+        return None, failures
+    topics = tuple(
+        Origin(name, count) for name, count in found.topics if name == "?" or call.sees_topic(name)
+    )
+    return GroupRow(
+        group,
+        found.messages,
+        found.retries_used_up,
+        found.given_up_early,
+        topics,
+        found.oldest,
+        found.newest,
+    ), failures
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRow:
+    """A dead letter as `mq dlq show` has it, with its place."""
+
+    message_id: str
+    offset_id: str
+    origin_topic: str | None
+    origin_message_id: str | None
+    tries: int
+    cause: str
+    store_time: int
+    resent_as: str | None
+    tags: str | None
+    keys: str | None
+    body: str | None
+    message: MessageRow
+
+
+@dataclass(frozen=True, slots=True)
+class OfGroup:
+    """The newest dead letters of a group, newest first, of `total`."""
+
+    group: str
+    letters: tuple[LetterRow, ...]
+    total: int
+    limit: int
+    failures: tuple[str, ...]
+
+
+def _row(letter: Letter, *, bodies: bool) -> LetterRow:
+    message = row(letter.message, bodies=bodies)
+    return LetterRow(
+        letter.message_id, letter.offset_id, letter.origin_topic, letter.origin_message_id,
+        letter.tries, letter.cause, letter.store_time, letter.resent_as, letter.tags, letter.keys,
+        message.body, message,
+    )  # fmt: skip
+
+
+async def show(call: Call) -> Page:
+    """The dead letters of a group."""
+    group = call.path["group"]
+    topic = dead_letter_topic(group)
+    limit = call.query["limit"]
+    if not 0 < limit <= MOST_SHOWN:
+        raise BadQuery(f"limit: 1 to {MOST_SHOWN}")
+    bodies = sees_bodies(call, topic)
+    if bodies:
+        call.viewed(topic, "bodies in a list")
+    async with turn(call.cluster):
+        found, letters = await look_at(Admin(session_for(call, topic)), group, None, limit)
+    rows = tuple(_row(letter, bodies=bodies) for letter in reversed(found))
+    return Page(
+        "messages/dead_letters.html",
+        call.text("Dead letters of %(group)s", group=group),
+        OfGroup(group, rows, letters.count, limit, tuple(letters.failures)),
+        command=("dlq", "show", "-g", group),
+        sheet=Sheet(
+            ("messageId", "offsetId", "originTopic", "originMessageId", "tries", "cause",
+             "storeTime", "resentAs", "tags", "keys", "body"),
+            [
+                (
+                    item.message_id, item.offset_id, item.origin_topic, item.origin_message_id,
+                    item.tries, item.cause, item.store_time, item.resent_as, item.tags, item.keys,
+                    item.body,
+                )
+                for item in rows
+            ],
+        ),
+    )  # fmt: skip
+
+
+async def save(call: Call) -> Download:
+    """All dead letters of a group, as `mq dlq export` writes them, but newest first."""
+    topic = dead_letter_topic(call.path["group"])
+    check_bodies(call, topic)
+    limit = call.query["limit"]
+    if not 0 < limit <= 1_000_000:
+        raise BadQuery("limit: 1 to 1000000")
+    call.viewed(topic, "export", limit=limit)
+    wanted = Wanted(Choice(topic))
+    return export(session_for(call, topic), wanted, call.query["as"], limit)
+
+
+# resending ------------------------------------------------------------------------------------
+
+
+FIELDS = (
+    Field(
+        "ids",
+        N_("Ids of the letters"),
+        "lines",
+        help=N_("A line each: unique or offset ids; empty with the next one ticked."),
+        limit=60_000,
+    ),
+    Field("everything", N_("All that were not resent yet"), "flag"),
+    Field(
+        "limit", N_("At most"), "integer", help=N_("Of those that were not resent: 500 at once.")
+    ),
+    Field(
+        "any_broker",
+        N_("To another broker where the letter's own takes no messages"),
+        "flag",
+        help=N_("While that one is away, a further resend does not know of the copy."),
+    ),
+)
+
+
+def check(call: Call, values: Values) -> None:
+    """Either some letters or all of them."""
+    if values["everything"] == bool(values["ids"]):
+        raise BadQuery(call.text("Choose some letters, or all of them."))
+    if values["limit"] is not None and not 0 < values["limit"] <= MOST_AT_ONCE:
+        raise BadQuery(f"limit: 1 to {MOST_AT_ONCE}")
+
+
+async def initial(call: Call) -> Values:
+    """One letter, if the page of one says so."""
+    return {"ids": call.query["id"] or "", "limit": MOST_AT_ONCE}
+
+
+async def plan(call: Call, values: Values) -> Plan:
+    """What resending means, and for how many."""
+    group = call.path["group"]
+    if values["ids"]:
+        first = call.number_text(
+            "Send %(num)d dead letter of group %(group)s to the topic that it comes from.",
+            "Send %(num)d dead letters of group %(group)s to the topics that they come from.",
+            len(values["ids"]),
+            group=group,
+        )
+    else:
+        first = call.text(
+            "Send the dead letters of group %(group)s that were not resent yet, %(limit)d at most, "
+            "the oldest first, to the topics that they come from.",
+            group=group,
+            limit=values["limit"] or MOST_AT_ONCE,
+        )
+    lines = [
+        first,
+        call.text("One that was resent before, by whomever, is not sent again."),
+        call.text("All groups of the topic get the copies. The letters stay where they are."),
+    ]
+    command = ["dlq", "resend", "-g", group]
+    command += [] if values["ids"] else ["--all"]
+    for item in values["ids"][:20]:
+        command += ["--id", item]
+    if values["any_broker"]:
+        command.append("--any-broker")
+    return Plan(tuple(lines), command=tuple(command) if len(values["ids"]) <= 20 else ())
+
+
+async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]:
+    """Send them, one who does so at a time, and wait until a next one would know of it."""
+    assert isinstance(session, Session)
+    admin = Admin(session)
+    letters = Letters(admin, call.path["group"])
+    ids = list(values["ids"]) or None
+    limit = values["limit"] or MOST_AT_ONCE
+    async with Producer(session, PRODUCER_GROUP, retries=0) as producer:
+        resending = Resending(admin, producer, any_broker=values["any_broker"])
+        async with locked(admin, session, letters) as failures:
+            results = await resending.run_all(letters, ids, None if ids else limit)
+            # In a preview nothing was sent, so nothing can be found again.
+            sent = any((item.copy_id or "").strip("0") for item in results)
+            warning = await resending.confirm() if sent else None
+    outcomes = [_outcome(call, item) for item in results]
+    failed = [*failures, *letters.failures, *([warning] if warning else [])]
+    outcomes += [Outcome(letters.topic, False, line) for line in dict.fromkeys(failed)]
+    counts = Counter(item.result for item in results)
+    if not results:
+        text = call.text("There are no dead letters.")
+        return [*outcomes, Outcome(letters.group, True, text)]
+    total = call.text(
+        "%(sent)d sent, %(before)d sent before, %(failed)d failed",
+        sent=counts["sent"],
+        before=counts["before"],
+        failed=counts["failed"],
+    )
+    return [Outcome(letters.group, not counts["failed"], total), *outcomes]
+
+
+def _outcome(call: Call, item: Resent) -> Outcome:
+    if item.result == "failed":
+        return Outcome(item.message_id, False, item.reason)
+    if item.result == "before":
+        text = call.text("before: it was sent to %(topic)s already", topic=item.topic or "?")
+    else:
+        text = call.text("sent to %(topic)s", topic=item.topic or "?")
+    link = f"/messages?id={item.copy_id}" if item.copy_id else ""
+    return Outcome(item.message_id, True, text, link)
+
+
+_GROUP = "/dead-letters/{group}"
+
+ROUTES = (
+    Route(
+        "/dead-letters",
+        groups,
+        Permission.READ,
+        N_("Consumer groups that have dead letters: how many, why, from where."),
+        query=(
+            Query("q", about=N_("Part of a group's name")),
+            Query("page", integer, 1, about=N_("Page of the list")),
+        ),
+        menu=N_("Dead letters"),
+        seconds=SECONDS,
+    ),
+    Route(
+        _GROUP,
+        show,
+        Permission.READ,
+        N_("The newest dead letters of a group."),
+        "group",
+        (Query("limit", integer, 50, about=N_("Letters at most")),),
+        seconds=SECONDS,
+    ),
+    Route(
+        f"{_GROUP}/export",
+        save,
+        Permission.BODIES,
+        N_("The dead letters of a group as JSON lines or CSV."),
+        "group",
+        (
+            Query("as", choice("jsonl", "csv"), "jsonl", about=N_("The form of the file")),
+            Query("limit", integer, 100_000, about=N_("Letters at most")),
+        ),
+    ),
+    Change(
+        f"{_GROUP}/resend",
+        Permission.OPERATE,
+        N_("Resend dead letters"),
+        "group",
+        FIELDS,
+        plan,
+        resend,
+        initial=initial,
+        query=(Query("id", about=N_("Id of a letter to begin with")),),
+        check=check,
+    ),
+)
