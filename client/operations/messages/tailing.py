@@ -83,10 +83,12 @@ class Tail:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await self._parts.aclose()
+        try:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.gather(self._task, return_exceptions=True)
+        finally:  # also for who is cancelled once more here
+            await self._parts.aclose()
 
     async def look(self, seconds: float) -> Glimpse:
         """What came since the last look, at once if there is any, else within `seconds`.

@@ -94,6 +94,27 @@ async def test_what_is_closed_leaves_nothing(made: Cluster) -> None:
     assert [name for name in table if name.startswith(f"{TOPIC}@")] == []
 
 
+@opened(cluster)
+async def test_who_is_cancelled_twice_leaves_nothing_either(made: Cluster) -> None:
+    before = asyncio.all_tasks()
+    entered = asyncio.Event()
+
+    async def follow() -> None:
+        async with Tail(made.session, Choice(TOPIC)) as tail:
+            entered.set()
+            await tail.look(60)
+
+    task = asyncio.ensure_future(follow())
+    await entered.wait()
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0)
+    await asyncio.gather(task, return_exceptions=True)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert asyncio.all_tasks() <= before
+
+
 def test_a_broker_that_comes_back_is_followed_again(mq_broker: RunningBroker) -> None:
     mq_broker.create_topic(TOPIC)
 
