@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mq.client.errors import NoPermission
+from mq.client.errors import NoPermission, TopicNotExist
 from mq.client.pull_consumer import PullResult, PullStatus, read_result
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
@@ -49,14 +49,15 @@ async def read(
 ) -> "list[StoredMessage]":
     """The messages from `begin` to before `end` that are there. Raises MQError.
 
-    Our brokers let nobody pull what is for themselves: there the entries of the queue are asked
-    for, and each message by its place in the log.
+    Our brokers let nobody pull what is for themselves, and 4.9 has no settings of the topic of
+    halves, which a pull needs: there the entries of the queue are asked for, and each message by
+    its place in the log.
     """
     found: list[StoredMessage] = []
     while begin < end:
         try:
             result = await pull(admin.session, address, queue, begin, end - begin)
-        except NoPermission:
+        except (NoPermission, TopicNotExist):
             return found + await _viewed(admin, address, queue, begin, end)
         found += [message for message in result.messages if message.queue_offset < end]
         if result.next_offset <= begin or result.status is PullStatus.NO_NEW:

@@ -108,7 +108,7 @@ def test_without_script_it_shows_the_newest(console: Consoles) -> None:
         assert len(page.tables()[0]) == len(HOSTILE) + 1
         live = page.soup.find(id="tail")
         assert live is not None
-        assert live["data-live"] == f"/c/test/tail/{TOPIC}/events"  # type: ignore[index]
+        assert live["data-live"] == f"/c/test/tail/{TOPIC}/events"
         filtered = await made.site.get(f"/tail/{TOPIC}?text=7*7")
         assert filtered.soup.find(id="tail")["data-live"].endswith("events?text=7%2A7")  # type: ignore
         assert len(filtered.tables()[0]) == 1

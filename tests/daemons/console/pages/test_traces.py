@@ -26,7 +26,7 @@ def test_a_trace_is_a_table_and_a_picture(console: Consoles) -> None:
             ((row,),) = page.tables()
             assert row[1:3] == ["sent", "senders"] and row[5:7] == ["success", TOPIC]
             picture = page.soup.find("svg")
-            assert picture is not None and len(picture.find_all("rect")) == 1  # type: ignore[union-attr]
+            assert picture is not None and len(picture.find_all("rect")) == 1
             assert_harmless(page.soup)
         assert (
             f"mq queryMsgTraceById -i {sent.message_id}"
