@@ -359,6 +359,7 @@ ROUTES = (
         ),
         menu=N_("Dead letters"),
         seconds=SECONDS,
+        data=Groups,
     ),
     Route(
         _GROUP,
@@ -368,6 +369,7 @@ ROUTES = (
         "group",
         (Query("limit", integer, 50, about=N_("Letters at most")),),
         seconds=SECONDS,
+        data=OfGroup,
     ),
     Route(
         f"{_GROUP}/export",

@@ -293,6 +293,7 @@ ROUTES = (
             Query("as", choice("text", "json", "hex"), about=N_("How the body is shown")),
         ),
         seconds=SECONDS,
+        data=Detail,
     ),
     Route(f"{PATH}/body", download, Permission.BODIES, N_("The body of a message."), "topic"),
     Change(

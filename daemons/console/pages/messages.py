@@ -308,6 +308,7 @@ ROUTES = (
         N_("Find messages: choose a topic, or give an id."),
         query=(_TOPIC, _ID),
         menu=N_("Messages"),
+        data=Chosen,
         seconds=SECONDS,
     ),
     Route(
@@ -318,6 +319,7 @@ ROUTES = (
         "topic",
         QUERY,
         seconds=SECONDS,
+        data=Results,
     ),
     Route(
         "/messages/{topic}/export",

@@ -196,6 +196,7 @@ ROUTES = (
         N_("Choose a topic to send a message to."),
         query=(Query("topic", about=N_("Topic")),),
         menu=N_("Send"),
+        data=Topics,
     ),
     Change(
         "/send/{topic}",

@@ -157,6 +157,7 @@ ROUTES = (
         N_("Choose a topic to follow."),
         query=(Query("topic", about=N_("Topic")),),
         menu=N_("Live tail"),
+        data=Topics,
     ),
     Route(
         "/tail/{topic}",
@@ -166,6 +167,7 @@ ROUTES = (
         "topic",
         QUERY,
         seconds=20.0,
+        data=Newest,
     ),
     Stream(
         "/tail/{topic}/events",

@@ -128,5 +128,6 @@ ROUTES = (
             Query("to", moment, about=N_("Traces stored before then")),
         ),
         menu=N_("Traces"),
+        data=Shown,
     ),
 )

@@ -87,5 +87,6 @@ ROUTES = (
         N_("Transactions that are open: how many, the oldest, how often each was checked."),
         menu=N_("Transactions"),
         seconds=SECONDS,
+        data=Open,
     ),
 )

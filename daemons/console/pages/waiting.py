@@ -91,5 +91,6 @@ ROUTES = (
         N_("Delayed and timed messages that wait: how many, and when the next one is due."),
         menu=N_("Waiting"),
         seconds=SECONDS,
+        data=Waiting,
     ),
 )
