@@ -16,9 +16,7 @@ from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result, nested, number, text, time
-from mq.client.operations import wire
 from mq.client.operations.errors import NotFound
-from mq.protocol.host import address_text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -131,11 +129,12 @@ async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
 
 async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: list[str]) -> Result:
     """Let one consumer consume messages now (CONSUME_MESSAGE_DIRECTLY)."""
+    from mq.client.operations.messages import again
+
     plain, rows = "", []
     for message_id in ids:
         message = await _by_offset_id(admin, message_id)
-        address = address_text(message.store_host)
-        done = await wire.consume_directly(admin.session, address, group, client_id, message_id)
+        done = await again.consume_directly(admin.session, message, group, client_id)
         result = done.consume_result.name if done.consume_result else "null"
         plain += (
             f"ConsumeMessageDirectlyResult [order={java_text.truth(done.order)}, "
@@ -150,16 +149,12 @@ async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: lis
 async def _send_again(call: Call, ids: list[str], messages: list["StoredMessage"]) -> Result:
     """Send found messages as new ones; they keep their properties, the unique id included."""
     from mq.cli.commands.sending import send_result_text
-    from mq.protocol.message import Message
-    from mq.protocol.properties import RESERVED
+    from mq.client.operations.messages.again import same_again
 
     plain, rows = "", []
     async with call.producer("ReSendMsgById") as producer:
         for message_id, found in zip(ids, messages, strict=False):
-            again = Message(found.topic, bytes(found.body), flag=found.flag)
-            for name, value in found.properties.items():
-                (again.system if name in RESERVED else again.properties)[name] = value
-            result = await producer.send(again)
+            result = await producer.send(same_again(found))
             plain += f"prepare resend msg. originalMsgId={message_id}{send_result_text(result)}"
             rows.append((message_id, str(result.status), result.message_id, result.queue_offset))
     return Result(_SENT_AGAIN, list(rows), plain)
