@@ -134,9 +134,7 @@ async def groups(call: Call) -> Page:
 
 
 async def _group(call: Call, group: str) -> tuple[GroupRow | None, list[str]]:
-    topic = dead_letter_topic(group)
-    admin = Admin(session_for(call, topic))
-    found, failures = await letters_of(admin, group, SCANNED)
+    found, failures = await letters_of(Admin(call.cluster.session), group, SCANNED)
     if found is None:
         return None, failures
     topics = tuple(
@@ -182,10 +180,13 @@ class OfGroup:
     failures: tuple[str, ...]
 
 
-def _row(letter: Letter, *, bodies: bool) -> LetterRow:
+def _row(call: Call, letter: Letter, *, bodies: bool) -> LetterRow:
     message = row(letter.message, bodies=bodies)
+    origin = letter.origin_topic
+    if origin is not None and not call.sees_topic(origin):
+        origin = None
     return LetterRow(
-        letter.message_id, letter.offset_id, letter.origin_topic, letter.origin_message_id,
+        letter.message_id, letter.offset_id, origin, letter.origin_message_id,
         letter.tries, letter.cause, letter.store_time, letter.resent_as, letter.tags, letter.keys,
         message.body, message,
     )  # fmt: skip
@@ -202,8 +203,10 @@ async def show(call: Call) -> Page:
     if bodies:
         call.viewed(topic, "bodies in a list")
     async with turn(call.cluster):
-        found, letters = await look_at(Admin(session_for(call, topic)), group, None, limit)
-    rows = tuple(_row(letter, bodies=bodies) for letter in reversed(found))
+        # Copies are looked for in topics that the user may not see: only whether there is one is
+        # shown. Who may not see bodies is shown none.
+        found, letters = await look_at(Admin(call.cluster.session), group, None, limit)
+    rows = tuple(_row(call, letter, bodies=bodies) for letter in reversed(found))
     return Page(
         "messages/dead_letters.html",
         call.text("Dead letters of %(group)s", group=group),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mq.client.admin import Admin
 from mq.client.errors import MQError
 from mq.client.operations.messages import again, lookup
 from mq.client.operations.messages.body_view import BodyView, view
@@ -179,7 +180,8 @@ async def _consumers(
     call: Call, message: "StoredMessage"
 ) -> tuple[tuple[Consumed, ...] | None, str]:
     try:
-        found = await tracks(call.admin, message)
+        # All groups of the topic are asked for; those that the user may not see are left out.
+        found = await tracks(Admin(call.cluster.session), message)
     except MQError as error:
         return None, str(error)
     seen = [item for item in found if call.sees_group(item.group)]

@@ -128,7 +128,9 @@ async def search(call: Call) -> Page | Redirect:
         check_bodies(call, topic)  # an answer would tell of what they hold
     session = session_for(call, topic)
     if query["id"]:
-        found = await lookup.by_id(Admin(session), query["id"].strip(), topic)
+        # By an offset id brokers are asked for whatever lies there: what is of another topic is not
+        # shown, and who may not see bodies is shown none.
+        found = await lookup.by_id(Admin(call.cluster.session), query["id"].strip(), topic)
         found = [message for message in visible(call, found) if message.topic == topic]
         if len(found) == 1 and found[0].broker_name:
             return Redirect(_place(found[0]))

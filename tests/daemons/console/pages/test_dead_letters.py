@@ -3,6 +3,8 @@ import json
 from mq.client.admin import Admin
 from mq.client.pull_consumer import PullConsumer
 from mq.client.send_back import send_back
+from mq.daemons.console.pages import dead_letters
+from mq.daemons.console.security.roles import User
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig
 from mq.protocol.message import Message
 from mq.protocol.names import dead_letter_topic
@@ -12,6 +14,7 @@ from tests.daemons.console.pages.filled import (
     TOPIC,
     Filled,
     assert_harmless,
+    call_of,
     hostile_messages,
 )
 from tests.daemons.console.pages.test_messages import run
@@ -138,5 +141,19 @@ def test_hostile_letters_are_text(console: Consoles) -> None:
         message = await made.site.get("/messages/%25DLQ%25billing/broker-a/0/0")
         assert_harmless(message.soup)
         assert "Dead letters of billing" in message.soup.get_text()
+
+    run(console, test)
+
+
+def test_who_may_see_a_group_only_sees_its_letters_and_no_other_topic(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        await bury(made, *letters("a"))
+        await bury(made, *letters("b"), group="hidden")
+        user = User("limited", {"*": "viewer"}, topics=("Else",), groups=(GROUP,))
+        listed = await dead_letters.groups(call_of(made.site, user, {}, {"q": None, "page": 1}))
+        assert [(row.group, row.topics) for row in listed.data.groups] == [(GROUP, ())]
+        shown = await dead_letters.show(call_of(made.site, user, {"group": GROUP}, {"limit": 50}))
+        (letter,) = shown.data.letters
+        assert (letter.origin_topic, letter.body, letter.resent_as) == (None, None, None)
 
     run(console, test)

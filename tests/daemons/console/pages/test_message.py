@@ -9,7 +9,7 @@ from mq.client.errors import MQError
 from mq.client.operations.errors import NotFound
 from mq.daemons.console.guarded_session import Forbidden
 from mq.daemons.console.pages import message, messages
-from mq.daemons.console.route import Page
+from mq.daemons.console.route import Page, Redirect
 from mq.daemons.console.security.roles import User
 from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.codes import RequestCode
@@ -242,5 +242,42 @@ def test_who_may_not_see_bodies_sees_none(console: Consoles) -> None:
         with pytest.raises(NotFound):
             sent = made.sent[0].offset_message_id
             await messages.choose(call_of(made.site, reader, {}, {"topic": None, "id": sent}))
+
+    run(console, test)
+
+
+def test_who_may_see_some_topics_sees_only_these(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        await made.topic("Other")
+        (mine,) = await made.send(Message(TOPIC, b"x"))
+        (other,) = await made.send(Message("Other", b"y"))
+        user = User("limited", {"*": "operator"}, topics=(TOPIC,), groups=("billing",))
+        of_topic = {"topic": TOPIC}
+
+        async def by_id(word: str) -> object:
+            query = {**no_query(), "id": word}
+            return await messages.search(call_of(made.site, user, of_topic, query))
+
+        found = await by_id(mine.offset_message_id)
+        assert isinstance(found, Redirect) and found.path == FIRST
+        for word in (other.offset_message_id, other.message_id):
+            with pytest.raises(NotFound):
+                assert (await by_id(word)).data.messages == ()  # type: ignore[attr-defined]
+                raise NotFound("as it is to be")
+            with pytest.raises(NotFound):
+                query = {"topic": None, "id": word}
+                await messages.choose(call_of(made.site, user, {}, query))
+        listed = await messages.search(call_of(made.site, user, of_topic, no_query()))
+        assert isinstance(listed, Page) and len(listed.data.messages) == 1
+        for group in ("billing", "hidden"):
+            consumer = Consumer(made.site.pair.name_server_address, group, {TOPIC: "*"})
+            async with consumer:
+                await consumer.commit()
+        place = {**of_topic, "broker": "broker-a", "queue": "0", "offset": "0"}
+        shown = await message.show(
+            call_of(made.site, user, place, {"view": "consumers", "as": None})
+        )
+        groups = {item.group for item in shown.data.consumers or ()}
+        assert groups <= {"billing"} and shown.data.consumers_problem == ""
 
     run(console, test)
