@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MOST_KEPT = 200  # messages between two looks
 KEPT_BYTES = 1024  # of a body
 MOST_FAILURES = 20  # lines between two looks
+RATE_SECONDS = 5.0  # that a rate is of: messages come in batches
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Glimpse:
     """What came since the last look: the newest of it, oldest first, and what went wrong.
 
     `matched` and `dropped` count from the beginning: what came, and what of it nobody will see.
-    `rate` is of what matched since the last look, a second.
+    `rate` is of what matched in the last seconds, a second.
     """
 
     hits: list[Hit] = field(default_factory=list)
@@ -64,8 +65,8 @@ class Tail:
         self._failures: deque[str] = deque(maxlen=MOST_FAILURES)
         self._came = asyncio.Event()
         self._matched = self._dropped = 0
-        self._matched_before = 0
-        self._looked = clock.monotonic()
+        # When it was looked, and how many had matched by then: from RATE_SECONDS ago on.
+        self._looks: deque[tuple[float, int]] = deque([(clock.monotonic(), 0)])
         self._parts = AsyncExitStack()
         self._task: asyncio.Task[None] | None = None
 
@@ -103,19 +104,24 @@ class Tail:
         except TimeoutError:
             pass
         self._came.clear()
-        now = clock.monotonic()
-        fresh = self._matched - self._matched_before
         glimpse = Glimpse(
             list(self._hits),
             self._matched,
             self._dropped,
-            fresh / max(now - self._looked, 0.001),
+            self._rate(),
             list(self._failures),
         )
         self._hits.clear()
         self._failures.clear()
-        self._matched_before, self._looked = self._matched, now
         return glimpse
+
+    def _rate(self) -> float:
+        now = clock.monotonic()
+        while len(self._looks) > 1 and self._looks[1][0] <= now - RATE_SECONDS:
+            self._looks.popleft()
+        since, before = self._looks[0]
+        self._looks.append((now, self._matched))
+        return (self._matched - before) / max(now - since, 1.0)
 
     async def _take(self, first: "Sequence[News]") -> None:
         async for news in self._follower.news(first):

@@ -35,7 +35,7 @@ from mq.daemons.console.showing import moment_text, plain
 
 PAUSE_SECONDS = 0.2  # between two events: five a second are read by nobody
 MOST_AT_ONCE = 50  # messages of an event; the others are counted
-QUIET_SECONDS = 5.0  # without messages: the figures come all the same
+QUIET_SECONDS = 1.0  # without messages: the figures come all the same
 QUERY = (
     Query("tag", about=N_('A tag, or several: "a || b"')),
     Query("sql", about=N_("An SQL92 expression over properties")),
@@ -116,7 +116,10 @@ async def events(call: Call) -> AsyncIterator[Event]:
     async with Tail(
         session_for(call, topic), wanted.choice, wanted.text, most=MOST_AT_ONCE
     ) as tail:
-        yield Event("messages", {"messages": [], "matched": 0, "dropped": 0, "rate": 0})
+        # What came before this, while nobody followed, is not among its messages: the page says so.
+        yield Event(
+            "messages", {"begins": True, "messages": [], "matched": 0, "dropped": 0, "rate": 0}
+        )
         while True:
             glimpse = await tail.look(QUIET_SECONDS)
             yield Event(

@@ -27,8 +27,32 @@ function line(message) {
   return row;
 }
 
+// A stream that begins again (behind a pause, a hidden page, a cut connection) has a gap before it,
+// and counts from 0 on.
+let begun = false;
+const before = { matched: 0, dropped: 0 };
+const last = { matched: 0, dropped: 0 };
+
+function begin() {
+  before.matched += last.matched;
+  before.dropped += last.dropped;
+  if (begun) {
+    const row = document.createElement("tr");
+    const gap = cell(tail.dataset.gap, "td", "gap");
+    gap.colSpan = 7;
+    row.append(gap);
+    rows.prepend(row);
+  }
+  begun = true;
+}
+
 tail?.addEventListener("live-messages", (event) => {
-  const { messages, matched, dropped, rate: now, failures: problems = [] } = event.detail;
+  const { begins, messages, rate: now, failures: problems = [] } = event.detail;
+  if (begins) begin();
+  last.matched = event.detail.matched;
+  last.dropped = event.detail.dropped;
+  const matched = before.matched + last.matched;
+  const dropped = before.dropped + last.dropped;
   rows.prepend(...messages.map(line).reverse());
   while (rows.rows.length > MOST) rows.deleteRow(-1);
   rate.textContent = `${now}/s, ${matched}, ${dropped}`;

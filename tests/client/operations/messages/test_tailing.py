@@ -74,6 +74,14 @@ async def test_who_looks_seldom_gets_the_newest_and_hears_how_many_were_dropped(
 
 
 @opened(cluster)
+async def test_a_rate_is_of_seconds_and_not_of_the_moment_of_a_batch(made: Cluster) -> None:
+    async with Tail(made.session, Choice(TOPIC)) as tail:
+        await made.send(b"alone")
+        look = (await until_seen(tail, 1))[-1]
+        assert 0 < look.rate <= 1
+
+
+@opened(cluster)
 async def test_an_unknown_topic_cannot_be_followed(made: Cluster) -> None:
     before = asyncio.all_tasks()
     with pytest.raises(RouteNotFound):
