@@ -85,6 +85,9 @@ def route_request(topic: str) -> Command:
 class Caller(ABC):
     """Sends requests to brokers and name servers, and knows the routes of topics."""
 
+    #: Whether several requests can wait side by side, on an event loop.
+    is_concurrent = False
+
     def __init__(
         self,
         namesrv: str | Sequence[str],

@@ -46,6 +46,7 @@ class Session(RoutingCaller):
     fails.
     """
 
+    is_concurrent = True
     _directs = False  # whether requests go elsewhere than to who is asked: see `_direct`
 
     def __init__(

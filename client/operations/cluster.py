@@ -14,6 +14,7 @@ from mq.protocol.names import MASTER_ID
 if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.client.caller import Caller
+    from mq.client.errors import MQError
     from mq.client.operations.wire import Clusters
     from mq.protocol.bodies import BrokerData
 
@@ -105,52 +106,79 @@ async def at_each(
     the last one's error, with those of the others as its notes, when none succeeded, unless
     `any_will_do`.
     """
+    done, failed = await outcomes(admin, addresses, act)
+    if failed and not done and not any_will_do:
+        *others, last = failed.values()
+        for error in others:
+            last.add_note(str(error))
+        raise last
+    return done, [str(error) for error in failed.values()]
+
+
+async def outcomes(
+    admin: "Admin",
+    addresses: Iterable[str],
+    act: Callable[["Admin", str], Coroutine[Any, Any, T]],
+) -> tuple[dict[str, T], dict[str, "MQError"]]:
+    """Do something at each broker, all side by side: what came of it, and what failed, by address.
+
+    A session on an event loop does all of it; one that blocks has a thread for each.
+    """
     from mq.client.errors import MQError
 
-    targets = list(addresses)
-    outcomes: dict[str, T | MQError] = {}
-    if len(targets) == 1:
+    targets = list(dict.fromkeys(addresses))
+    found: dict[str, T | BaseException]
+    if admin.session.is_concurrent:
+        found = await _on_the_loop(admin, targets, act)
+    elif len(targets) == 1:
+        found = {}
         try:
-            outcomes[targets[0]] = await act(admin, targets[0])
+            found[targets[0]] = await act(admin, targets[0])
         except MQError as error:
-            outcomes[targets[0]] = error
+            found[targets[0]] = error
     else:
-        _in_threads(admin, targets, act, outcomes)
+        found = _in_threads(admin, targets, act)
     done: dict[str, T] = {}
-    failures: list[str] = []
-    last: MQError | None = None
+    failed: dict[str, MQError] = {}
     for address in targets:
-        outcome = outcomes[address]
+        outcome = found[address]
         if isinstance(outcome, MQError):
-            last = outcome
-            failures.append(str(outcome))
+            failed[address] = outcome
+        elif isinstance(outcome, BaseException):
+            raise outcome
         else:
             done[address] = outcome
-    if last is not None and not done and not any_will_do:
-        for failure in failures[:-1]:
-            last.add_note(failure)
-        raise last
-    return done, failures
+    return done, failed
+
+
+async def _on_the_loop(
+    admin: "Admin", addresses: list[str], act: Callable[["Admin", str], Coroutine[Any, Any, T]]
+) -> dict[str, T | BaseException]:
+    import asyncio
+
+    found = await asyncio.gather(
+        *(act(admin, address) for address in addresses), return_exceptions=True
+    )
+    return dict(zip(addresses, found, strict=True))
 
 
 def _in_threads(
-    admin: "Admin",
-    addresses: list[str],
-    act: Callable[["Admin", str], Coroutine[Any, Any, T]],
-    outcomes: dict[str, Any],
-) -> None:
+    admin: "Admin", addresses: list[str], act: Callable[["Admin", str], Coroutine[Any, Any, T]]
+) -> dict[str, T | BaseException]:
     """A thread and a session for each: an event loop would take longer to import than they run."""
     import threading
 
     from mq.client.admin import Admin
     from mq.client.blocking import run
 
+    found: dict[str, T | BaseException] = {}
+
     def work(address: str) -> None:
         try:
             with admin.session.blocking() as own:
-                outcomes[address] = run(act(Admin(own), address))
-        except BaseException as error:  # raised again below, where there is somebody to see it
-            outcomes[address] = error
+                found[address] = run(act(Admin(own), address))
+        except BaseException as error:  # raised again by the caller, who is there to see it
+            found[address] = error
 
     # Daemon threads, so that Ctrl-C need not wait for a broker that does not answer.
     threads = [threading.Thread(target=work, args=(item,), daemon=True) for item in addresses]
@@ -158,8 +186,26 @@ def _in_threads(
         thread.start()
     for thread in threads:
         thread.join()
-    from mq.client.errors import MQError
+    return found
 
-    for outcome in outcomes.values():
-        if isinstance(outcome, BaseException) and not isinstance(outcome, MQError):
-            raise outcome
+
+def within(
+    seconds: float, act: Callable[["Admin", str], Coroutine[Any, Any, T]]
+) -> Callable[["Admin", str], Coroutine[Any, Any, T]]:
+    """`act`, for `outcomes` on an event loop, raising ConnectError when it takes longer.
+
+    A time limit of each request would be as many for a broker that is asked for several things.
+    """
+
+    async def limited(admin: "Admin", address: str) -> T:
+        import asyncio
+
+        from mq.client.errors import ConnectError
+
+        try:
+            async with asyncio.timeout(seconds):
+                return await act(admin, address)
+        except TimeoutError:
+            raise ConnectError(address, f"no answer within {seconds:g} s") from None
+
+    return limited
