@@ -4,6 +4,7 @@ A broker tells the consumers that are connected; where there is none, the offset
 keeps are set, queue by queue (DefaultMQAdminExtImpl.resetOffsetByTimestamp and …Old).
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from mq.client.operations import cluster, java_order
@@ -11,6 +12,7 @@ from mq.client.operations.errors import NextStep, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
+    from mq.client.errors import MQError
     from mq.protocol.bodies import BrokerData, MessageQueue, TopicRouteData
 
 TO_THE_END = -1  # as a timestamp
@@ -37,6 +39,25 @@ class Moved(NamedTuple):
     consumer_offset: int | None
     timestamp_offset: int | None
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a reset does to a queue: the group goes on from `new` instead of `old`.
+
+    `old` is None where the group has no offset: it begins as its consumers are set. `first` and
+    `end` bound what the queue has. Of the messages between, `skipped` are never consumed, `again`
+    once more.
+    """
+
+    broker_name: str
+    queue_id: int
+    old: int | None
+    new: int
+    first: int
+    end: int
+    skipped: int
+    again: int
 
 
 async def all_queues(
@@ -198,6 +219,70 @@ async def one_queue(
     names = (await admin.topic_route(topic)).broker_datas
     name = next((item.broker_name for item in names if address in item.broker_addrs.values()), "")
     return Moved(name, queue_id, end, old, offset, offset)
+
+
+async def foresee(
+    admin: "Admin", wanted: Wanted, seconds: float, *, offline: bool = False
+) -> tuple[list[Planned], "dict[str, MQError]"]:
+    """What `all_queues` will do, or with `offline` `at_brokers`, as far as brokers say so within
+    `seconds`; and what failed, by address. Nothing is changed.
+
+    Raises RouteNotFound.
+    """
+    brokers = await _brokers(admin, wanted)
+
+    async def look(each: "Admin", address: str) -> list[Planned]:
+        offsets = (await each.topic_stats(address, wanted.topic)).offset_table
+        # Of all its topics: asked about one, brokers say 0 where the group has no offset.
+        stats = (await each.consume_stats(address, wanted.group)).offset_table
+        known = {queue: stats[queue].consumer_offset for queue in stats if queue in offsets}
+        # A broker that tells the consumers, or is of 5.x, resets all queues of the topic.
+        told = not offline and (
+            await _is_online(each, address, wanted.group) or await _is_of_5(each, address)
+        )
+        queues = sorted(offsets if told or not known else known)
+        found = []
+        for queue in queues:
+            first, end = offsets[queue].min_offset, offsets[queue].max_offset
+            new = end
+            if wanted.timestamp != TO_THE_END:
+                new = await each.search_offset(
+                    address, wanted.topic, queue.queue_id, wanted.timestamp
+                )
+            old = known.get(queue)
+            if not wanted.force and old is not None:
+                new = min(new, old)
+            found.append(planned(queue.broker_name, queue.queue_id, old, new, first, end))
+        return found
+
+    done, failed = await cluster.outcomes(admin, brokers, cluster.within(seconds, look))
+    return [row for rows in done.values() for row in rows], failed
+
+
+async def foresee_queue(
+    admin: "Admin", address: str, wanted: Wanted, queue: "MessageQueue", given: int | None
+) -> Planned:
+    """What `one_queue` will do to a queue of the broker at `address`: to the offset given, else to
+    where it was at the time that is wanted."""
+    first = await admin.min_offset(address, queue.topic, queue.queue_id)
+    end = await admin.max_offset(address, queue.topic, queue.queue_id)
+    old = await admin.query_consumer_offset(address, wanted.group, queue.topic, queue.queue_id)
+    new = end
+    if given is not None or wanted.timestamp != TO_THE_END:
+        new = await offset_at(admin, address, queue.topic, queue.queue_id, wanted.timestamp, given)
+    return planned(queue.broker_name, queue.queue_id, old, new, first, end)
+
+
+def planned(
+    broker_name: str, queue_id: int, old: int | None, new: int, first: int, end: int
+) -> Planned:
+    """Count what lies between, of the messages that are still there."""
+
+    def kept(offset: int) -> int:
+        return min(max(offset, first), end)
+
+    moved = 0 if old is None else kept(new) - kept(old)
+    return Planned(broker_name, queue_id, old, new, first, end, max(moved, 0), max(-moved, 0))
 
 
 async def _is_of_5(admin: "Admin", address: str) -> bool:

@@ -1,0 +1,90 @@
+"""What a reset will do is what it does."""
+
+import asyncio
+
+import pytest
+
+from mq.client.operations.offsets import reset
+from mq.protocol.bodies import MessageQueue
+from tests.client.clusters import TOPIC, Cluster, cluster, numbers
+
+PATIENCE = 30.0
+
+
+async def filled(c: Cluster, consumed: int | None = 1) -> None:
+    """Two messages in each of two queues, of which the group has consumed so many."""
+    await c.send(*numbers(4))
+    if consumed is not None:
+        for queue_id in range(2):
+            await c.admin.update_consumer_offset(
+                c.pair.broker.address, "g", TOPIC, queue_id, consumed
+            )
+
+
+@pytest.mark.parametrize(("timestamp", "new", "skipped", "again"), [(0, 0, 0, 1), (-1, 2, 1, 0)])
+def test_what_was_foreseen_comes_about(timestamp: int, new: int, skipped: int, again: int) -> None:
+    async def scenario() -> None:
+        async with cluster(queues=2) as c:
+            await filled(c)
+            wanted = reset.Wanted(TOPIC, "g", timestamp)
+            rows, failed = await reset.foresee(c.admin, wanted, PATIENCE)
+            assert failed == {}
+            assert [(r.queue_id, r.old, r.new, r.skipped, r.again) for r in rows] == [
+                (0, 1, new, skipped, again),
+                (1, 1, new, skipped, again),
+            ]
+            moved, failures, online = await reset.all_queues(c.admin, wanted, pretending=True)
+            assert (failures, online) == ([], False)
+            assert [row.offset for row in moved] == [new, new]
+
+    asyncio.run(scenario())
+
+
+def test_without_force_nothing_is_skipped() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=2) as c:
+            await filled(c)
+            wanted = reset.Wanted(TOPIC, "g", reset.TO_THE_END, force=False)
+            rows, _ = await reset.foresee(c.admin, wanted, PATIENCE)
+        assert [(row.old, row.new) for row in rows] == [(1, 1), (1, 1)]
+
+    asyncio.run(scenario())
+
+
+def test_a_group_that_has_consumed_nothing_has_no_old_offset() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=2) as c:
+            await filled(c, consumed=None)
+            rows, _ = await reset.foresee(
+                c.admin, reset.Wanted(TOPIC, "g", 0), PATIENCE, offline=True
+            )
+        assert [(row.old, row.new, row.skipped, row.again) for row in rows] == [
+            *((None, 0, 0, 0), (None, 0, 0, 0))
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_one_queue_is_foreseen_and_moved_alone() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=2) as c:
+            await filled(c)
+            address = c.pair.broker.address
+            queue = MessageQueue(TOPIC, c.pair.broker.settings.broker.broker_name, 1)
+            wanted = reset.Wanted(TOPIC, "g", reset.TO_THE_END)
+            row = await reset.foresee_queue(c.admin, address, wanted, queue, 0)
+            assert (row.queue_id, row.old, row.new, row.end, row.again) == (1, 1, 0, 2, 1)
+            await reset.one_queue(c.admin, address, TOPIC, "g", 1, row.new)
+            offsets = [
+                await c.admin.query_consumer_offset(address, "g", TOPIC, i) for i in range(2)
+            ]
+        assert offsets == [1, 0]
+
+    asyncio.run(scenario())
+
+
+def test_only_what_is_still_there_counts() -> None:
+    row = reset.planned("b", 0, old=5, new=90, first=10, end=100)
+    assert (row.skipped, row.again) == (80, 0)
+    row = reset.planned("b", 0, old=2**62, new=0, first=10, end=100)
+    assert (row.skipped, row.again) == (0, 90)
