@@ -18,6 +18,7 @@ from mq.cli.runtime.release import until_5
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, nested, number, text, time
 from mq.client.operations import cluster, java_order
+from mq.client.operations.subjects import accounts
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -77,17 +78,15 @@ class AccountOptions:
     ] = Truth.FALSE
 
     def account(self, access_key: str, secret_key: str) -> "PlainAccessConfig":
-        from mq.protocol.bodies import PlainAccessConfig
-
-        return PlainAccessConfig(
-            access_key=access_key,
-            secret_key=secret_key,
-            white_remote_address=self.white_remote_address,
+        return accounts.account(
+            access_key,
+            secret_key,
             admin=bool(self.admin),
+            white_remote_address=self.white_remote_address,
             default_topic_perm=self.default_topic_perm,
             default_group_perm=self.default_group_perm,
-            topic_perms=_split(self.topic_perms),
-            group_perms=_split(self.group_perms),
+            topic_perms=self.topic_perms,
+            group_perms=self.group_perms,
         )
 
 
@@ -124,10 +123,6 @@ async def update_acl_config(
     # Java prints the object, whose class has no toString: a name and a number without meaning.
     plain += "org.apache.rocketmq.common.PlainAccessConfig@0"
     return Result(_CHANGED, [(item, access_key) for item in done], plain, failures=failures)
-
-
-def _split(value: str | None) -> list[str]:
-    return [part.strip() for part in (value or "").split(",") if part.strip()]
 
 
 async def _at_brokers(
@@ -188,7 +183,7 @@ async def update_global_white_addr(
     ] = "",
 ) -> Result:
     """Set the addresses from which everything is allowed (brokers of 4.9, and ours)."""
-    addresses = _split(global_white_remote_addresses)
+    addresses = accounts.split(global_white_remote_addresses)
     if not addresses and global_white_remote_addresses:
         raise UsageError("-g/--globalWhiteRemoteAddresses: no address in it")
     done, failures = await _at_brokers(
@@ -284,8 +279,8 @@ async def get_acl_config(
     plain = ""
     notes = []
     for address, config in done.items():
-        rows += [(address, *_fields(item)) for item in config.plain_access_configs]
-        data.append(_document(address, config))
+        rows += [_row(item) for item in accounts.rows(address, config)]
+        data.append(accounts.document(address, config))
         plain += _accounts_text(config)
         if config.global_white_addrs:
             every = ", ".join(config.global_white_addrs)
@@ -293,29 +288,17 @@ async def get_acl_config(
     return Result(_ACCOUNTS, rows, plain, data=data, failures=failures, notes=notes)
 
 
-def _fields(account: "PlainAccessConfig") -> Row:
+def _row(account: "accounts.AccountRow") -> Row:
     return (
+        account.broker_addr,
         account.access_key,
         account.white_remote_address,
         account.admin,
         account.default_topic_perm,
         account.default_group_perm,
-        ", ".join(account.topic_perms or ()),
-        ", ".join(account.group_perms or ()),
+        ", ".join(account.topic_perms),
+        ", ".join(account.group_perms),
     )
-
-
-def _document(address: str, config: "AclConfig") -> dict[str, Any]:
-    accounts = []
-    for item in config.plain_access_configs:
-        plain = item.to_plain()
-        plain.pop("secretKey", None)
-        accounts.append(plain)
-    return {
-        "brokerAddr": address,
-        "globalWhiteAddrs": config.global_white_addrs,
-        "accounts": accounts,
-    }
 
 
 def _list(values: list[str] | None) -> str:

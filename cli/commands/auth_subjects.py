@@ -14,6 +14,7 @@ from mq.cli.runtime.release import since_5
 from mq.cli.show.result import Column, Result, Row, text
 from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound
+from mq.client.operations.subjects.accounts import split
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -141,8 +142,3 @@ async def at_brokers(
     async with call.admin() as admin:
         targets = await where.targets(admin, broker_addr, cluster_name, replicas=replicas)
         return await cluster.at_each(admin, targets, since_5(call.name, act))
-
-
-def split(value: str) -> list[str]:
-    """The parts of a text with commas."""
-    return [part.strip() for part in value.split(",") if part.strip()]

@@ -16,6 +16,7 @@ from mq.cli.show.result import Result, Row, number, text, time
 from mq.client.operations import cluster, java_order
 from mq.client.operations.consumption import Stats, consume_stats, group_broker
 from mq.client.operations.errors import NotFound
+from mq.client.operations.subjects import groups, members
 from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -124,9 +125,9 @@ class GroupSettings:
         if self.group_retry_policy is not None:
             config.group_retry_policy = _retry_policy(self.group_retry_policy)
         if self.attributes is not None:
-            from mq.cli.commands.topic import parse_attributes
+            from mq.client.operations.subjects.topics import parse_attributes
 
-            config.attributes = parse_attributes(self.attributes, "--attributes")
+            config.attributes = parse_attributes(self.attributes)
         return config
 
 
@@ -241,22 +242,14 @@ async def _held(admin: "Admin", group: str) -> dict["MessageQueue", str]:
     """The client that holds each queue, of those that can be asked."""
     from mq.client.errors import MQError
 
-    held: dict[MessageQueue, str] = {}
-
-    async def ask(client: str) -> None:
-        try:
-            running = await admin.consumer_running_info(address, group, client)
-        except MQError:
-            return  # as in Java: a queue whose holder cannot be asked has N/A
-        held.update(dict.fromkeys(running.mq_table, client))
-
     try:
         address = await group_broker(admin, group)
-        members = (await admin.consumer_connection(address, group)).connection_set
+        connected = (await admin.consumer_connection(address, group)).connection_set
     except (MQError, NotFound):
         return {}
-    await admin.session.all([ask(member.client_id) for member in members])
-    return held
+    # As in Java: a queue whose holder cannot be asked has N/A.
+    said, _ = await members.running(admin, address, group, (item.client_id for item in connected))
+    return members.holders(said)
 
 
 async def _absent(
@@ -282,18 +275,15 @@ def _one_group(stats: Stats, holders: dict["MessageQueue", str] | None) -> Resul
     heads = ["#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset"]
     heads += ["#Diff", "#LastTime"] if holders is None else ["#Client IP", "#Diff", "#LastTime"]
     lines = [width.format(*heads)]
-    for queue in sorted(stats.offsets):
-        item = stats.offsets[queue]
-        diff = item.broker_offset - item.consumer_offset
-        last = item.last_timestamp
-        when = java_text.seconds_text(last) if last else "N/A"
+    for queue in groups.progress_rows(stats.offsets, holders or {}):
+        when = java_text.seconds_text(queue.last_consumed) if queue.last_consumed else "N/A"
         where = (queue.topic, queue.broker_name, queue.queue_id)
-        offsets = (item.broker_offset, item.consumer_offset)
+        offsets = (queue.broker_offset, queue.consumer_offset)
         names = (java_text.cut(queue.topic, 64), java_text.cut(queue.broker_name, 32))
-        holder = () if holders is None else (holders.get(queue, "N/A"),)
-        lines.append(width.format(*names, queue.queue_id, *offsets, *holder, diff, when))
-        client = () if holders is None else (holders.get(queue),)
-        rows.append((*where, *offsets, diff, last, *client))
+        holder = () if holders is None else (queue.client or "N/A",)
+        lines.append(width.format(*names, queue.queue_id, *offsets, *holder, queue.diff, when))
+        client = () if holders is None else (queue.client,)
+        rows.append((*where, *offsets, queue.diff, queue.last_consumed, *client))
     lines.append("\n")
     lines.append(f"Consume TPS: {java_text.fixed(stats.consume_tps, 2)}\n")
     lines.append(f"Diff Total: {stats.lag}\n")
@@ -338,9 +328,9 @@ async def _group_row(admin: "Admin", group: str) -> Row:
         found = await admin.consumer_connection(await group_broker(admin, group), group)
     except (MQError, NotFound):
         return (group, 0, None, "", "", tps, lag)
-    members = found.connection_set
-    version = version_name(min(member.version for member in members))
+    connected = found.connection_set
+    version = version_name(min(member.version for member in connected))
     active = found.consume_type is ConsumeType.CONSUME_ACTIVELY
     passive = found.consume_type is ConsumeType.CONSUME_PASSIVELY
     model = found.message_model.name if passive and found.message_model else ""
-    return (group, len(members), version, "PULL" if active else "PUSH", model, tps, lag)
+    return (group, len(connected), version, "PULL" if active else "PUSH", model, tps, lag)

@@ -17,6 +17,7 @@ from mq.cli.show import running_text
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result, Row, flag, nested, number, text
 from mq.client.operations.consumption import group_broker
+from mq.client.operations.subjects import members as judged
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -123,17 +124,10 @@ async def _status(
 async def _ask_all(
     admin: "Admin", address: str, group: str, connections: list["Connection"], stacks: bool
 ) -> tuple[Members, list[str]]:
-    from mq.client.errors import MQError
-
-    members: Members = {}
-    failures = []
-    for item in connections:
-        try:
-            info = await admin.consumer_running_info(address, group, item.client_id, stacks=stacks)
-            members[item.client_id] = _version(item), info
-        except MQError as error:
-            failures.append(f"{item.client_id}: {error}")
-    return members, failures
+    versions = {item.client_id: _version(item) for item in connections}
+    said, failed = await judged.running(admin, address, group, versions, stacks=stacks)
+    members = {name: (versions[name], info) for name, info in said.items()}
+    return members, [f"{name}: {error}" for name, error in failed.items()]
 
 
 def _version(connection: "Connection") -> str:
@@ -161,11 +155,11 @@ def _verdict(call: Call, members: Members) -> str:
         return ""
     infos = {client_id: info for client_id, (_, info) in sorted(members.items())}
     now = int(call.environment.clock() * 1000)
-    if not running_text.same_subscriptions(infos, now):
+    if not judged.same_subscriptions(infos, now):
         return "\n\nWARN: Different subscription in the same group of consumer!!!"
     plain = "\n\nSame subscription in the same group of consumer\n\nRebalance OK\n"
     for client_id, info in infos.items():
-        plain += "".join(f"{line}\n" for line in running_text.stuck(client_id, info, now))
+        plain += "".join(f"{line}\n" for line in judged.stuck(client_id, info, now))
     return plain
 
 
@@ -177,10 +171,8 @@ def _result(members: Members, plain: str, failures: list[str], call: Call) -> Re
     for client_id, (version, info) in members.items():
         held = sum(item.cached_msg_count for item in info.mq_table.values())
         rows.append((client_id, version, len(info.subscription_set), len(info.mq_table), held))
-        data.append({"clientId": client_id, "version": version, **running_text.document(info)})
-    problems = [
-        line for name, info in infos.items() for line in running_text.stuck(name, info, now)
-    ]
-    same = running_text.same_subscriptions(infos, now) if infos else True
+        data.append({"clientId": client_id, "version": version, **judged.document(info)})
+    problems = [line for name, info in infos.items() for line in judged.stuck(name, info, now)]
+    same = judged.same_subscriptions(infos, now) if infos else True
     totals = {"sameSubscription": same, "problems": problems}
     return Result(_COLUMNS, rows, plain, data=data, totals=totals, failures=failures)

@@ -20,7 +20,7 @@ from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, nested, number, text
 from mq.client.operations import cluster, java_order
 from mq.client.operations.errors import NotFound
-from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from mq.client.operations.subjects import groups
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -55,31 +55,27 @@ async def delete_sub_group(
 
     Without -r a group that is made again goes on where this one was.
     """
-    from mq.cli.commands.topic import remove_topic
+    from mq.cli.commands.topic import removed_text
 
-    forget = bool(remove_offset)
+    in_cluster = cluster_name if not broker_addr else None
     async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name)
-        done, failures = await cluster.at_each(
+        removed = await groups.remove_group(
             admin,
-            targets,
-            lambda each, address: each.delete_subscription_group(
-                address, group_name, clean_offset=forget
-            ),
+            await where.targets(admin, broker_addr, cluster_name),
+            group_name,
+            in_cluster,
+            clean_offset=bool(remove_offset),
         )
-        suffix = "" if broker_addr else f" in cluster [{cluster_name}]"
-        plain = "".join(
-            f"delete subscription group [{group_name}] from broker [{address}]{suffix} success.\n"
-            for address in done
-        )
-        rows: list[Row] = [("broker", address, group_name) for address in done]
-        if cluster_name and not broker_addr and not failures:
-            for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
-                removed = await remove_topic(admin, targets, prefix + group_name, cluster_name)
-                plain += removed.plain or ""
-                rows += removed.rows
-                failures += removed.failures
-    return Result(_DELETED_COLUMNS, rows, plain, failures=failures)
+    suffix = "" if broker_addr else f" in cluster [{cluster_name}]"
+    plain = "".join(
+        f"delete subscription group [{group_name}] from broker [{address}]{suffix} success.\n"
+        for address in removed.done
+    )
+    rows: list[Row] = [("broker", address, group_name) for address in removed.done]
+    for topic, gone in removed.topics:
+        plain += removed_text(gone, topic, str(in_cluster))
+        rows += gone.rows
+    return Result(_DELETED_COLUMNS, rows, plain, failures=list(removed.failures))
 
 
 _CONFIG_COLUMNS = (
@@ -111,12 +107,9 @@ async def get_consumer_config(call: Call, group_name: Group) -> Result:
             for name in java_order.hash_order(info.broker_addr_table)
             if (broker := info.broker_addr_table[name]).broker_addrs
         }
-
-        async def ask(each: "Admin", address: str) -> "SubscriptionGroupConfig | None":
-            found = await each.subscription_groups(address)
-            return found.subscription_group_table.get(group_name)
-
-        configs, failures = await cluster.at_each(admin, homes, ask)
+        configs, failures = await cluster.at_each(
+            admin, homes, lambda each, address: groups.settings(each, address, group_name)
+        )
     plain = ""
     rows: list[Row] = []
     data: list[dict[str, Any]] = []

@@ -12,11 +12,11 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives
 from mq.cli.runtime.errors import UsageError
-from mq.cli.show import running_text
 from mq.cli.show.result import Result, Row, number, text, time
 from mq.client.operations import java_order
 from mq.client.operations.consumption import consume_stats, group_broker
 from mq.client.operations.errors import NotFound
+from mq.client.operations.subjects import members
 from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -93,23 +93,18 @@ async def _group(
 
     try:
         address = await group_broker(admin, group)
-        members = (await admin.consumer_connection(address, group)).connection_set
+        connected = (await admin.consumer_connection(address, group)).connection_set
     except (MQError, NotFound):
         return [], ""
     rows, plain = await _undone(admin, consumer, group, now)
-    infos = {}
-    for member in sorted(members, key=lambda item: item.client_id):
-        try:
-            client = member.client_id
-            infos[client] = await admin.consumer_running_info(address, group, client)
-        except MQError:
-            continue  # as in Java: it may just have gone
+    clients = sorted(item.client_id for item in connected)
+    infos, _ = await members.running(admin, address, group, clients)  # as in Java: some just left
     notify = "[MONITOR]  [NOTIFY] reportConsumerRunningInfo: ConsumerGroup: "
-    if infos and not running_text.same_subscriptions(infos, now):
+    if infos and not members.same_subscriptions(infos, now):
         rows.append(_row(now, "notify", group, problem="Subscription different"))
         plain += f"{notify}{group}, Subscription different\n"
     for client, info in infos.items():
-        for problem in running_text.stuck(client, info, now):
+        for problem in members.stuck(client, info, now):
             rows.append(_row(now, "notify", group, client=client, problem=problem))
             plain += f"{notify}{group}, ClientId: {client}, {problem}\n"
     return rows, plain

@@ -11,13 +11,12 @@ from mq.cli.commands.auth_subjects import (
     FromBroker,
     ToBroker,
     at_masters,
-    split,
 )
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import one_of
 from mq.cli.show.result import Result, Row, text
+from mq.client.operations.subjects import users
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import AclInfo
@@ -32,9 +31,6 @@ COMMANDS = {
         "copyAcl",
     )
 }
-
-# org.apache.rocketmq.common.action.Action. A broker leaves out others without a word.
-_ACTIONS = ("All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 
 
 class Decision(Enum):
@@ -94,7 +90,7 @@ async def create_acl(
 
     mq createAcl -c DefaultCluster -s User:alice -r Topic:Orders -a Pub,Sub -d Allow
     """
-    acl = _acl(subject, resources, actions, decision, source_ip)
+    acl = users.policies(subject, resources, actions, decision.value, source_ip)
     return await _POLICY.change(
         *(call, broker_addr, cluster_name, "create", subject),
         lambda admin, address: admin.create_policies(address, acl),
@@ -115,7 +111,7 @@ async def update_acl(
     source_ip: SourceIp = None,
 ) -> Result:
     """Change policies of a user (5.x brokers): those on the resources that are named."""
-    acl = _acl(subject, resources, actions, decision, source_ip)
+    acl = users.policies(subject, resources, actions, decision.value, source_ip)
     return await _POLICY.change(
         *(call, broker_addr, cluster_name, "update", subject),
         lambda admin, address: admin.update_policies(address, acl),
@@ -140,34 +136,6 @@ async def delete_acl(
         *(call, broker_addr, cluster_name, "delete", subject),
         lambda admin, address: admin.delete_policies(address, subject, resource),
     )
-
-
-def _acl(
-    subject: str, resources: str, actions: str, decision: Decision, source_ip: str | None
-) -> "AclInfo":
-    """One policy for each resource (AclInfo.of). Raises UsageError for an unknown action."""
-    from mq.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo
-
-    known = {name.lower(): name for name in _ACTIONS}
-    wanted = split(actions)
-    for action in wanted:
-        if action.lower() not in known:
-            raise UsageError(
-                f"-a/--actions: {action!r} is not one of {', '.join(_ACTIONS)}",
-                hint="write several with commas: -a Pub,Sub",
-            )
-    if not wanted or not split(resources):
-        raise UsageError("-r/--resources and -a/--actions: name at least one of each")
-    entries = [
-        PolicyEntryInfo(
-            resource=resource,
-            actions=[known[action.lower()] for action in wanted],
-            source_ips=None if source_ip is None else split(source_ip),
-            decision=decision.value.capitalize(),
-        )
-        for resource in split(resources)
-    ]
-    return AclInfo(subject=subject, policies=[PolicyInfo(entries=entries)])
 
 
 _POLICIES = (
@@ -225,34 +193,31 @@ def _shown(found: dict[str, list["AclInfo"]], failures: list[str]) -> Result:
     for address, acls in found.items():
         heads = "#Resource", "#Actions", "#SourceIp", "#Decision"
         plain += _LINE.format("#Subject", "#PolicyType", *heads)
-        for acl in acls:
-            if not acl.policies:
-                rows.append((address, acl.subject, None, None, None, None, None))
-                plain += _LINE.format(acl.subject or "null", "", "", "", "", "")
-            for policy in acl.policies:
-                for entry in policy.entries:
-                    kind = policy.policy_type
-                    sources = entry.source_ips
-                    rows.append(
-                        (
-                            address,
-                            acl.subject,
-                            kind,
-                            entry.resource,
-                            ", ".join(entry.actions),
-                            None if sources is None else ", ".join(sources),
-                            entry.decision,
-                        )
-                    )
-                    plain += _LINE.format(
-                        acl.subject or "null",
-                        kind or "null",
-                        entry.resource or "null",
-                        f"[{', '.join(entry.actions)}]",
-                        "null" if sources is None else f"[{', '.join(sources)}]",
-                        entry.decision or "null",
-                    )
+        for row in users.policy_rows(address, acls):
+            rows.append(_row(row))
+            plain += _line(row)
     return Result(_POLICIES, rows, plain, failures=failures)
+
+
+def _row(row: "users.PolicyRow") -> Row:
+    named = (row.broker_addr, row.subject, row.policy_type, row.resource)
+    if row.resource is None and row.decision is None and not row.actions:
+        return (*named, None, None, None)
+    sources = None if row.source_ips is None else ", ".join(row.source_ips)
+    return (*named, ", ".join(row.actions), sources, row.decision)
+
+
+def _line(row: "users.PolicyRow") -> str:
+    if row.resource is None and row.decision is None and not row.actions:
+        return _LINE.format(row.subject or "null", "", "", "", "", "")
+    return _LINE.format(
+        row.subject or "null",
+        row.policy_type or "null",
+        row.resource or "null",
+        f"[{', '.join(row.actions)}]",
+        "null" if row.source_ips is None else f"[{', '.join(row.source_ips)}]",
+        row.decision or "null",
+    )
 
 
 @writes

@@ -8,12 +8,13 @@ from mq.cli import where
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.errors import legal
 from mq.cli.runtime.options import Truth, one_of
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.client.operations import cluster, java_order
 from mq.client.operations.errors import NotFound
+from mq.client.operations.subjects import topics
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -108,27 +109,15 @@ async def update_topic(
         perm=perm,
         topic_sys_flag=(1 if unit else 0) | (2 if has_unit_sub else 0),
         order=bool(order),
-        attributes=parse_attributes(attributes, "-a/--attributes") if attributes else None,
+        attributes=topics.parse_attributes(attributes) if attributes else None,
     )
     async with call.admin() as admin:
         if broker_addr is not None:
-            return await _update_on_broker(admin, broker_addr, config)
-        assert cluster_name is not None
-        return await _update_on_cluster(admin, cluster_name, config)
-
-
-def parse_attributes(text: str, flags: str) -> dict[str, str]:
-    """Read `+key=value,-key`. Raises UsageError (AttributeParser.parseToMap)."""
-    found: dict[str, str] = {}
-    for part in text.split(","):
-        key, equals, value = part.strip().partition("=")
-        if key in found or key[:1] != ("+" if equals else "-") or (equals and not value):
-            raise UsageError(
-                f"{flags}: {part!r}",
-                hint="+key=value sets one, -key removes one, each once",
-            )
-        found[key] = value
-    return found
+            made = await topics.make_at_broker(admin, broker_addr, config)
+        else:
+            assert cluster_name is not None
+            made = await topics.make_in_cluster(admin, cluster_name, config)
+    return _made(made, config, whole_cluster=broker_addr is None)
 
 
 def _config_row(address: str, config: "TopicConfig") -> Row:
@@ -139,47 +128,14 @@ def _config_row(address: str, config: "TopicConfig") -> Row:
     return (address, config.topic_name, *queues, permission, config.order)
 
 
-async def _update_on_broker(admin: "Admin", address: str, config: "TopicConfig") -> Result:
-    await admin.create_topic(address, config)
-    plain = ""
-    if config.order:
-        name = cluster.broker_name(await cluster.clusters(admin.session), address)
-        mine = f"{name}:{config.write_queue_nums}"
-        await _merge_order_conf(admin, config.topic_name, mine)
-        plain = f"set broker orderConf. isOrder=true, orderConf=[{mine}]"
-    plain += f"create topic to {address} success.\n{config_text(config)}"
-    return Result(_CONFIG_COLUMNS, [_config_row(address, config)], plain)
-
-
-async def _update_on_cluster(admin: "Admin", name: str, config: "TopicConfig") -> Result:
-    info = await cluster.clusters(admin.session)
-    masters = cluster.masters(info, name)
-    done, failures = await cluster.at_each(
-        admin, masters, lambda each, address: each.create_topic(address, config)
-    )
-    plain = "".join(f"create topic to {address} success.\n" for address in done)
-    if config.order:
-        from mq.client.admin.name_servers import ORDER_TOPICS
-
-        names = java_order.hash_order(info.cluster_addr_table[name])
-        order = ";".join(f"{broker}:{config.write_queue_nums}" for broker in names)
-        await admin.put_kv(ORDER_TOPICS, config.topic_name, order)
-        plain += f"set cluster orderConf. isOrder=true, orderConf=[{order}]"
-    plain += config_text(config)
-    rows = [_config_row(address, config) for address in done]
-    return Result(_CONFIG_COLUMNS, rows, plain, failures=failures)
-
-
-async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
-    """Add `broker:queues` to the topic's order configuration, in place of the broker's old one."""
-    from mq.client.admin.name_servers import ORDER_TOPICS
-
-    first = admin.session.name_servers[0]
-    old = await admin.get_kv(first, ORDER_TOPICS, topic) or ""
-    parts = {part.split(":")[0]: part for part in old.split(";") if part}
-    parts[mine.split(":")[0]] = mine
-    order = ";".join(parts[name] for name in java_order.hash_order(parts))
-    await admin.put_kv(ORDER_TOPICS, topic, order)
+def _made(made: "topics.Made", config: "TopicConfig", *, whole_cluster: bool) -> Result:
+    plain = "".join(f"create topic to {address} success.\n" for address in made.done)
+    if made.order_conf is not None:
+        whose = "cluster" if whole_cluster else "broker"
+        order = f"set {whose} orderConf. isOrder=true, orderConf=[{made.order_conf}]"
+        plain = plain + order if whole_cluster else order + plain
+    rows = [_config_row(address, config) for address in made.done]
+    return Result(_CONFIG_COLUMNS, rows, plain + config_text(config), failures=list(made.failures))
 
 
 def config_text(config: "TopicConfig") -> str:
@@ -206,25 +162,21 @@ async def delete_topic(
     """Delete a topic from the brokers of a cluster and from the name servers."""
     async with call.admin() as admin:
         masters = cluster.masters(await cluster.clusters(admin.session), cluster_name)
-        return await remove_topic(admin, masters, topic, cluster_name)
-
-
-async def remove_topic(admin: "Admin", masters: list[str], topic: str, cluster_name: str) -> Result:
-    """Delete a topic at the masters of a cluster, then at the name servers."""
-    done, failures = await cluster.at_each(
-        admin, masters, lambda each, address: each.delete_topic_in_broker(address, topic)
+        removed = await topics.remove(admin, masters, topic, cluster_name)
+    return Result(
+        *(_DELETED, list(removed.rows), removed_text(removed, topic, cluster_name)),
+        failures=list(removed.failures),
     )
-    rows: list[Row] = [("broker", address, topic) for address in done]
-    plain = f"delete topic [{topic}] from cluster [{cluster_name}] success.\n"
-    if failures:
-        # While a broker still has the topic it would bring the route back at once.
-        plain = ""
-    else:
-        for address in admin.session.name_servers:
-            await admin.delete_topic_in_name_server(address, topic, cluster_name)
-            rows.append(("name server", address, topic))
-        plain += f"delete topic [{topic}] from NameServer success.\n"
-    return Result(_DELETED, rows, plain, failures=failures)
+
+
+def removed_text(removed: "topics.Removed", topic: str, cluster_name: str) -> str:
+    """What DeleteTopicSubCommand prints; nothing where a broker still has the topic."""
+    if removed.failures:
+        return ""
+    return (
+        f"delete topic [{topic}] from cluster [{cluster_name}] success.\n"
+        f"delete topic [{topic}] from NameServer success.\n"
+    )
 
 
 @gives(_TOPICS, _GROUPS)
@@ -241,9 +193,9 @@ async def topic_list(
         async with call.admin() as admin:
             return await _topics_with_groups(admin)
     async with call.session() as session:
-        topics = java_order.hash_order(await listing.topic_names(session))
-    plain = "".join(f"{topic}\n" for topic in topics)
-    return Result(_TOPICS, [(topic,) for topic in topics], plain)
+        names = java_order.hash_order(await listing.topic_names(session))
+    plain = "".join(f"{topic}\n" for topic in names)
+    return Result(_TOPICS, [(topic,) for topic in names], plain)
 
 
 async def _topics_with_groups(admin: "Admin") -> Result:
@@ -347,24 +299,23 @@ async def topic_status(
 ) -> Result:
     """Show the offsets of a topic's queues."""
     async with call.admin() as admin:
-        offsets = (await admin.whole_topic_stats(topic, route_topic)).offset_table
-    if not offsets:
+        queues = topics.queue_rows(await admin.whole_topic_stats(topic, route_topic))
+    if not queues:
         raise NotFound(f"no broker has offsets of topic {topic}")
     rows: list[Row] = []
     lines = [
         f"{'#Broker Name':<32}  {'#QID':<4}  {'#Min Offset':<20}  {'#Max Offset':<20}    "
         "#Last Updated\n"
     ]
-    for queue in sorted(offsets):
-        offset = offsets[queue]
-        updated = offset.last_update_timestamp
+    for queue in queues:
+        updated = queue.last_updated
         rows.append(
-            (queue.broker_name, queue.queue_id, offset.min_offset, offset.max_offset, updated)
+            (queue.broker_name, queue.queue_id, queue.min_offset, queue.max_offset, updated)
         )
         when = java_text.milliseconds_text(updated) if updated > 0 else ""
         lines.append(
             f"{java_text.cut(queue.broker_name, 32):<32}  {queue.queue_id:<4}  "
-            f"{offset.min_offset:<20}  {offset.max_offset:<20}    {when}\n"
+            f"{queue.min_offset:<20}  {queue.max_offset:<20}    {when}\n"
         )
     return Result(_QUEUES, rows, "".join(lines))
 

@@ -15,6 +15,7 @@ from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import one_of
 from mq.cli.show.result import Result, Row, text
+from mq.client.operations.subjects import users
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import UserInfo
@@ -130,13 +131,8 @@ async def update_user(
 def _user(
     username: str, password: str | None, kind: UserType | None, status: UserStatus | None
 ) -> "UserInfo":
-    from mq.protocol.bodies import UserInfo
-
-    return UserInfo(
-        username=username,
-        password=password,
-        user_type=kind.value.capitalize() if kind else None,
-        user_status=status.value if status else None,
+    return users.user(
+        username, password, kind.value if kind else None, status.value if status else None
     )
 
 
@@ -198,8 +194,8 @@ async def list_user(
         *(call, broker_addr, cluster_name), lambda admin, address: admin.users(address, filter_)
     )
     plain = ""
-    for address, users in found.items():
-        plain = _table(users)
+    for address, told in found.items():
+        plain = _table(told)
         if cluster_name is not None:
             plain += f"get user from {address} success.\n"
         break
@@ -208,17 +204,17 @@ async def list_user(
 
 def _rows(found: dict[str, list["UserInfo"]]) -> list[Row]:
     return [
-        (address, user.username, user.user_type, user.user_status)
-        for address, users in found.items()
-        for user in users
+        (row.broker_addr, row.username, row.user_type, row.user_status)
+        for address, told in found.items()
+        for row in users.user_rows(address, told)
     ]
 
 
-def _table(users: list["UserInfo"]) -> str:
-    if not users:
+def _table(told: list["UserInfo"]) -> str:
+    if not told:
         return ""
     lines = [_LINE.format("#UserName", "#Password", "#UserType", "#UserStatus")]
-    for user in users:
+    for user in told:
         kind, status = user.user_type or "null", user.user_status or "null"
         lines.append(_LINE.format(user.username or "null", _MASK, kind, status))
     return "".join(lines)

@@ -1,19 +1,18 @@
 """What consumers say of themselves, in the words of the Java tool (ConsumerRunningInfo)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mq.cli.show import java_text
 from mq.client.operations import java_order
+from mq.client.operations.subjects.members import subscriptions
 
 if TYPE_CHECKING:
-    from mq.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
+    from mq.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
 
 _QUEUE_LINE = "{:<64}  {:<32}  {:<4}  {:<20}\n"
 _NARROW_LINE = "{:<32}  {:<32}  {:<4}  {:<20}\n"
 _RATES_HEAD = "{:<64}  {:>14} {:>14} {:>14} {:>14} {:>18} {:>25}\n"
 _RATES_LINE = "{:<32}  {:>14} {:>14} {:>14} {:>14} {:>18} {:>25}\n"
-_STARTED_FOR_A_WHILE = 2 * 60 * 1000  # ms; younger consumers may not have met yet
-_BLOCKED = 60 * 1000  # ms
 
 
 def page(info: "ConsumerRunningInfo") -> str:
@@ -33,11 +32,6 @@ def page(info: "ConsumerRunningInfo") -> str:
 def _properties(info: "ConsumerRunningInfo") -> str:
     keys = java_order.properties_order(info.properties)
     return "#Consumer Properties#\n" + "".join(f"{k:<40}: {info.properties[k]}\n" for k in keys)
-
-
-def subscriptions(info: "ConsumerRunningInfo") -> list["SubscriptionData"]:
-    """The subscriptions as Java's TreeSet has them."""
-    return sorted(info.subscription_set, key=lambda item: f"{item.topic}@{item.sub_string}")
 
 
 def _subscriptions(info: "ConsumerRunningInfo") -> str:
@@ -110,86 +104,3 @@ def _rates(info: "ConsumerRunningInfo") -> str:
         shown = [java_text.fixed(rate, 2) for rate in (*rates, item.consume_failed_tps)]
         text += _RATES_LINE.format(topic, *shown, item.consume_failed_msgs)
     return text
-
-
-def same_subscriptions(infos: dict[str, "ConsumerRunningInfo"], now: int) -> bool:
-    """Whether the members of a group want the same topics and tags (analyzeSubscription).
-
-    What has run for less than two minutes may not have met yet, and passes. `infos` are by client
-    id, in order; `now` is in ms.
-    """
-    first = infos[min(infos)]
-    if not _pushes(first) or now - _started(first) <= _STARTED_FOR_A_WHILE:
-        return True
-    wanted = {
-        frozenset((i.topic, i.sub_string) for i in one.subscription_set) for one in infos.values()
-    }
-    return len(wanted) == 1 and bool(first.subscription_set)
-
-
-def _pushes(info: "ConsumerRunningInfo") -> bool:
-    return info.properties.get("PROP_CONSUME_TYPE") == "CONSUME_PASSIVELY"
-
-
-def _started(info: "ConsumerRunningInfo") -> int:
-    try:
-        return int(info.properties["PROP_CONSUMER_START_TIMESTAMP"])
-    except (KeyError, ValueError):
-        return 0
-
-
-def stuck(client_id: str, info: "ConsumerRunningInfo", now: int) -> list[str]:
-    """The queues that a consumer does not get on with, a sentence each (analyzeProcessQueue)."""
-    if not _pushes(info):
-        return []
-    ordered = info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
-    found = []
-    for queue in sorted(info.mq_table):
-        held = info.mq_table[queue]
-        where = (
-            f"{client_id} MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
-            f"queueId={queue.queue_id}]"
-        )
-        if ordered and not held.locked:
-            found.append(f"{where} can't lock for a while, {now - held.last_lock_timestamp}ms")
-        elif ordered and held.droped and held.try_unlock_times > 0:
-            found.append(f"{where} unlock {held.try_unlock_times} times, still failed")
-        elif not ordered and held.cached_msg_count > 0:
-            idle = now - held.last_consume_timestamp
-            if idle > _BLOCKED:
-                found.append(f"{where} can't consume for a while, maybe blocked, {idle}ms")
-    return found
-
-
-def document(info: "ConsumerRunningInfo") -> dict[str, Any]:
-    """What a consumer says, for JSON and YAML: queues are items of lists."""
-    queues = [
-        {
-            **{"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id},
-            **info.mq_table[queue].to_plain(),
-        }
-        for queue in sorted(info.mq_table)
-    ]
-    popped = [
-        {
-            **{"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id},
-            **held.to_plain(),
-        }
-        for queue, held in sorted((info.mq_pop_table or {}).items(), key=lambda item: item[0])
-    ]
-    return {
-        "properties": dict(sorted(info.properties.items())),
-        "subscriptions": [
-            {
-                "topic": item.topic,
-                "subString": item.sub_string,
-                "expressionType": item.expression_type,
-                "tags": sorted(item.tags_set),
-            }
-            for item in subscriptions(info)
-        ],
-        "queues": queues,
-        "popQueues": popped,
-        "status": {topic: item.to_plain() for topic, item in sorted(info.status_table.items())},
-        "jstack": info.jstack,
-    }

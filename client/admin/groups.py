@@ -7,12 +7,15 @@ from collections.abc import Iterable, Sequence
 from mq.client.admin.base import AdminBase, read
 from mq.client.errors import ConsumerNotOnline
 from mq.protocol import bodies, headers
-from mq.protocol.codes import LanguageCode, RequestCode
+from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.names import retry_topic
 
 # A broker passes these on to a client and waits for its answer (DefaultMQAdminExtImpl).
 _RELAYED_SECONDS = 15.0
+_OR_NO_GROUP = frozenset(
+    (int(ResponseCode.SUCCESS), int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST))
+)
 
 
 class GroupAdmin(AdminBase):
@@ -60,6 +63,16 @@ class GroupAdmin(AdminBase):
         """Every consumer group's settings on the broker at `address`."""
         response = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return read(bodies.SubscriptionGroupWrapper.decode, response.body, address)
+
+    async def subscription_group(
+        self, address: str, group: str
+    ) -> bodies.SubscriptionGroupConfig | None:
+        """A consumer group's settings on the broker at `address` (5.x); None if it has none."""
+        header = headers.GetSubscriptionGroupConfigRequestHeader(group=group)
+        response = await self._ask(address, header, accept=_OR_NO_GROUP)
+        if response.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            return None
+        return read(bodies.SubscriptionGroupConfig.decode, response.body, address)
 
     async def consumer_connection(self, address: str, group: str) -> bodies.ConsumerConnection:
         """Who of `group` is connected to the broker at `address`, subscribing to what.

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from mq.cli.show import running_text
+from mq.client.operations.subjects import members
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import (
     ConsumerRunningInfo,
@@ -88,9 +89,9 @@ def test_members_that_disagree_are_seen_once_they_have_run_for_two_minutes() -> 
     same = {"a": running("X"), "b": running("X")}
     other = {"a": running("X"), "b": running("Y")}
     young = {"a": running("X", started=NOW - MINUTE), "b": running("Y")}
-    assert running_text.same_subscriptions(same, NOW)
-    assert not running_text.same_subscriptions(other, NOW)
-    assert running_text.same_subscriptions(young, NOW)
+    assert members.same_subscriptions(same, NOW)
+    assert not members.same_subscriptions(other, NOW)
+    assert members.same_subscriptions(young, NOW)
 
 
 def test_a_queue_that_is_not_consumed_for_a_minute_is_stuck() -> None:
@@ -98,20 +99,20 @@ def test_a_queue_that_is_not_consumed_for_a_minute_is_stuck() -> None:
     idle = ProcessQueueInfo(cached_msg_count=2, last_consume_timestamp=NOW - MINUTE - 1)
     info.mq_table = {QUEUE: idle}
     where = "c MessageQueue [topic=T, brokerName=broker-a, queueId=3]"
-    assert running_text.stuck("c", info, NOW) == [
+    assert members.stuck("c", info, NOW) == [
         f"{where} can't consume for a while, maybe blocked, 60001ms"
     ]
     idle.cached_msg_count = 0
-    assert running_text.stuck("c", info, NOW) == []
+    assert members.stuck("c", info, NOW) == []
 
 
 def test_an_ordered_queue_without_its_lock_is_stuck() -> None:
     info = running(PROP_CONSUMEORDERLY="true")
     info.mq_table = {QUEUE: ProcessQueueInfo(last_lock_timestamp=NOW - 5)}
-    (line,) = running_text.stuck("c", info, NOW)
+    (line,) = members.stuck("c", info, NOW)
     assert line.endswith("can't lock for a while, 5ms")
     info.mq_table = {QUEUE: ProcessQueueInfo(locked=True, droped=True, try_unlock_times=4)}
-    (line,) = running_text.stuck("c", info, NOW)
+    (line,) = members.stuck("c", info, NOW)
     assert line.endswith("unlock 4 times, still failed")
 
 

@@ -92,4 +92,4 @@ def test_exactly_one_of_broker_and_cluster_is_needed(cluster: Mq) -> None:
 def test_attributes_that_cannot_be_are_refused(text: str, cluster: Mq) -> None:
     finished = cluster("updateTopic", "-c", "DefaultCluster", "-t", "T", f"-a{text},")
     assert finished.status == 64
-    assert "-a/--attributes: " in finished.err
+    assert "--attributes: " in finished.err

@@ -56,7 +56,7 @@ def test_copying_from_an_older_broker_says_so(
         (("createUser", "-u", "a", "-p", "-"), "standard input has no line"),
         (
             ("createAcl", "-s", "User:a", "-r", "Topic:T", "-a", "Write", "-d", "Allow"),
-            "-a/--actions: 'Write' is not one of All, Any, Pub",
+            "--actions: 'Write' is not one of All, Any, Pub",
         ),
         (("createAcl", "-s", "User:a", "-r", ",", "-a", "Pub", "-d", "Allow"), "at least one"),
         (("createAcl", "-s", "User:a", "-r", "T", "-a", "Pub", "-d", "Perhaps"), "-d/--decision"),

@@ -1,0 +1,1 @@
+"""What clusters are about: topics, consumer groups, their clients, accounts."""

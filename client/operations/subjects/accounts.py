@@ -1,0 +1,89 @@
+"""The accounts of brokers of 4.9, and of ours, without their secrets.
+
+A broker of 4.9.7 tells the secret keys with its accounts: they end here.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mq.protocol.bodies import AclConfig, PlainAccessConfig
+
+#: What an account may do with topics and groups (Permission.parsePermFromString).
+PERMISSIONS = ("DENY", "PUB", "SUB", "PUB|SUB")
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRow:
+    """An account at a broker; a permission is `NAME=DENY|PUB|SUB|PUB|SUB`."""
+
+    broker_addr: str
+    access_key: str
+    white_remote_address: str | None
+    admin: bool
+    default_topic_perm: str | None
+    default_group_perm: str | None
+    topic_perms: tuple[str, ...]
+    group_perms: tuple[str, ...]
+
+
+def rows(address: str, config: "AclConfig") -> list[AccountRow]:
+    """The accounts of the broker at `address`."""
+    return [
+        AccountRow(
+            address,
+            account.access_key,
+            account.white_remote_address,
+            account.admin,
+            account.default_topic_perm,
+            account.default_group_perm,
+            tuple(account.topic_perms or ()),
+            tuple(account.group_perms or ()),
+        )
+        for account in config.plain_access_configs
+    ]
+
+
+def document(address: str, config: "AclConfig") -> dict[str, Any]:
+    """All that the broker at `address` says, but for the secret keys."""
+    accounts = []
+    for account in config.plain_access_configs:
+        plain = account.to_plain()
+        plain.pop("secretKey", None)
+        accounts.append(plain)
+    return {
+        "brokerAddr": address,
+        "globalWhiteAddrs": config.global_white_addrs,
+        "accounts": accounts,
+    }
+
+
+def account(
+    access_key: str,
+    secret_key: str | None,
+    *,
+    admin: bool = False,
+    white_remote_address: str | None = None,
+    default_topic_perm: str | None = None,
+    default_group_perm: str | None = None,
+    topic_perms: str | None = None,
+    group_perms: str | None = None,
+) -> "PlainAccessConfig":
+    """An account as a broker is told to make it: permissions have commas between them."""
+    from mq.protocol.bodies import PlainAccessConfig
+
+    return PlainAccessConfig(
+        access_key=access_key,
+        secret_key=secret_key,
+        white_remote_address=white_remote_address,
+        admin=admin,
+        default_topic_perm=default_topic_perm,
+        default_group_perm=default_group_perm,
+        topic_perms=split(topic_perms),
+        group_perms=split(group_perms),
+    )
+
+
+def split(value: str | None) -> list[str]:
+    """The parts of a text with commas."""
+    return [part.strip() for part in (value or "").split(",") if part.strip()]

@@ -1,0 +1,137 @@
+"""Consumer groups: their settings, progress and end, broker by broker.
+
+Each acts on brokers that its caller names, those of one cluster.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mq.client.operations import cluster
+from mq.client.operations.subjects.topics import Removed, remove
+from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.client.errors import MQError
+    from mq.protocol.bodies import MessageQueue, OffsetWrapper, SubscriptionGroupConfig
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group is in a queue; `last_consumed` in ms, 0 where nothing was.
+
+    `client` holds the queue, as far as members could be asked.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    broker_offset: int
+    consumer_offset: int
+    diff: int
+    last_consumed: int
+    client: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A group's queues over the brokers that answered, and messages a second that it consumes."""
+
+    queues: tuple[QueueProgress, ...]
+    consume_tps: float
+
+    @property
+    def lag(self) -> int:
+        """Messages that wait, over all queues."""
+        return sum(queue.diff for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRemoved:
+    """What a group's end came to: brokers without it, and its topics, each with what failed."""
+
+    done: tuple[str, ...]
+    topics: tuple[tuple[str, Removed], ...]
+    failures: tuple[str, ...]
+
+
+def progress_rows(
+    offsets: "dict[MessageQueue, OffsetWrapper]", holders: "dict[MessageQueue, str]"
+) -> list[QueueProgress]:
+    """The queues by topic, broker and number; `holders` are clients by the queue that they hold."""
+    return [
+        QueueProgress(
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            item.broker_offset,
+            item.consumer_offset,
+            item.broker_offset - item.consumer_offset,
+            item.last_timestamp,
+            holders.get(queue),
+        )
+        for queue, item in sorted(offsets.items())
+    ]
+
+
+async def progress(
+    admin: "Admin",
+    addresses: Iterable[str],
+    group: str,
+    seconds: float,
+    *,
+    topic: str | None = None,
+    holders: "dict[MessageQueue, str] | None" = None,
+) -> "tuple[Progress, dict[str, MQError]]":
+    """How far a group is at these brokers, and what failed, by address, within `seconds`."""
+    done, failed = await cluster.outcomes(
+        admin,
+        addresses,
+        cluster.within(seconds, lambda each, address: each.consume_stats(address, group, topic)),
+    )
+    offsets: dict[Any, Any] = {}
+    for stats in done.values():
+        offsets.update(stats.offset_table)
+    tps = sum(stats.consume_tps for stats in done.values())
+    return Progress(tuple(progress_rows(offsets, holders or {})), tps), failed
+
+
+async def settings(admin: "Admin", address: str, group: str) -> "SubscriptionGroupConfig | None":
+    """How a group is set at a broker; None where it has none.
+
+    One of 4.9 cannot tell of one group: it is asked for all.
+    """
+    from mq.client.errors import RequestNotSupported
+
+    try:
+        return await admin.subscription_group(address, group)
+    except RequestNotSupported:
+        return (await admin.subscription_groups(address)).subscription_group_table.get(group)
+
+
+async def remove_group(
+    admin: "Admin",
+    targets: Iterable[str],
+    group: str,
+    cluster_name: str | None,
+    *,
+    clean_offset: bool = False,
+) -> GroupRemoved:
+    """Delete a group at brokers and, when it is gone from all, its retry and dead letter topics
+    in the cluster named; the offsets too if asked."""
+    addresses = list(targets)
+    done, failures = await cluster.at_each(
+        admin,
+        addresses,
+        lambda each, address: each.delete_subscription_group(
+            address, group, clean_offset=clean_offset
+        ),
+    )
+    topics = []
+    if cluster_name and not failures:
+        for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+            name = prefix + group
+            topics.append((name, await remove(admin, addresses, name, cluster_name)))
+    every = [*failures, *(line for _, removed in topics for line in removed.failures)]
+    return GroupRemoved(tuple(done), tuple(topics), tuple(every))

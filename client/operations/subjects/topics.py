@@ -1,0 +1,161 @@
+"""Topics: made, deleted, their queues and settings, broker by broker.
+
+Each acts on brokers that its caller names, those of one cluster.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import InvalidRequest, Parameter
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.client.errors import MQError
+    from mq.protocol.bodies import TopicConfig, TopicStatsTable
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a topic's making came to: the brokers that have it, the order configuration if it is
+    ordered, and why others failed, a line each."""
+
+    done: tuple[str, ...]
+    order_conf: str | None
+    failures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Where something was deleted (`broker` or `name server`, address, name), and what failed."""
+
+    rows: tuple[tuple[str, str, str], ...]
+    failures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """The bounds of a queue and when its last message was stored, in ms; 0: nobody knows."""
+
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    last_updated: int
+
+
+def parse_attributes(text: str) -> dict[str, str]:
+    """Read `+key=value,-key` (AttributeParser.parseToMap). Raises InvalidRequest."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if key in found or key[:1] != ("+" if equals else "-") or (equals and not value):
+            raise InvalidRequest(
+                Parameter("attributes"),
+                f": {part!r}",
+                hint="+key=value sets one, -key removes one, each once",
+            )
+        found[key] = value
+    return found
+
+
+async def make_at_broker(admin: "Admin", address: str, config: "TopicConfig") -> Made:
+    """Create a topic at one broker, or change it; an ordered one's queues there are noted."""
+    await admin.create_topic(address, config)
+    order = None
+    if config.order:
+        name = cluster.broker_name(await cluster.clusters(admin.session), address)
+        order = f"{name}:{config.write_queue_nums}"
+        await _merge_order_conf(admin, config.topic_name, order)
+    return Made((address,), order, ())
+
+
+async def make_in_cluster(admin: "Admin", name: str, config: "TopicConfig") -> Made:
+    """Create a topic at every master of a cluster, or change it.
+
+    Raises NotFound, and the last broker's error when none could do it.
+    """
+    info = await cluster.clusters(admin.session)
+    done, failures = await cluster.at_each(
+        admin,
+        cluster.masters(info, name),
+        lambda each, address: each.create_topic(address, config),
+    )
+    order = None
+    if config.order:
+        from mq.client.admin.name_servers import ORDER_TOPICS
+
+        names = java_order.hash_order(info.cluster_addr_table[name])
+        order = ";".join(f"{broker}:{config.write_queue_nums}" for broker in names)
+        await admin.put_kv(ORDER_TOPICS, config.topic_name, order)
+    return Made(tuple(done), order, tuple(failures))
+
+
+async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
+    """Add `broker:queues` to the topic's order configuration, in place of the broker's old one."""
+    from mq.client.admin.name_servers import ORDER_TOPICS
+
+    first = admin.session.name_servers[0]
+    old = await admin.get_kv(first, ORDER_TOPICS, topic) or ""
+    parts = {part.split(":")[0]: part for part in old.split(";") if part}
+    parts[mine.split(":")[0]] = mine
+    order = ";".join(parts[name] for name in java_order.hash_order(parts))
+    await admin.put_kv(ORDER_TOPICS, topic, order)
+
+
+async def remove(admin: "Admin", masters: Iterable[str], topic: str, cluster_name: str) -> Removed:
+    """Delete a topic at the masters of a cluster, then its route there at the name servers.
+
+    While a broker still has the topic it would bring the route back at once: then the name servers
+    are left alone.
+    """
+    done, failures = await cluster.at_each(
+        admin, masters, lambda each, address: each.delete_topic_in_broker(address, topic)
+    )
+    rows = [("broker", address, topic) for address in done]
+    if not failures:
+        for address in await admin.session.find_name_servers():
+            await admin.delete_topic_in_name_server(address, topic, cluster_name)
+            rows.append(("name server", address, topic))
+    return Removed(tuple(rows), tuple(failures))
+
+
+def queue_rows(table: "TopicStatsTable") -> list[QueueStatus]:
+    """The queues in the order of their brokers' names and numbers."""
+    return [
+        QueueStatus(
+            queue.broker_name,
+            queue.queue_id,
+            offset.min_offset,
+            offset.max_offset,
+            offset.last_update_timestamp,
+        )
+        for queue, offset in sorted(table.offset_table.items())
+    ]
+
+
+async def status(
+    admin: "Admin", addresses: Iterable[str], topic: str, seconds: float
+) -> "tuple[list[QueueStatus], dict[str, MQError]]":
+    """The queues at these brokers, and what failed, by address, within `seconds`."""
+    done, failed = await cluster.outcomes(
+        admin,
+        addresses,
+        cluster.within(seconds, lambda each, address: each.topic_stats(address, topic)),
+    )
+    rows = [row for table in done.values() for row in queue_rows(table)]
+    return sorted(rows, key=lambda row: (row.broker_name, row.queue_id)), failed
+
+
+async def settings(admin: "Admin", address: str, topic: str) -> "TopicConfig | None":
+    """How a topic is set at a broker; None where it has none.
+
+    One of 4.9 cannot tell of one topic: it is asked for all.
+    """
+    from mq.client.errors import RequestNotSupported
+
+    try:
+        return await admin.static_topic(address, topic)
+    except RequestNotSupported:
+        return (await admin.topic_configs(address)).topic_config_table.get(topic)
