@@ -10,6 +10,7 @@ MODULES: tuple[str, ...] = (
     "clusters",
     "name_servers",
     "clients",
+    "topics",
     "messages",
     "message",
     "send",

@@ -1,0 +1,93 @@
+"""Whom a page asks, for how long, and what it says of those that do not answer.
+
+Brokers are those of the snapshot, or of a route that a name server has told: no address comes from
+a browser.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mq.client.errors import MQError
+from mq.daemons.console.call import Call
+from mq.daemons.console.collector.snapshot import BrokerRow
+from mq.daemons.console.route import Outcome
+from mq.protocol.names import MASTER_ID
+
+#: Seconds that a page waits for all brokers together.
+DEADLINE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A part of a page that is not there, and why."""
+
+    subject: str
+    text: str
+
+
+def heads(call: Call, names: Iterable[str] | None = None) -> dict[str, BrokerRow]:
+    """The broker to ask of each name, by its address; of these names only if they are given."""
+    wanted = None if names is None else set(names)
+    return {
+        row.address: row
+        for row in call.cluster.snapshot.heads()
+        if wanted is None or row.name in wanted
+    }
+
+
+def clusters(call: Call) -> tuple[str, ...]:
+    """The names of the clusters of brokers behind the name servers."""
+    return tuple(row.name for row in call.cluster.snapshot.clusters)
+
+
+def master_names(call: Call) -> tuple[str, ...]:
+    """The names of all brokers that have a master now."""
+    return tuple(row.name for row in call.cluster.snapshot.brokers if row.id == MASTER_ID)
+
+
+def clusters_of(call: Call, names: Iterable[str]) -> tuple[str, ...]:
+    """The clusters that brokers of these names are of."""
+    wanted = set(names)
+    found = {row.cluster for row in call.cluster.snapshot.brokers if row.name in wanted}
+    return tuple(sorted(found))
+
+
+def masters(call: Call, cluster: str, names: Iterable[str] | None = None) -> dict[str, BrokerRow]:
+    """The masters of a cluster by their addresses; of these names only if they are given."""
+    wanted = None if names is None else set(names)
+    return {
+        row.address: row
+        for row in call.cluster.snapshot.brokers
+        if row.cluster == cluster and row.id == MASTER_ID and (wanted is None or row.name in wanted)
+    }
+
+
+def silent(failed: Mapping[str, MQError], names: Mapping[str, BrokerRow]) -> tuple[Silent, ...]:
+    """A line for each broker that did not answer."""
+    return tuple(
+        Silent(names[address].name if address in names else address, str(error))
+        for address, error in failed.items()
+    )
+
+
+def done(addresses: Iterable[str], names: Mapping[str, BrokerRow], text: str) -> list[Outcome]:
+    """What went well, broker by broker."""
+    return [Outcome(_target(address, names), True, text) for address in addresses]
+
+
+def failed(lines: Iterable[str], names: Mapping[str, BrokerRow]) -> list[Outcome]:
+    """What failed: lines that begin with the address of a broker."""
+    found = []
+    for line in lines:
+        address = next((one for one in names if line.startswith(f"{one}:")), "")
+        found.append(Outcome(_target(address, names) if address else "?", False, line))
+    return found
+
+
+def raised(error: MQError, names: Mapping[str, BrokerRow]) -> list[Outcome]:
+    """The same where nothing went well: the error of the last broker has the others as notes."""
+    return failed([*getattr(error, "__notes__", ()), str(error)], names)
+
+
+def _target(address: str, names: Mapping[str, BrokerRow]) -> str:
+    return f"{names[address].name} ({address})" if address in names else address

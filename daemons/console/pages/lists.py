@@ -1,0 +1,102 @@
+"""Lists that are filtered, sorted and cut into pages by the server: what a list's address says.
+
+q      text that a name has in it, whatever its case
+sort   the column to sort by; of what it is unknown comes last
+order  asc or desc
+page   from 1
+size   rows a page
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from mq.daemons.console.call import Call
+from mq.daemons.console.parsing import Kind, choice, integer, text
+from mq.daemons.console.route import N_, Query
+
+T = TypeVar("T")
+
+SIZE = 50
+MOST_ROWS = 500  # of one page
+
+
+@dataclass(frozen=True, slots=True)
+class Cut(Generic[T]):
+    """The rows of one page of a list. ``total`` are those that match the filter, ``known`` all."""
+
+    rows: tuple[T, ...]
+    total: int
+    known: int
+    page: int
+    pages: int
+    size: int
+    sort: str
+    order: str
+    q: str
+
+
+def queries(columns: Iterable[str], default: str) -> tuple[Query, ...]:
+    """The parameters of a list that can be sorted by these columns."""
+    return (
+        Query("q", text, "", N_("Text that names have in them.")),
+        Query("sort", choice(*columns), default, N_("Column to sort by.")),
+        Query("order", choice("asc", "desc"), "asc", N_("Least or greatest first.")),
+        Query("page", integer, 1, N_("Page of the list, from 1.")),
+        Query("size", integer, SIZE, N_("Rows of a page.")),
+    )
+
+
+def words(*values: str) -> Kind:
+    """Some of these words, with commas between them."""
+    known = set(values)
+
+    def read(given: str, _: object) -> tuple[str, ...]:
+        found = tuple(dict.fromkeys(part for part in given.split(",") if part))
+        if not known.issuperset(found):
+            raise ValueError(f"expected some of {', '.join(values)}")
+        return found
+
+    return Kind("text", read)
+
+
+def matching(rows: Iterable[T], q: str, name: Callable[[T], str]) -> list[T]:
+    """The rows whose name has the text in it."""
+    wanted = q.casefold()
+    return [row for row in rows if wanted in name(row).casefold()] if wanted else list(rows)
+
+
+def ordered(
+    rows: Sequence[T], query: Mapping[str, Any], columns: Mapping[str, Callable[[T], Any]]
+) -> list[T]:
+    """The rows by the column that the address asks for; those of which it is unknown come last."""
+    key = columns[query["sort"]]
+    known = [row for row in rows if key(row) is not None]
+    unknown = [row for row in rows if key(row) is None]
+    return [*sorted(known, key=key, reverse=query["order"] == "desc"), *unknown]
+
+
+def cut(rows: Sequence[T], known: int, query: Mapping[str, Any]) -> Cut[T]:
+    """The page of the rows that the address asks for; the last one if it is beyond."""
+    size = min(max(query["size"], 1), MOST_ROWS)
+    pages = max(1, -(-len(rows) // size))
+    page = min(max(query["page"], 1), pages)
+    begin = (page - 1) * size
+    return Cut(
+        tuple(rows[begin : begin + size]),
+        *(len(rows), known, page, pages, size, query["sort"], query["order"], query["q"]),
+    )
+
+
+def seen_topics(call: Call, rows: Iterable[T], name: Callable[[T], str]) -> list[T]:
+    """The rows of topics that the user may see."""
+    if "*" in call.user.topics and "*" in call.user.groups:
+        return list(rows)
+    return [row for row in rows if call.sees_topic(name(row))]
+
+
+def seen_groups(call: Call, rows: Iterable[T], name: Callable[[T], str]) -> list[T]:
+    """The rows of groups that the user may see."""
+    if "*" in call.user.groups:
+        return list(rows)
+    return [row for row in rows if call.sees_group(name(row))]

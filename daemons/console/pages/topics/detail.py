@@ -1,0 +1,226 @@
+"""A topic: its queues, route, settings by broker, groups and producers."""
+
+import asyncio
+from dataclasses import dataclass
+
+from mq.client.errors import MQError, RouteNotFound
+from mq.client.operations import cluster
+from mq.client.operations.errors import NotFound
+from mq.client.operations.subjects import drift, topics
+from mq.client.operations.subjects.drift import SettingRow
+from mq.client.operations.subjects.topics import QueueStatus
+from mq.daemons.console.call import Call
+from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
+from mq.daemons.console.collector.snapshot import BrokerRow, TopicRow
+from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
+from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
+from mq.protocol.bodies import TopicConfig, TopicRouteData
+
+MOST_QUEUES = 1000  # that a page shows; its CSV has all
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """A broker in the route of a topic, as `topicRoute` has it."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: tuple[tuple[int, str], ...]
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGroup:
+    """A group that reads the topic: what of it waits; None: unknown."""
+
+    name: str
+    state: str
+    members: int | None
+    lag: int | None
+    consume_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProducer:
+    """A producer that is connected to a broker of the topic; of what it sends nobody knows."""
+
+    group: str
+    client_id: str
+    address: str
+    language: str | None
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDetail:
+    """``known`` is the topic in the snapshot, None where that is older than the topic. ``brokers``
+    are the heads of the columns of ``settings``. ``silent`` is what could not be asked."""
+
+    topic: str
+    known: TopicRow | None
+    queues: tuple[QueueStatus, ...]
+    queue_count: int
+    messages: int
+    route: tuple[RouteRow, ...]
+    brokers: tuple[str, ...]
+    settings: tuple[SettingRow, ...]
+    drifts: bool
+    groups: tuple[TopicGroup, ...]
+    producers: tuple[TopicProducer, ...]
+    charts: tuple[ChartData, ...]
+    silent: tuple[Silent, ...]
+
+
+async def show(call: Call) -> Page:
+    """All that the brokers of the topic say within a time limit, and what the snapshot knows."""
+    topic = call.path["topic"]
+    known = call.cluster.snapshot.topic(topic)
+    try:
+        async with asyncio.timeout(DEADLINE):
+            route = await call.admin.topic_route(topic)
+        problems: tuple[Silent, ...] = ()
+    except RouteNotFound:
+        if known is None:
+            raise NotFound(call.text("There is no topic %(name)s.", name=topic)) from None
+        route = TopicRouteData()
+        problems = (Silent(topic, call.text("No name server has a route of it.")),)
+    except (MQError, TimeoutError) as error:
+        if known is None:
+            raise
+        route = TopicRouteData()
+        line = str(error) or call.text("no answer in time")
+        problems = (Silent(call.text("name server"), line),)
+    brokers = _brokers(call, known, route)
+    queues, settings, groups = await asyncio.gather(
+        topics.status(call.admin, brokers, topic, DEADLINE),
+        cluster.outcomes(
+            call.admin,
+            brokers,
+            cluster.within(DEADLINE, lambda admin, at: topics.settings(admin, at, topic)),
+        ),
+        cluster.outcomes(
+            call.admin,
+            brokers,
+            cluster.within(DEADLINE, lambda admin, at: admin.topic_consumers(at, topic)),
+        ),
+    )
+    rows, failed = queues
+    failures = {**groups[1], **settings[1], **failed}
+    by_broker = {brokers[at].name: one for at, one in settings[0].items() if one is not None}
+    compared = _compared(by_broker)
+    charts = await _charts(call, topic)
+    told = {name for found in groups[0].values() for name in found.group_list}
+    data = TopicDetail(
+        topic,
+        known,
+        tuple(rows[:MOST_QUEUES]),
+        len(rows),
+        sum(row.max_offset - row.min_offset for row in rows),
+        _route_rows(route),
+        tuple(by_broker),
+        compared,
+        any(row.differs for row in compared),
+        _groups(call, topic, told | set(known.groups if known else ())),
+        _producers(call, set(brokers)),
+        tuple(one.data for one in charts),
+        (*problems, *asked.silent(failures, brokers)),
+    )
+    return Page(
+        "topics/detail.html",
+        topic,
+        data,
+        command=("topicStatus", "-t", topic),
+        sheet=Sheet(
+            ("brokerName", "queueId", "minOffset", "maxOffset", "lastUpdated"),
+            [
+                (row.broker_name, row.queue_id, row.min_offset, row.max_offset, row.last_updated)
+                for row in rows
+            ],
+        ),
+        extra={"charts_drawn": charts},
+    )
+
+
+async def _charts(call: Call, topic: str) -> tuple[Drawn, ...]:
+    rates = (
+        Wanted(call.text("in"), "topic", topic, "in_rate"),
+        Wanted(call.text("out"), "topic", topic, "out_rate"),
+    )
+    lag = (Wanted(call.text("waiting"), "topic", topic, "lag"),)
+    return (
+        await drawn(call, "rates", call.text("Messages a second"), call.text("messages/s"), rates),
+        await drawn(call, "lag", call.text("Messages that wait"), call.text("messages"), lag),
+    )
+
+
+def _brokers(call: Call, known: TopicRow | None, route: TopicRouteData) -> dict[str, BrokerRow]:
+    """The brokers to ask, by address: those of the snapshot, and those that only the route has."""
+    names = {broker.broker_name for broker in route.broker_datas}
+    names |= set(known.brokers if known else ())
+    found = asked.heads(call, names)
+    there = {row.name for row in found.values()}
+    for broker in route.broker_datas:
+        if broker.broker_name not in there and broker.broker_addrs:
+            address = cluster.any_address(broker)
+            found[address] = BrokerRow(broker.cluster, broker.broker_name, 0, address, "master")
+    return dict(sorted(found.items(), key=lambda item: item[1].name))
+
+
+def _compared(settings: dict[str, TopicConfig]) -> tuple[SettingRow, ...]:
+    plain = {name: dict(config.to_plain()) for name, config in settings.items()}
+    for values in plain.values():
+        for key in ("topicName", "mappingDetail"):
+            values.pop(key, None)
+        if not values.get("attributes"):
+            values.pop("attributes", None)
+    return drift.compare(plain)
+
+
+def _route_rows(route: TopicRouteData) -> tuple[RouteRow, ...]:
+    queues = {item.broker_name: item for item in route.queue_datas}
+    rows = []
+    for broker in sorted(route.broker_datas, key=lambda item: item.broker_name):
+        held = queues.get(broker.broker_name)
+        counts = (held.read_queue_nums, held.write_queue_nums, held.perm) if held else (0, 0, 0)
+        addresses = tuple(sorted(broker.broker_addrs.items()))
+        rows.append(RouteRow(broker.cluster, broker.broker_name, addresses, *counts))
+    return tuple(rows)
+
+
+def _groups(call: Call, topic: str, names: set[str]) -> tuple[TopicGroup, ...]:
+    """The groups that read it, those that wait for most first, unknown before them."""
+    found = []
+    for name in sorted(names):
+        if not call.sees_group(name):
+            continue
+        group = call.cluster.snapshot.group(name)
+        if group is None:
+            found.append(TopicGroup(name, "unknown", None, None, None))
+            continue
+        part = next((one for one in group.topics if one.topic == topic), None)
+        lag, rate = (part.lag, part.consume_rate) if part else (None, None)
+        found.append(TopicGroup(name, group.state, group.members, lag, rate))
+    return tuple(sorted(found, key=lambda one: (one.lag is not None, -(one.lag or 0), one.name)))
+
+
+def _producers(call: Call, addresses: set[str]) -> tuple[TopicProducer, ...]:
+    return tuple(
+        TopicProducer(row.group, row.client_id, row.address, row.language, row.version)
+        for row in call.cluster.snapshot.producers
+        if addresses & set(row.brokers) and call.sees_group(row.group)
+    )
+
+
+ROUTES = (
+    Route(
+        "/topics/{topic}",
+        show,
+        Permission.READ,
+        N_("A topic: queues, route, settings, groups, producers."),
+        subject="topic",
+        query=(SPAN,),
+    ),
+)
