@@ -11,6 +11,7 @@ MODULES: tuple[str, ...] = (
     "name_servers",
     "clients",
     "topics",
+    "groups",
     "messages",
     "message",
     "send",

@@ -1,0 +1,259 @@
+"""A consumer group: queues with their holders, members, subscriptions that disagree, settings."""
+
+import asyncio
+from dataclasses import dataclass
+
+from mq.client.errors import ConsumerNotOnline, MQError
+from mq.client.operations import cluster
+from mq.client.operations.connections import Client, client_of
+from mq.client.operations.errors import NotFound
+from mq.client.operations.subjects import drift, groups
+from mq.client.operations.subjects import members as judged
+from mq.client.operations.subjects.drift import SettingRow
+from mq.client.operations.subjects.groups import QueueProgress
+from mq.daemons.console.call import Call
+from mq.daemons.console.charts.of_history import SPAN, ChartData, Wanted, drawn
+from mq.daemons.console.collector.snapshot import BrokerRow, GroupRow
+from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
+from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
+from mq.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, SubscriptionGroupConfig
+
+MOST_QUEUES = 1000  # that a page shows; its CSV has all
+MOST_ASKED = 50  # members that are asked what they hold: each answers through its broker
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What the group subscribes to, as brokers know it."""
+
+    topic: str
+    expression: str
+    expression_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member, with what it says of itself; None where it did not answer, or was not asked."""
+
+    client_id: str
+    address: str
+    language: str | None
+    version: str
+    brokers: tuple[str, ...]
+    subscriptions: tuple[str, ...] | None
+    queues: int | None
+    cached: int | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDetail:
+    """``known`` is the group in the snapshot, None where that is older than the group. ``lag`` is
+    of the brokers that answered. ``disagreements`` are lines. ``brokers`` are the heads of the
+    columns of ``settings``. ``silent`` is what could not be asked."""
+
+    group: str
+    known: GroupRow | None
+    lag: int | None
+    consume_tps: float | None
+    queues: tuple[QueueProgress, ...]
+    queue_count: int
+    members: tuple[GroupMember, ...]
+    consume_type: str | None
+    message_model: str | None
+    consume_from: str | None
+    subscriptions: tuple[Subscription, ...]
+    disagreements: tuple[str, ...]
+    stuck: tuple[str, ...]
+    brokers: tuple[str, ...]
+    settings: tuple[SettingRow, ...]
+    drifts: bool
+    paused: bool | None
+    lags: ChartData
+    silent: tuple[Silent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The members that brokers told of: the connection by broker address, where each is at."""
+
+    by_broker: dict[str, ConsumerConnection]
+    failed: dict[str, MQError]
+
+    def clients(self) -> dict[str, tuple[Client, str, list[str]]]:
+        """By client id: the client, the address to ask it through, and the brokers it is at."""
+        found: dict[str, tuple[Client, str, list[str]]] = {}
+        for address, connection in self.by_broker.items():
+            for item in connection.connection_set:
+                row = client_of(item)
+                found.setdefault(row.client_id, (row, address, []))[2].append(address)
+        return dict(sorted(found.items()))
+
+
+async def connected(call: Call, brokers: dict[str, BrokerRow], group: str) -> Connected:
+    """Who is connected at these brokers."""
+    done, failed = await cluster.outcomes(
+        call.admin,
+        brokers,
+        cluster.within(DEADLINE, lambda admin, at: admin.consumer_connection(at, group)),
+    )
+    gone = [at for at, error in failed.items() if isinstance(error, ConsumerNotOnline)]
+    return Connected(done, {at: error for at, error in failed.items() if at not in gone})
+
+
+async def show(call: Call) -> Page:
+    """All that the brokers and members say within a time limit, and what the snapshot knows."""
+    group = call.path["group"]
+    known = call.cluster.snapshot.group(group)
+    brokers = asked.heads(call, known.brokers if known and known.brokers else None)
+    (settings, unset), there = await asyncio.gather(
+        cluster.outcomes(
+            call.admin,
+            brokers,
+            cluster.within(DEADLINE, lambda admin, at: groups.settings(admin, at, group)),
+        ),
+        connected(call, brokers, group),
+    )
+    clients = there.clients()
+    if known is None and not clients and not any(settings.values()) and not unset:
+        raise NotFound(call.text("There is no consumer group %(name)s.", name=group))
+    said, unsaid = await _running(call, group, clients)
+    progress, failed = await groups.progress(
+        call.admin, brokers, group, DEADLINE, holders=judged.holders(said)
+    )
+    by_broker = {brokers[at].name: one for at, one in settings.items() if one is not None}
+    compared = drift.compare({name: _plain(config) for name, config in by_broker.items()})
+    lags = await drawn(
+        call,
+        "lag",
+        call.text("Messages behind"),
+        call.text("messages"),
+        [Wanted(call.text("behind"), "group", group, "lag")],
+    )
+    enabled = {config.consume_enable for config in by_broker.values()}
+    first = next(iter(there.by_broker.values()), ConsumerConnection())
+    data = GroupDetail(
+        group,
+        known,
+        progress.lag if progress.queues else None,
+        progress.consume_tps if progress.queues else None,
+        progress.queues[:MOST_QUEUES],
+        len(progress.queues),
+        _members(clients, brokers, said, unsaid),
+        first.consume_type.name if first.consume_type else None,
+        first.message_model.name if first.message_model else None,
+        first.consume_from_where.name if first.consume_from_where else None,
+        _subscriptions(there),
+        _disagreements(call, said),
+        tuple(line for name, info in said.items() for line in judged.stuck(name, info, call.now)),
+        tuple(by_broker),
+        compared,
+        any(row.differs for row in compared),
+        (not enabled.pop()) if len(enabled) == 1 else None,
+        lags.data,
+        asked.silent({**unset, **there.failed, **failed}, brokers),
+    )
+    return Page(
+        "groups/detail.html",
+        group,
+        data,
+        command=("consumerProgress", "-g", group),
+        sheet=Sheet(
+            (
+                *("topic", "brokerName", "queueId", "brokerOffset", "consumerOffset", "diff"),
+                *("lastConsumed", "client"),
+            ),
+            [_cells(row) for row in progress.queues],
+        ),
+        extra={"charts_drawn": (lags,)},
+    )
+
+
+def _cells(row: QueueProgress) -> tuple[str | int | None, ...]:
+    return (
+        *(row.topic, row.broker_name, row.queue_id, row.broker_offset, row.consumer_offset),
+        *(row.diff, row.last_consumed or None, row.client),
+    )
+
+
+async def _running(
+    call: Call, group: str, clients: dict[str, tuple[Client, str, list[str]]]
+) -> tuple[dict[str, ConsumerRunningInfo], dict[str, MQError]]:
+    """What members say of themselves, the first ones of many."""
+    by_broker: dict[str, list[str]] = {}
+    for name, (_, address, _) in list(clients.items())[:MOST_ASKED]:
+        by_broker.setdefault(address, []).append(name)
+    parts = await asyncio.gather(
+        *(
+            judged.running(call.admin, address, group, names, seconds=DEADLINE)
+            for address, names in by_broker.items()
+        )
+    )
+    said: dict[str, ConsumerRunningInfo] = {}
+    unsaid: dict[str, MQError] = {}
+    for told, failed in parts:
+        said.update(told)
+        unsaid.update(failed)
+    return dict(sorted(said.items())), unsaid
+
+
+def _members(
+    clients: dict[str, tuple[Client, str, list[str]]],
+    brokers: dict[str, BrokerRow],
+    said: dict[str, ConsumerRunningInfo],
+    unsaid: dict[str, MQError],
+) -> tuple[GroupMember, ...]:
+    members = []
+    for name, (client, _, addresses) in clients.items():
+        at = tuple(brokers[address].name for address in addresses)
+        info = said.get(name)
+        problem = str(unsaid[name]) if name in unsaid else None
+        if info is None:
+            members.append(GroupMember(*client, at, None, None, None, problem))
+            continue
+        wanted = tuple(f"{one.topic} {one.sub_string}" for one in judged.subscriptions(info))
+        cached = sum(held.cached_msg_count for held in info.mq_table.values())
+        members.append(GroupMember(*client, at, wanted, len(info.mq_table), cached, None))
+    return tuple(members)
+
+
+def _subscriptions(there: Connected) -> tuple[Subscription, ...]:
+    found = {
+        Subscription(item.topic, item.sub_string, item.expression_type)
+        for connection in there.by_broker.values()
+        for item in connection.subscription_table.values()
+    }
+    return tuple(sorted(found, key=lambda one: (one.topic, one.expression)))
+
+
+def _disagreements(call: Call, said: dict[str, ConsumerRunningInfo]) -> tuple[str, ...]:
+    """A line for each member that does not want of a topic what others want of it."""
+    lines = []
+    for one in judged.disagreements(said):
+        for client, expression in one.wanted:
+            if expression is None:
+                line = N_("%(topic)s: %(client)s does not subscribe to it")
+                lines.append(call.text(line, topic=one.topic, client=client))
+            else:
+                line = N_("%(topic)s: %(client)s wants %(expression)s")
+                lines.append(call.text(line, topic=one.topic, client=client, expression=expression))
+    return tuple(lines)
+
+
+def _plain(config: SubscriptionGroupConfig) -> dict[str, object]:
+    values = dict(config.to_plain())
+    values.pop("groupName", None)
+    return {name: value for name, value in values.items() if value not in (None, {}, [])}
+
+
+ROUTES = (
+    Route(
+        "/groups/{group}",
+        show,
+        Permission.READ,
+        N_("A consumer group: queues, members, subscriptions, settings."),
+        subject="group",
+        query=(SPAN,),
+    ),
+)
