@@ -12,6 +12,7 @@ MODULES: tuple[str, ...] = (
     "clients",
     "topics",
     "groups",
+    "producers",
     "messages",
     "message",
     "send",
@@ -21,6 +22,7 @@ MODULES: tuple[str, ...] = (
     "waiting",
     "transactions",
     "audit",
+    "search",
 )
 
 

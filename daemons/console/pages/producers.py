@@ -1,0 +1,144 @@
+"""Producers: those that brokers list, and those of one group at the brokers of a topic.
+
+Brokers know who is connected, not what a client sends to: of a topic they cannot tell its
+producers, only who could be one (GET_PRODUCER_CONNECTION_LIST is of a group, whatever the topic).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mq.client.errors import MQError, RemoteSystemError, RouteNotFound
+from mq.client.operations import cluster
+from mq.client.operations.connections import client_of
+from mq.client.operations.errors import NotFound
+from mq.daemons.console.call import Call
+from mq.daemons.console.collector.snapshot import BrokerRow, ProducerRow
+from mq.daemons.console.guarded_session import Forbidden
+from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages import lists
+from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
+from mq.daemons.console.pages.lists import Cut
+from mq.daemons.console.parsing import text
+from mq.daemons.console.route import N_, Page, Permission, Query, Route, Sheet
+
+COLUMNS: Mapping[str, Callable[[ProducerRow], Any]] = {
+    "group": lambda row: row.group,
+    "client": lambda row: row.client_id,
+    "address": lambda row: row.address,
+    "language": lambda row: row.language,
+    "version": lambda row: row.version,
+    "seen": lambda row: row.seen,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Producers:
+    """``asked`` is whether brokers were asked for one group (204), else what they list (328).
+    ``silent_brokers`` do not list producers, so some may be missing."""
+
+    at: int | None
+    asked: bool
+    group: str
+    topic: str
+    list: Cut[ProducerRow]
+    silent: tuple[Silent, ...]
+
+
+async def show(call: Call) -> Page:
+    """The producers that the snapshot has, or those of a group that brokers are asked for."""
+    group, topic = call.query["group"], call.query["topic"]
+    snapshot = call.cluster.snapshot
+    problems: tuple[Silent, ...] = ()
+    if group:
+        rows, problems = await _of_group(call, group, topic)
+    else:
+        homes = await _brokers_of(call, topic) if topic else None
+        rows = [row for row in snapshot.producers if homes is None or homes & set(row.brokers)]
+    seen = lists.seen_groups(call, rows, lambda row: row.group)
+    named = lists.matching(seen, call.query["q"], lambda row: f"{row.group}\n{row.client_id}")
+    named = lists.ordered(named, call.query, COLUMNS)
+    data = Producers(
+        *(snapshot.at or None, bool(group), group, topic),
+        lists.cut(named, len(seen), call.query),
+        problems,
+    )
+    command = ("producerConnection", "-g", group, "-t", topic) if group and topic else ()
+    return Page(
+        "producers/list.html",
+        call.text("Producers"),
+        data,
+        command=command,
+        sheet=Sheet(
+            ("group", "clientId", "clientAddr", "language", "version", "lastUpdate"),
+            [
+                (row.group, row.client_id, row.address, row.language, row.version, row.seen)
+                for row in named
+            ],
+        ),
+    )
+
+
+async def _brokers_of(call: Call, topic: str) -> set[str]:
+    """The addresses of the brokers of a topic. Raises NotFound, Forbidden."""
+    if not call.sees_topic(topic):
+        raise Forbidden(call.text("You may not do this."))
+    known = call.cluster.snapshot.topic(topic)
+    if known is not None:
+        return set(asked.heads(call, known.brokers))
+    try:
+        async with asyncio.timeout(DEADLINE):
+            route = await call.admin.topic_route(topic)
+    except RouteNotFound:
+        raise NotFound(call.text("There is no topic %(name)s.", name=topic)) from None
+    return set(asked.heads(call, (broker.broker_name for broker in route.broker_datas)))
+
+
+async def _of_group(
+    call: Call, group: str, topic: str
+) -> tuple[list[ProducerRow], tuple[Silent, ...]]:
+    """The producers of a group at all brokers, or at those of a topic."""
+    if not call.sees_group(group):
+        raise Forbidden(call.text("You may not do this."))
+    names = asked.heads(call)
+    if topic:
+        homes = await _brokers_of(call, topic)
+        names = {address: row for address, row in names.items() if address in homes}
+    done, failed = await cluster.outcomes(
+        call.admin,
+        names,
+        cluster.within(DEADLINE, lambda admin, at: admin.producer_connection(at, group)),
+    )
+    found: dict[tuple[str, str], ProducerRow] = {}
+    for address, connection in done.items():
+        for item in connection.connection_set:
+            client = client_of(item)
+            key = client.client_id, client.address
+            brokers = (*(found[key].brokers if key in found else ()), address)
+            what = (client.address, client.language, client.version, brokers, call.now)
+            found[key] = ProducerRow(group, client.client_id, *what)
+    return list(found.values()), asked.silent(_worth_telling(failed, names), names)
+
+
+def _worth_telling(
+    failed: Mapping[str, MQError], names: Mapping[str, BrokerRow]
+) -> dict[str, MQError]:
+    """Without the brokers that say that they have no such group: so brokers of 4.9 put it."""
+    return {at: error for at, error in failed.items() if not isinstance(error, RemoteSystemError)}
+
+
+ROUTES = (
+    Route(
+        "/producers",
+        show,
+        Permission.READ,
+        N_("The producers that are connected, by group."),
+        query=(
+            *lists.queries(COLUMNS, "group"),
+            Query("group", text, "", N_("Ask the brokers for this producer group.")),
+            Query("topic", text, "", N_("Only at the brokers of this topic.")),
+        ),
+        menu=N_("Producers"),
+    ),
+)
