@@ -21,6 +21,7 @@ MODULES: tuple[str, ...] = (
     "traces",
     "waiting",
     "transactions",
+    "accounts",
     "audit",
     "search",
 )

@@ -1,0 +1,304 @@
+"""Changes of the accounts of 4.9: make or change one, delete one, addresses that may do all."""
+
+from typing import Any
+
+from mq.client.caller import Caller
+from mq.client.operations.subjects import accounts
+from mq.daemons.console.call import Call
+from mq.daemons.console.pages.accounts import everywhere
+from mq.daemons.console.parsing import BadField
+from mq.daemons.console.route import (
+    N_,
+    Change,
+    Field,
+    Outcome,
+    Permission,
+    Plan,
+    Query,
+    Sheet,
+    Values,
+)
+from mq.protocol.bodies import PlainAccessConfig
+
+_ACCESS_KEY = Field("access_key", N_("Access key"), required=True, limit=255)
+_PERMISSIONS = (
+    Field("default_topic_perm", N_("Topics"), "choice", choices=accounts.PERMISSIONS),
+    Field("default_group_perm", N_("Groups"), "choice", choices=accounts.PERMISSIONS),
+    Field(
+        "topic_perms",
+        N_("Of topics"),
+        "lines",
+        limit=20_000,
+        help=N_("NAME=PUB, SUB, PUB|SUB or DENY, one a line. Empty: as they are."),
+    ),
+    Field(
+        "group_perms",
+        N_("Of groups"),
+        "lines",
+        limit=20_000,
+        help=N_("NAME=PUB, SUB, PUB|SUB or DENY, one a line. Empty: as they are."),
+    ),
+)
+# A broker that has one of 4.9's files reads no key that is not longer (AclConstants).
+_SHORTEST = 7
+
+
+async def _account(call: Call) -> Values:
+    """The account that the address names, as the first broker has it."""
+    values: dict[str, Any] = {
+        "cluster": everywhere.first_cluster(call),
+        "access_key": call.query["access_key"],
+    }
+    if not values["access_key"] or not values["cluster"]:
+        return values
+    done, _, _ = await everywhere.ask(call, values, lambda admin, at: admin.accounts(at))
+    for config in done.values():
+        for one in config.plain_access_configs:
+            if one.access_key == values["access_key"]:
+                return {
+                    **values,
+                    "white_remote_address": one.white_remote_address,
+                    "admin": one.admin,
+                    "default_topic_perm": one.default_topic_perm,
+                    "default_group_perm": one.default_group_perm,
+                    "topic_perms": tuple(one.topic_perms or ()),
+                    "group_perms": tuple(one.group_perms or ()),
+                }
+    return values
+
+
+def _check(call: Call, values: Values) -> None:
+    if len(values["access_key"]) < _SHORTEST:
+        line = call.text("Expected at least %(least)s characters.", least=_SHORTEST)
+        raise BadField("access_key", line)
+    if values["secret_key"] and len(values["secret_key"]) < _SHORTEST:
+        line = call.text("Expected at least %(least)s characters.", least=_SHORTEST)
+        raise BadField("secret_key", line)
+    for name in ("topic_perms", "group_perms"):
+        for entry in values[name] or ():
+            subject, equals, permission = entry.rpartition("=")
+            if not (equals and subject and permission in accounts.PERMISSIONS) or "," in entry:
+                line = call.text("%(entry)s: expected NAME=PERMISSION.", entry=entry)
+                raise BadField(name, line)
+    everywhere.brokers(call, values)
+
+
+def _config(values: Values) -> PlainAccessConfig:
+    return accounts.account(
+        values["access_key"],
+        values["secret_key"],
+        admin=values["admin"],
+        white_remote_address=values["white_remote_address"],
+        default_topic_perm=values["default_topic_perm"],
+        default_group_perm=values["default_group_perm"],
+        topic_perms=",".join(values["topic_perms"] or ()),
+        group_perms=",".join(values["group_perms"] or ()),
+    )
+
+
+async def plan_account(call: Call, values: Values) -> Plan:
+    """Broker by broker: what is, and what will be. Of the secret key only whether it is set."""
+    done, failed, names = await everywhere.ask(call, values, lambda admin, at: admin.accounts(at))
+    wanted = _config(values)
+    rows = []
+    for address, config in done.items():
+        old = next(
+            (one for one in config.plain_access_configs if one.access_key == wanted.access_key),
+            None,
+        )
+        for label, before, after in _differences(call, old, wanted):
+            rows.append((f"{names[address].name} {names[address].id}", label, before, after))
+    heads = (N_("Broker"), N_("Setting"), N_("Before"), N_("After"))
+    line = N_("Account %(name)s is made, or becomes as below.")
+    return Plan(
+        (
+            call.text(line, name=wanted.access_key),
+            everywhere.at_each(call, values),
+            *(f"{names[at].name} {names[at].id}: {error}" for at, error in failed.items()),
+        ),
+        (Sheet(tuple(map(call.text, heads)), rows, call.text("Settings")),),
+        _command(values),
+        call.text("An administrator may do everything.") if values["admin"] else "",
+    )
+
+
+def _differences(
+    call: Call, old: PlainAccessConfig | None, new: PlainAccessConfig
+) -> list[tuple[str, str, str]]:
+    rows = []
+    if old is None:
+        rows.append((call.text("account"), call.text("none"), call.text("made")))
+    if new.secret_key:
+        rows.append(("secretKey", "", call.text("set")))
+    pairs = (
+        ("admin", old and old.admin, new.admin),
+        ("whiteRemoteAddress", old and old.white_remote_address, new.white_remote_address),
+        ("defaultTopicPerm", old and old.default_topic_perm, new.default_topic_perm),
+        ("defaultGroupPerm", old and old.default_group_perm, new.default_group_perm),
+        ("topicPerms", old and old.topic_perms, new.topic_perms),
+        ("groupPerms", old and old.group_perms, new.group_perms),
+    )
+    for label, before, after in pairs:
+        if after in (None, []) or before == after:
+            continue  # what is not given stays
+        rows.append((label, _text(before), _text(after)))
+    return rows
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(sorted(value))
+    return str(value).lower() if isinstance(value, bool) else str(value or "")
+
+
+def _command(values: Values) -> tuple[str, ...]:
+    words = ["updateAclConfig", "-c", values["cluster"], "-a", values["access_key"], "-s", "-"]
+    for option, name in (
+        *(("-w", "white_remote_address"), ("-i", "default_topic_perm")),
+        ("-u", "default_group_perm"),
+    ):
+        words += [option, values[name]] if values[name] else []
+    for option, name in (("-t", "topic_perms"), ("-g", "group_perms")):
+        words += [option, ",".join(values[name])] if values[name] else []
+    return tuple([*words, "-m", "true"] if values["admin"] else words)
+
+
+async def perform_account(call: Call, values: Values, session: Caller) -> list[Outcome]:
+    """As updateAclConfig -c."""
+    account = _config(values)
+    return await everywhere.change(
+        call,
+        values,
+        session,
+        lambda admin, at: admin.update_account(at, account),
+        call.text("has the account"),
+        values["secret_key"],
+    )
+
+
+async def plan_delete(call: Call, values: Values) -> Plan:
+    """Who cannot come in any more."""
+    line = N_("Account %(name)s is deleted: who uses it is refused at once.")
+    name = values["access_key"]
+    return Plan(
+        (call.text(line, name=name), everywhere.at_each(call, values)),
+        command=("deleteAclConfig", "-c", values["cluster"], "-a", name),
+    )
+
+
+async def perform_delete(call: Call, values: Values, session: Caller) -> list[Outcome]:
+    """As deleteAclConfig -c."""
+    return await everywhere.change(
+        call,
+        values,
+        session,
+        lambda admin, at: admin.delete_account(at, values["access_key"]),
+        call.text("deleted"),
+    )
+
+
+async def _addresses(call: Call) -> Values:
+    values = {"cluster": everywhere.first_cluster(call)}
+    if not values["cluster"]:
+        return values
+    done, _, _ = await everywhere.ask(call, values, lambda admin, at: admin.accounts(at))
+    every = {one for config in done.values() for one in config.global_white_addrs}
+    return {**values, "addresses": tuple(sorted(every))}
+
+
+def _check_addresses(call: Call, values: Values) -> None:
+    for one in values["addresses"]:
+        if "," in one:
+            raise BadField("addresses", call.text("Write one a line."))
+    everywhere.brokers(call, values)
+
+
+async def plan_addresses(call: Call, values: Values) -> Plan:
+    """Before and after, broker by broker."""
+    done, failed, names = await everywhere.ask(call, values, lambda admin, at: admin.accounts(at))
+    after = ", ".join(values["addresses"])
+    rows = [
+        (f"{names[at].name} {names[at].id}", ", ".join(config.global_white_addrs), after)
+        for at, config in done.items()
+    ]
+    heads = (N_("Broker"), N_("Before"), N_("After"))
+    return Plan(
+        (
+            call.text("From these addresses everything is allowed, without a signature."),
+            *(f"{names[at].name} {names[at].id}: {error}" for at, error in failed.items()),
+        ),
+        (Sheet(tuple(map(call.text, heads)), rows, call.text("Addresses")),),
+        ("updateGlobalWhiteAddr", "-c", values["cluster"], "-g", ",".join(values["addresses"])),
+        call.text("Whoever sends from there needs no account.") if after else "",
+    )
+
+
+async def perform_addresses(call: Call, values: Values, session: Caller) -> list[Outcome]:
+    """As updateGlobalWhiteAddr -c."""
+    return await everywhere.change(
+        call,
+        values,
+        session,
+        lambda admin, at: admin.update_global_addresses(at, values["addresses"]),
+        call.text("has the addresses"),
+    )
+
+
+_OF_KEY = (Query("access_key", default="", about=N_("The account that the form begins with.")),)
+
+ROUTES = (
+    Change(
+        "/new/account",
+        Permission.ADMINISTER,
+        N_("Make or change an account of 4.9"),
+        "",
+        (
+            everywhere.CLUSTER,
+            _ACCESS_KEY,
+            Field(
+                "secret_key",
+                N_("Secret key"),
+                "secret",
+                help=N_("It is not shown again. Empty: of an account that is there it stays."),
+            ),
+            Field(
+                "white_remote_address",
+                N_("From these addresses without a signature"),
+                help=N_("10.1.2.*, with commas. Empty: as they are."),
+            ),
+            Field("admin", N_("Administrator: may do everything"), "flag"),
+            *_PERMISSIONS,
+        ),
+        plan_account,
+        perform_account,
+        initial=_account,
+        query=_OF_KEY,
+        check=_check,
+    ),
+    Change(
+        "/accounts/delete",
+        Permission.ADMINISTER,
+        N_("Delete an account of 4.9"),
+        "",
+        (everywhere.CLUSTER, _ACCESS_KEY),
+        plan_delete,
+        perform_delete,
+        initial=_account,
+        destroys=lambda call, values: values["access_key"],
+        query=_OF_KEY,
+    ),
+    Change(
+        "/accounts/addresses",
+        Permission.ADMINISTER,
+        N_("Set the addresses from which everything is allowed"),
+        "",
+        (
+            everywhere.CLUSTER,
+            Field("addresses", N_("Addresses"), "lines", help=N_("10.1.2.*, one a line.")),
+        ),
+        plan_addresses,
+        perform_addresses,
+        initial=_addresses,
+        check=_check_addresses,
+    ),
+)
