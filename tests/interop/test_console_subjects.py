@@ -15,6 +15,7 @@ from mq.client.session import Session
 from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import ClusterSource
 from mq.daemons.console.config import ConsoleSettings
+from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message, StoredMessage
 from tests.daemons.console.pages.state import seen
 from tests.daemons.console.site import CLUSTER, Answer, Browser
@@ -112,8 +113,6 @@ async def group_pages(browser: Browser, java: JavaCluster) -> None:
         count += 1
         if count >= 8:
             consumed.set()
-
-    from mq.protocol.bodies import ConsumeFromWhere
 
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     async with Consumer(

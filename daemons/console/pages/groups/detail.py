@@ -122,6 +122,7 @@ async def show(call: Call) -> Page:
     progress, failed = await groups.progress(
         call.admin, brokers, group, DEADLINE, holders=judged.holders(said)
     )
+    queues = [row for row in progress.queues if call.sees_topic(row.topic)]
     by_broker = {brokers[at].name: one for at, one in settings.items() if one is not None}
     compared = drift.compare({name: _plain(config) for name, config in by_broker.items()})
     lags = await drawn(
@@ -138,13 +139,13 @@ async def show(call: Call) -> Page:
         known,
         progress.lag if progress.queues else None,
         progress.consume_tps if progress.queues else None,
-        progress.queues[:MOST_QUEUES],
-        len(progress.queues),
-        _members(clients, brokers, said, unsaid),
+        tuple(queues[:MOST_QUEUES]),
+        len(queues),
+        _members(call, clients, brokers, said, unsaid),
         first.consume_type.name if first.consume_type else None,
         first.message_model.name if first.message_model else None,
         first.consume_from_where.name if first.consume_from_where else None,
-        _subscriptions(there),
+        _subscriptions(call, there),
         _disagreements(call, said),
         tuple(line for name, info in said.items() for line in judged.stuck(name, info, call.now)),
         tuple(by_broker),
@@ -164,7 +165,7 @@ async def show(call: Call) -> Page:
                 *("topic", "brokerName", "queueId", "brokerOffset", "consumerOffset", "diff"),
                 *("lastConsumed", "client"),
             ),
-            [_cells(row) for row in progress.queues],
+            [_cells(row) for row in queues],
         ),
         extra={"charts_drawn": (lags,)},
     )
@@ -199,6 +200,7 @@ async def _running(
 
 
 def _members(
+    call: Call,
     clients: dict[str, tuple[Client, str, list[str]]],
     brokers: dict[str, BrokerRow],
     said: dict[str, ConsumerRunningInfo],
@@ -212,17 +214,22 @@ def _members(
         if info is None:
             members.append(GroupMember(*client, at, None, None, None, problem))
             continue
-        wanted = tuple(f"{one.topic} {one.sub_string}" for one in judged.subscriptions(info))
+        wanted = tuple(
+            f"{one.topic} {one.sub_string}"
+            for one in judged.subscriptions(info)
+            if call.sees_topic(one.topic)
+        )
         cached = sum(held.cached_msg_count for held in info.mq_table.values())
         members.append(GroupMember(*client, at, wanted, len(info.mq_table), cached, None))
     return tuple(members)
 
 
-def _subscriptions(there: Connected) -> tuple[Subscription, ...]:
+def _subscriptions(call: Call, there: Connected) -> tuple[Subscription, ...]:
     found = {
         Subscription(item.topic, item.sub_string, item.expression_type)
         for connection in there.by_broker.values()
         for item in connection.subscription_table.values()
+        if call.sees_topic(item.topic)
     }
     return tuple(sorted(found, key=lambda one: (one.topic, one.expression)))
 
@@ -231,6 +238,8 @@ def _disagreements(call: Call, said: dict[str, ConsumerRunningInfo]) -> tuple[st
     """A line for each member that does not want of a topic what others want of it."""
     lines = []
     for one in judged.disagreements(said):
+        if not call.sees_topic(one.topic):
+            continue
         for client, expression in one.wanted:
             if expression is None:
                 line = N_("%(topic)s: %(client)s does not subscribe to it")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
@@ -299,8 +300,6 @@ def test_a_broker_that_hangs_and_one_that_is_dead_are_told_of(console: Consoles)
             group = next(row for row in known.groups if row.name == "g")
             add(site, brokers=more)
             now = site.here.snapshot
-            from dataclasses import replace
-
             rows = [row for row in now.groups if row.name != "g"]
             rows.append(replace(group, brokers=(*group.brokers, "hung", "dead")))
             put(site, replace(now, groups=tuple(sorted(rows, key=lambda row: row.name))))

@@ -1,14 +1,33 @@
 """Pages of topics, against a real broker."""
 
 import asyncio
+from dataclasses import replace
 from urllib.parse import quote
 
 from mq.client.admin import Admin
 from mq.client.producer import Producer
-from mq.daemons.console.collector.snapshot import BrokerRow, TopicRow
-from mq.protocol.bodies import TopicConfig
+from mq.daemons.channel import Channel
+from mq.daemons.console.collector.snapshot import (
+    BrokerRow,
+    ClusterRow,
+    ProducerRow,
+    Snapshot,
+    TopicRow,
+)
+from mq.daemons.dispatch import Handler
+from mq.protocol.bodies import (
+    GroupList,
+    MessageQueue,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicOffset,
+    TopicStatsTable,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.message import Message
-from tests.daemons.console.pages.known import add, look, put
+from tests.client.scripted import scripted
+from tests.daemons.console.pages.known import AT, add, look, put
 from tests.daemons.console.site import Consoles, Site
 from tests.interop.ports import free_port
 
@@ -107,8 +126,6 @@ def test_a_dead_broker_is_one_line_and_the_rest_is_shown(console: Consoles) -> N
             known = add(site, brokers=(dead,))
             topics = [row for row in known.topics if row.name != "Orders"]
             here = next(row for row in known.topics if row.name == "Orders")
-            from dataclasses import replace
-
             topics.append(replace(here, brokers=(*here.brokers, "dead")))
             put(site, replace(known, topics=tuple(sorted(topics, key=lambda row: row.name))))
             data = (await site.api("/topics/Orders")).json
@@ -246,5 +263,128 @@ def test_hostile_names_are_text(console: Consoles) -> None:
                 assert "\x1b" not in page.text
                 assert "\0" not in page.text
             assert "'" not in (await site.get("/topics?format=csv")).text.splitlines()[0]
+
+    asyncio.run(main())
+
+
+def lying_broker(said: str) -> dict[int, Handler]:
+    """A broker that says the same wherever it can say something."""
+
+    def answer(body: bytes) -> Handler:
+        return lambda request, channel: request.reply(0, None, body)
+
+    queue = MessageQueue(said, said, 0)
+    config = TopicConfig(topic_name=said, attributes={said: said}, perm=2**31 - 1)
+    stats = TopicStatsTable(
+        offset_table={queue: TopicOffset(min_offset=-(2**63), max_offset=2**63 - 1)}
+    )
+    return {
+        int(RequestCode.GET_TOPIC_STATS_INFO): answer(stats.encode()),
+        int(RequestCode.GET_TOPIC_CONFIG): answer(config.encode()),
+        int(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO): answer(GroupList(group_list={said}).encode()),
+    }
+
+
+def test_what_a_lying_broker_says_of_a_topic_is_text(console: Consoles) -> None:
+    said = '"><img src=x onerror=alert(1)>{{7*7}}\u202e\0\U0001f4a9'
+
+    async def main() -> None:
+        async with console() as site, scripted(lying_broker(said)) as lying:
+            put(
+                site,
+                Snapshot(
+                    at=AT,
+                    clusters=(ClusterRow(said, (said,)),),
+                    brokers=(BrokerRow(said, said, 0, lying, "master"),),
+                    topics=(TopicRow(said, said, 1, 1, (said,), 6),),
+                    producers=(ProducerRow(said, said, said, said, said, (lying,)),),
+                ),
+            )
+            page = await site.get(f"/topics/{quote(said, safe='')}")
+            assert page.status == 200, page.text
+            assert page.soup.find("img") is None
+            assert len(page.soup.find_all("script")) == 1
+            assert not {"\u202e", "\0"} & set(page.text)
+            assert page.soup.get_text().count("{{7*7}}") > 5
+            data = (await site.api(f"/topics/{quote(said, safe='')}")).json
+            assert data["queues"][0]["maxOffset"] == str(2**63 - 1)
+            for form in ("settings", "delete", "reset", "skip"):
+                answer = await site.get(f"/topics/{quote(said, safe='')}/{form}")
+                assert answer.status == 200, form
+                assert answer.soup.find("img") is None
+
+    asyncio.run(main())
+
+
+def test_a_broker_of_4_9_is_asked_nothing_that_it_lacks_without_falling_back(
+    console: Consoles,
+) -> None:
+    lacked = []
+
+    def every(request: Command, channel: Channel) -> Command:
+        table = {"T": TopicConfig(topic_name="T", read_queue_nums=3)}
+        return request.reply(
+            0, None, TopicConfigSerializeWrapper(topic_config_table=table).encode()
+        )
+
+    def unknown(request: Command, channel: Channel) -> Command:
+        lacked.append(request.code)
+        return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="not supported")
+
+    answers: dict[int, Handler] = {
+        **lying_broker("T"),
+        int(RequestCode.GET_TOPIC_CONFIG): unknown,
+        int(RequestCode.GET_ALL_TOPIC_CONFIG): every,
+    }
+
+    async def main() -> None:
+        async with console() as site, scripted(answers) as old:
+            put(
+                site,
+                Snapshot(
+                    at=AT,
+                    brokers=(BrokerRow("c", "old", 0, old, "master"),),
+                    topics=(TopicRow("T", "normal", 3, 3, ("old",), 6),),
+                ),
+            )
+            data = (await site.api("/topics/T")).json
+            assert lacked == [RequestCode.GET_TOPIC_CONFIG]
+            settings = {row["name"]: row["values"] for row in data["settings"]}
+            assert settings["readQueueNums"] == ["3"]
+            # No name server has a route: the rest of the page is there.
+            assert [one["subject"] for one in data["silent"]] == ["T"]
+
+    asyncio.run(main())
+
+
+def test_settings_that_are_not_the_same_everywhere_are_marked(console: Consoles) -> None:
+    def at(queues: int) -> dict[int, Handler]:
+        config = TopicConfig(topic_name="T", read_queue_nums=queues)
+        return {
+            **lying_broker("T"),
+            int(RequestCode.GET_TOPIC_CONFIG): lambda request, channel: request.reply(
+                0, None, config.encode()
+            ),
+        }
+
+    async def main() -> None:
+        async with console() as site, scripted(at(4)) as one, scripted(at(8)) as other:
+            put(
+                site,
+                Snapshot(
+                    at=AT,
+                    brokers=(
+                        BrokerRow("c", "a", 0, one, "master"),
+                        BrokerRow("c", "b", 0, other, "master"),
+                    ),
+                    topics=(TopicRow("T", "normal", 12, 12, ("a", "b"), 6),),
+                ),
+            )
+            page = await site.get("/topics/T")
+            (row,) = page.soup.find_all("tr", class_="differs")
+            assert "readQueueNums" in row.get_text()
+            data = (await site.api("/topics/T")).json
+            assert data["drifts"] is True
+            assert [r["name"] for r in data["settings"] if r["differs"]] == ["readQueueNums"]
 
     asyncio.run(main())
