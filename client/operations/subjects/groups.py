@@ -3,8 +3,8 @@
 Each acts on brokers that its caller names, those of one cluster.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mq.client.operations import cluster
@@ -82,7 +82,6 @@ async def progress(
     seconds: float,
     *,
     topic: str | None = None,
-    holders: "dict[MessageQueue, str] | None" = None,
 ) -> "tuple[Progress, dict[str, MQError]]":
     """How far a group is at these brokers, and what failed, by address, within `seconds`."""
     done, failed = await cluster.outcomes(
@@ -94,7 +93,17 @@ async def progress(
     for stats in done.values():
         offsets.update(stats.offset_table)
     tps = sum(stats.consume_tps for stats in done.values())
-    return Progress(tuple(progress_rows(offsets, holders or {})), tps), failed
+    return Progress(tuple(progress_rows(offsets, {})), tps), failed
+
+
+def held_by(told: Progress, holders: "Mapping[MessageQueue, str]") -> Progress:
+    """The same with the client that holds each queue."""
+    clients = {(queue.topic, queue.broker_name, queue.queue_id): c for queue, c in holders.items()}
+    rows = (
+        replace(row, client=clients.get((row.topic, row.broker_name, row.queue_id)))
+        for row in told.queues
+    )
+    return Progress(tuple(rows), told.consume_tps)
 
 
 async def settings(admin: "Admin", address: str, group: str) -> "SubscriptionGroupConfig | None":

@@ -4,14 +4,17 @@ Brokers are those of the snapshot, or of a route that a name server has told: no
 a browser.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mq.client.errors import MQError
+from mq.client.operations.cluster import any_address
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow
 from mq.daemons.console.route import Outcome
-from mq.protocol.names import MASTER_ID
+from mq.protocol.bodies import TopicRouteData
+from mq.protocol.names import MASTER_ID, retry_topic
 
 #: Seconds that a page waits for all brokers together.
 DEADLINE = 2.0
@@ -33,6 +36,33 @@ def heads(call: Call, names: Iterable[str] | None = None) -> dict[str, BrokerRow
         for row in call.cluster.snapshot.heads()
         if wanted is None or row.name in wanted
     }
+
+
+def of_route(call: Call, route: TopicRouteData) -> dict[str, BrokerRow]:
+    """The brokers to ask of a route, also those that the snapshot does not know yet."""
+    found = heads(call, [broker.broker_name for broker in route.broker_datas])
+    there = {row.name for row in found.values()}
+    for broker in route.broker_datas:
+        if broker.broker_name not in there and broker.broker_addrs:
+            address = any_address(broker)
+            found[address] = BrokerRow(broker.cluster, broker.broker_name, 0, address, "master")
+    return dict(sorted(found.items(), key=lambda item: item[1].name))
+
+
+async def of_group(call: Call, group: str) -> dict[str, BrokerRow]:
+    """The brokers to ask about a group: those of the snapshot or, where that does not know it yet,
+    all that are known, or those of its retry topic."""
+    known = call.cluster.snapshot.group(group)
+    if known is not None:
+        return heads(call, known.brokers or None)
+    found = heads(call)
+    if found:
+        return found
+    try:
+        async with asyncio.timeout(DEADLINE):
+            return of_route(call, await call.admin.topic_route(retry_topic(group)))
+    except (MQError, TimeoutError):
+        return {}
 
 
 def clusters(call: Call) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
 """A consumer group: queues with their holders, members, subscriptions that disagree, settings."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mq.client.errors import ConsumerNotOnline, MQError
 from mq.client.operations import cluster
-from mq.client.operations.connections import Client, client_of
 from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import drift, groups
 from mq.client.operations.subjects import members as judged
@@ -16,11 +15,12 @@ from mq.daemons.console.charts.of_history import SPAN, ChartData, Wanted, drawn
 from mq.daemons.console.collector.snapshot import BrokerRow, GroupRow
 from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
+from mq.daemons.console.pages.groups import members
+from mq.daemons.console.pages.groups.members import Members
 from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
 from mq.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, SubscriptionGroupConfig
 
 MOST_QUEUES = 1000  # that a page shows; its CSV has all
-MOST_ASKED = 50  # members that are asked what they hold: each answers through its broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,54 +74,23 @@ class GroupDetail:
     silent: tuple[Silent, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """The members that brokers told of: the connection by broker address, where each is at."""
-
-    by_broker: dict[str, ConsumerConnection]
-    failed: dict[str, MQError]
-
-    def clients(self) -> dict[str, tuple[Client, str, list[str]]]:
-        """By client id: the client, the address to ask it through, and the brokers it is at."""
-        found: dict[str, tuple[Client, str, list[str]]] = {}
-        for address, connection in self.by_broker.items():
-            for item in connection.connection_set:
-                row = client_of(item)
-                found.setdefault(row.client_id, (row, address, []))[2].append(address)
-        return dict(sorted(found.items()))
-
-
-async def connected(call: Call, brokers: dict[str, BrokerRow], group: str) -> Connected:
-    """Who is connected at these brokers."""
-    done, failed = await cluster.outcomes(
-        call.admin,
-        brokers,
-        cluster.within(DEADLINE, lambda admin, at: admin.consumer_connection(at, group)),
-    )
-    gone = [at for at, error in failed.items() if isinstance(error, ConsumerNotOnline)]
-    return Connected(done, {at: error for at, error in failed.items() if at not in gone})
-
-
 async def show(call: Call) -> Page:
     """All that the brokers and members say within a time limit, and what the snapshot knows."""
     group = call.path["group"]
     known = call.cluster.snapshot.group(group)
-    brokers = asked.heads(call, known.brokers if known and known.brokers else None)
-    (settings, unset), there = await asyncio.gather(
+    brokers = await asked.of_group(call, group)
+    (settings, unset), there, (told, failed) = await asyncio.gather(
         cluster.outcomes(
             call.admin,
             brokers,
             cluster.within(DEADLINE, lambda admin, at: groups.settings(admin, at, group)),
         ),
-        connected(call, brokers, group),
+        members.collect(call, brokers, group),
+        groups.progress(call.admin, brokers, group, DEADLINE),
     )
-    clients = there.clients()
-    if known is None and not clients and not any(settings.values()) and not unset:
+    if known is None and not there.connections and not any(settings.values()) and not unset:
         raise NotFound(call.text("There is no consumer group %(name)s.", name=group))
-    said, unsaid = await _running(call, group, clients)
-    progress, failed = await groups.progress(
-        call.admin, brokers, group, DEADLINE, holders=judged.holders(said)
-    )
+    progress = groups.held_by(told, judged.holders(there.said))
     queues = [row for row in progress.queues if call.sees_topic(row.topic)]
     by_broker = {brokers[at].name: one for at, one in settings.items() if one is not None}
     compared = drift.compare({name: _plain(config) for name, config in by_broker.items()})
@@ -133,7 +102,7 @@ async def show(call: Call) -> Page:
         [Wanted(call.text("behind"), "group", group, "lag")],
     )
     enabled = {config.consume_enable for config in by_broker.values()}
-    first = next(iter(there.by_broker.values()), ConsumerConnection())
+    first = next(iter(there.connections.values()), ConsumerConnection())
     data = GroupDetail(
         group,
         known,
@@ -141,13 +110,15 @@ async def show(call: Call) -> Page:
         progress.consume_tps if progress.queues else None,
         tuple(queues[:MOST_QUEUES]),
         len(queues),
-        _members(call, clients, brokers, said, unsaid),
+        _members(call, there, brokers),
         first.consume_type.name if first.consume_type else None,
         first.message_model.name if first.message_model else None,
         first.consume_from_where.name if first.consume_from_where else None,
         _subscriptions(call, there),
-        _disagreements(call, said),
-        tuple(line for name, info in said.items() for line in judged.stuck(name, info, call.now)),
+        _disagreements(call, there.said),
+        tuple(
+            line for name, info in there.said.items() for line in judged.stuck(name, info, call.now)
+        ),
         tuple(by_broker),
         compared,
         any(row.differs for row in compared),
@@ -178,41 +149,16 @@ def _cells(row: QueueProgress) -> tuple[str | int | None, ...]:
     )
 
 
-async def _running(
-    call: Call, group: str, clients: dict[str, tuple[Client, str, list[str]]]
-) -> tuple[dict[str, ConsumerRunningInfo], dict[str, MQError]]:
-    """What members say of themselves, the first ones of many."""
-    by_broker: dict[str, list[str]] = {}
-    for name, (_, address, _) in list(clients.items())[:MOST_ASKED]:
-        by_broker.setdefault(address, []).append(name)
-    parts = await asyncio.gather(
-        *(
-            judged.running(call.admin, address, group, names, seconds=DEADLINE)
-            for address, names in by_broker.items()
-        )
-    )
-    said: dict[str, ConsumerRunningInfo] = {}
-    unsaid: dict[str, MQError] = {}
-    for told, failed in parts:
-        said.update(told)
-        unsaid.update(failed)
-    return dict(sorted(said.items())), unsaid
-
-
 def _members(
-    call: Call,
-    clients: dict[str, tuple[Client, str, list[str]]],
-    brokers: dict[str, BrokerRow],
-    said: dict[str, ConsumerRunningInfo],
-    unsaid: dict[str, MQError],
+    call: Call, there: Members, brokers: Mapping[str, BrokerRow]
 ) -> tuple[GroupMember, ...]:
-    members = []
-    for name, (client, _, addresses) in clients.items():
-        at = tuple(brokers[address].name for address in addresses)
-        info = said.get(name)
-        problem = str(unsaid[name]) if name in unsaid else None
+    found = []
+    for name, met in there.met().items():
+        at = tuple(brokers[address].name for address in met.brokers)
+        info = there.said.get(name)
+        problem = str(there.unsaid[name]) if name in there.unsaid else None
         if info is None:
-            members.append(GroupMember(*client, at, None, None, None, problem))
+            found.append(GroupMember(*met.client, at, None, None, None, problem))
             continue
         wanted = tuple(
             f"{one.topic} {one.sub_string}"
@@ -220,14 +166,14 @@ def _members(
             if call.sees_topic(one.topic)
         )
         cached = sum(held.cached_msg_count for held in info.mq_table.values())
-        members.append(GroupMember(*client, at, wanted, len(info.mq_table), cached, None))
-    return tuple(members)
+        found.append(GroupMember(*met.client, at, wanted, len(info.mq_table), cached, None))
+    return tuple(found)
 
 
-def _subscriptions(call: Call, there: Connected) -> tuple[Subscription, ...]:
+def _subscriptions(call: Call, there: Members) -> tuple[Subscription, ...]:
     found = {
         Subscription(item.topic, item.sub_string, item.expression_type)
-        for connection in there.by_broker.values()
+        for connection in there.connections.values()
         for item in connection.subscription_table.values()
         if call.sees_topic(item.topic)
     }

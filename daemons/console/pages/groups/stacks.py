@@ -8,7 +8,7 @@ from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import members as judged
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import brokers_asked as asked
-from mq.daemons.console.pages.groups.detail import connected
+from mq.daemons.console.pages.groups.members import connected
 from mq.daemons.console.parsing import BadQuery
 from mq.daemons.console.route import N_, Page, Permission, Query, Route
 
@@ -36,21 +36,19 @@ async def show(call: Call) -> Page:
     group, client_id = call.path["group"], call.query["client"]
     if not client_id:
         raise BadQuery(call.text("Which member? Give client=ID."))
-    known = call.cluster.snapshot.group(group)
-    brokers = asked.heads(call, known.brokers if known and known.brokers else None)
-    clients = (await connected(call, brokers, group)).clients()
-    if client_id not in clients:
+    brokers = await asked.of_group(call, group)
+    met = (await connected(call, brokers, group)).met().get(client_id)
+    if met is None:
         line = N_("No member %(client)s of group %(group)s is connected.")
         raise NotFound(call.text(line, client=client_id, group=group))
-    client, address, _ = clients[client_id]
     said, failed = await judged.running(
-        call.admin, address, group, [client_id], stacks=True, seconds=SECONDS
+        call.admin, met.through, group, [client_id], stacks=True, seconds=SECONDS
     )
     info = said.get(client_id)
     stack = info.jstack if info else None
     data = Stacks(
         group,
-        *client,
+        *met.client,
         _properties(info.properties) if info else (),
         None if stack is None else stack[:MOST_STACK],
         max(0, len(stack or "") - MOST_STACK),

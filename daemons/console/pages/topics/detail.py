@@ -1,11 +1,12 @@
 """A topic: its queues, route, settings by broker, groups and producers."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mq.client.errors import MQError, RouteNotFound
 from mq.client.operations import cluster
-from mq.client.operations.errors import NotFound
+from mq.client.operations.errors import NotFound, Unavailable
 from mq.client.operations.subjects import drift, topics
 from mq.client.operations.subjects.drift import SettingRow
 from mq.client.operations.subjects.topics import QueueStatus
@@ -15,7 +16,7 @@ from mq.daemons.console.collector.snapshot import BrokerRow, TopicRow
 from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
 from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
-from mq.protocol.bodies import TopicConfig, TopicRouteData
+from mq.protocol.bodies import GroupList, TopicConfig, TopicRouteData
 
 MOST_QUEUES = 1000  # that a page shows; its CSV has all
 
@@ -78,35 +79,19 @@ async def show(call: Call) -> Page:
     """All that the brokers of the topic say within a time limit, and what the snapshot knows."""
     topic = call.path["topic"]
     known = call.cluster.snapshot.topic(topic)
-    try:
-        async with asyncio.timeout(DEADLINE):
-            route = await call.admin.topic_route(topic)
-        problems: tuple[Silent, ...] = ()
-    except RouteNotFound:
-        if known is None:
-            raise NotFound(call.text("There is no topic %(name)s.", name=topic)) from None
-        route = TopicRouteData()
-        problems = (Silent(topic, call.text("No name server has a route of it.")),)
-    except (MQError, TimeoutError) as error:
-        if known is None:
-            raise
-        route = TopicRouteData()
-        line = str(error) or call.text("no answer in time")
-        problems = (Silent(call.text("name server"), line),)
-    brokers = _brokers(call, known, route)
-    queues, settings, groups = await asyncio.gather(
-        topics.status(call.admin, brokers, topic, DEADLINE),
-        cluster.outcomes(
-            call.admin,
-            brokers,
-            cluster.within(DEADLINE, lambda admin, at: topics.settings(admin, at, topic)),
-        ),
-        cluster.outcomes(
-            call.admin,
-            brokers,
-            cluster.within(DEADLINE, lambda admin, at: admin.topic_consumers(at, topic)),
-        ),
-    )
+    if known is None:  # the snapshot is older than the topic, or there is none
+        route, problems = await _route(call, topic)
+        if problems and problems[0].subject != topic:
+            raise Unavailable(problems[0].text)
+        if not route.broker_datas:
+            raise NotFound(call.text("There is no topic %(name)s.", name=topic))
+        brokers = asked.of_route(call, route)
+        queues, settings, groups = await _ask(call, brokers, topic)
+    else:
+        brokers = asked.heads(call, known.brokers)
+        (route, problems), (queues, settings, groups) = await asyncio.gather(
+            _route(call, topic), _ask(call, brokers, topic)
+        )
     rows, failed = queues
     failures = {**groups[1], **settings[1], **failed}
     by_broker = {brokers[at].name: one for at, one in settings[0].items() if one is not None}
@@ -156,17 +141,40 @@ async def _charts(call: Call, topic: str) -> tuple[Drawn, ...]:
     )
 
 
-def _brokers(call: Call, known: TopicRow | None, route: TopicRouteData) -> dict[str, BrokerRow]:
-    """The brokers to ask, by address: those of the snapshot, and those that only the route has."""
-    names = {broker.broker_name for broker in route.broker_datas}
-    names |= set(known.brokers if known else ())
-    found = asked.heads(call, names)
-    there = {row.name for row in found.values()}
-    for broker in route.broker_datas:
-        if broker.broker_name not in there and broker.broker_addrs:
-            address = cluster.any_address(broker)
-            found[address] = BrokerRow(broker.cluster, broker.broker_name, 0, address, "master")
-    return dict(sorted(found.items(), key=lambda item: item[1].name))
+async def _route(call: Call, topic: str) -> tuple[TopicRouteData, tuple[Silent, ...]]:
+    """The route as a name server tells it now, or why there is none."""
+    try:
+        async with asyncio.timeout(DEADLINE):
+            return await call.admin.topic_route(topic), ()
+    except RouteNotFound:
+        line = call.text("No name server has a route of it.")
+        return TopicRouteData(), (Silent(topic, line),)
+    except (MQError, TimeoutError) as error:
+        line = str(error) or call.text("no answer in time")
+        return TopicRouteData(), (Silent(call.text("name server"), line),)
+
+
+async def _ask(
+    call: Call, brokers: Mapping[str, BrokerRow], topic: str
+) -> tuple[
+    tuple[list[QueueStatus], dict[str, MQError]],
+    tuple[dict[str, TopicConfig | None], dict[str, MQError]],
+    tuple[dict[str, GroupList], dict[str, MQError]],
+]:
+    """Queues, settings and groups at each broker, and what failed."""
+    return await asyncio.gather(
+        topics.status(call.admin, brokers, topic, DEADLINE),
+        cluster.outcomes(
+            call.admin,
+            brokers,
+            cluster.within(DEADLINE, lambda admin, at: topics.settings(admin, at, topic)),
+        ),
+        cluster.outcomes(
+            call.admin,
+            brokers,
+            cluster.within(DEADLINE, lambda admin, at: admin.topic_consumers(at, topic)),
+        ),
+    )
 
 
 def _compared(settings: dict[str, TopicConfig]) -> tuple[SettingRow, ...]:

@@ -23,9 +23,8 @@ def test_progress_is_told_by_queue_with_its_holder_and_a_dead_broker_beside_it()
                 await c.admin.update_consumer_offset(broker, "g", TOPIC, queue_id, 1)
             holders = {MessageQueue(TOPIC, c.pair.broker.settings.broker.broker_name, 2): "me@1"}
             dead = f"127.0.0.1:{free_port()}"
-            progress, failed = await groups.progress(
-                c.admin, [broker, dead], "g", 10, holders=holders
-            )
+            progress, failed = await groups.progress(c.admin, [broker, dead], "g", 10)
+            progress = groups.held_by(progress, holders)
         assert progress.lag == 4
         assert [(row.consumer_offset, row.client) for row in progress.queues] == [
             *((1, None), (1, None), (1, "me@1"), (1, None))
