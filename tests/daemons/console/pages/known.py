@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from mq.client.admin import Admin
 from mq.client.operations.connections import client_of
+from mq.client.session import Session
 from mq.daemons.console.collector.snapshot import (
     BrokerRow,
     ClusterRow,
@@ -14,6 +15,8 @@ from mq.daemons.console.collector.snapshot import (
     Snapshot,
     TopicRow,
 )
+from mq.daemons.console.route import Permission
+from mq.daemons.console.security.roles import LOCAL
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from tests.daemons.console.site import Site
 
@@ -88,6 +91,11 @@ async def look(site: Site) -> Snapshot:
             ),
         ),
     )
+
+
+def unguarded(site: Site) -> Session:
+    """The cluster as a test may change it, over the console's own connections."""
+    return site.here.changing(LOCAL, Permission.ADMINISTER, lambda address, command: None)
 
 
 def put(site: Site, snapshot: Snapshot) -> Snapshot:

@@ -30,7 +30,7 @@ from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import retry_topic
 from tests.client.scripted import routed, scripted
-from tests.daemons.console.pages.known import AT, add, look, put
+from tests.daemons.console.pages.known import AT, add, look, put, unguarded
 from tests.daemons.console.site import Consoles, Site
 from tests.interop.ports import free_port
 
@@ -39,7 +39,7 @@ HOSTILE = '"><img src=x onerror=alert(1)>{{7*7}}\u202e\0\U0001f4a9'
 
 async def administrator(site: Site, group: str | None = "g") -> Admin:
     """Calls that may change the broker, with a topic of two queues and a group at it."""
-    admin = Admin(site.here.changing(lambda address, command: None))
+    admin = Admin(unguarded(site))
     config = TopicConfig(topic_name="Orders", read_queue_nums=2, write_queue_nums=2)
     await admin.create_topic(site.pair.broker.address, config)
     if group is not None:

@@ -27,14 +27,14 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
 from tests.client.scripted import scripted
-from tests.daemons.console.pages.known import AT, add, look, put
+from tests.daemons.console.pages.known import AT, add, look, put, unguarded
 from tests.daemons.console.site import Consoles, Site
 from tests.interop.ports import free_port
 
 
 async def with_topic(site: Site, *topics: str, queues: int = 2, messages: int = 0) -> Admin:
     """Topics at the broker, the first with messages in its queues in turn."""
-    admin = Admin(site.here.changing(lambda address, command: None))
+    admin = Admin(unguarded(site))
     for topic in topics:
         config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
         await admin.create_topic(site.pair.broker.address, config)
