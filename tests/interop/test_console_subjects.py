@@ -1,6 +1,7 @@
 """The console's pages of topics, groups and accounts at Java's brokers, of 4.9 and of 5.x."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from mq.client.consumer import Consumer
+from mq.client.credentials import AccessKey
 from mq.client.options import ClientOptions
 from mq.client.producer import Producer
 from mq.client.session import Session
@@ -19,7 +21,10 @@ from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message, StoredMessage
 from tests.daemons.console.pages.state import seen
 from tests.daemons.console.site import CLUSTER, Answer, Browser
+from tests.interop import peers
 from tests.interop.conftest import JavaCluster
+from tests.interop.jvm import require_java
+from tests.interop.test_auth_commands import KEYS, ROOT, SETTINGS
 
 pytestmark = pytest.mark.java
 
@@ -27,9 +32,12 @@ TOPIC, GROUP = "ConsoleOrders", "console-group"
 
 
 @asynccontextmanager
-async def console_at(namesrv: str, folder: Path) -> AsyncIterator[tuple[Console, Browser]]:
+async def console_at(
+    namesrv: str, folder: Path, credentials: AccessKey | None = None
+) -> AsyncIterator[tuple[Console, Browser]]:
     settings = ConsoleSettings.load(None, {"listenPort": "0", "dataPath": str(folder)})
-    source = ClusterSource(CLUSTER, namesrv, ClientOptions(timeout=30.0))
+    options = ClientOptions(timeout=30.0, credentials=credentials)
+    source = ClusterSource(CLUSTER, namesrv, options)
     async with Console(settings, [source]) as console:
         yield console, Browser("127.0.0.1", console.port)
 
@@ -80,6 +88,84 @@ def test_the_pages_of_subjects_do_their_work_at_a_java_broker(
             assert set(states(gone)) == {"done"}
 
     asyncio.run(main())
+
+
+def test_users_and_policies_of_5_are_shown_made_and_deleted(tmp_path: Path) -> None:
+    require_java()
+    settings = {**SETTINGS, "authConfigPath": str(tmp_path / "auth")}
+    root = AccessKey(KEYS["accessKey"], KEYS["secretKey"])
+
+    async def main(namesrv: str) -> None:
+        async with console_at(namesrv, tmp_path / "console", root) as (console, browser):
+            collector = console.clusters[CLUSTER].collector
+            await seen(collector, lambda snapshot: any(b.alive for b in snapshot.brokers))
+            fields = {"username": "alice", "password": "alice_secret", "user_type": "normal"}
+            made = await browser.change("/new/user", fields)
+            assert states(made) == ["done"]
+            assert "alice_secret" not in made.text
+            fields = {"subject": "User:alice", "resources": "Topic:Orders", "actions": "Pub,Sub"}
+            assert states(await browser.change("/new/policy", fields)) == ["done"]
+            data = (await browser.api("/accounts")).json
+            assert {row["name"] for row in data["users"]} == {"alice", ROOT["username"]}
+            (policy,) = data["policies"]
+            assert (policy["name"], policy["resource"]) == ("User:alice", "Topic:Orders")
+            assert data["atBrokers"][0]["accounts"] is None
+            page = await browser.get("/accounts")
+            assert "_secret" not in page.text
+            address = "/new/policy?subject=User:alice&resource=Topic:Orders"
+            assert states(await browser.change(address, {"decision": "Deny"})) == ["done"]
+            (policy,) = (await browser.api("/accounts")).json["policies"]
+            assert ["decision", "Deny"] in policy["settings"]
+            address = "/accounts/delete-policy?subject=User:alice&resource=Topic:Orders"
+            assert states(await browser.change(address, typed="User:alice")) == ["done"]
+            address = "/accounts/delete-user?username=alice"
+            assert states(await browser.change(address, typed="alice")) == ["done"]
+            data = (await browser.api("/accounts")).json
+            assert [row["name"] for row in data["users"]] == [ROOT["username"]]
+            assert data["policies"] == []
+
+    with (
+        peers.JavaNameServer("5.5.0", tmp_path) as namesrv,
+        peers.JavaBroker("5.5.0", tmp_path, namesrv.address, settings),
+    ):
+        asyncio.run(main(namesrv.address))
+
+
+def test_accounts_of_4_9_are_shown_made_and_deleted(tmp_path: Path) -> None:
+    require_java()
+    admin = {"accessKey": "administrator", "secretKey": "administrator_secret", "admin": True}
+    document = {"globalWhiteRemoteAddresses": [], "accounts": [admin]}
+    root = AccessKey(str(admin["accessKey"]), str(admin["secretKey"]))
+
+    async def main(namesrv: str) -> None:
+        async with console_at(namesrv, tmp_path / "console", root) as (console, browser):
+            collector = console.clusters[CLUSTER].collector
+            await seen(collector, lambda snapshot: any(b.alive for b in snapshot.brokers))
+            fields = {
+                **{"access_key": "alice-key", "secret_key": "alice_secret"},
+                "topic_perms": "Orders=PUB|SUB",
+            }
+            made = await browser.change("/new/account", fields)
+            assert states(made) == ["done"]
+            assert "_secret" not in made.text
+            data = await until(browser, "/accounts", lambda found: len(found["accounts"]) == 2)
+            alice = next(row for row in data["accounts"] if row["name"] == "alice-key")
+            assert ["topic_perms", "Orders=PUB|SUB"] in alice["settings"]
+            assert "_secret" not in (await browser.get("/accounts")).text
+            form = await browser.get("/new/account?access_key=alice-key")
+            preview = await browser.submit(form, {"topic_perms": "Orders=DENY"})
+            changed = await browser.submit(preview)
+            assert states(changed) == ["done"], changed.tables()  # without the secret again
+            address = "/accounts/delete?access_key=alice-key"
+            assert states(await browser.change(address, typed="alice-key")) == ["done"]
+            await until(browser, "/accounts", lambda found: len(found["accounts"]) == 1)
+
+    with peers.JavaNameServer("4.9.7", tmp_path) as namesrv:
+        broker = peers.JavaBroker("4.9.7", tmp_path, namesrv.address, {"aclEnable": "true"})
+        (broker.home / "conf" / "plain_acl.yml").write_text(json.dumps(document))  # JSON is YAML
+        (broker.home / "conf" / "acl").mkdir()
+        with broker:
+            asyncio.run(main(namesrv.address))
 
 
 async def topic_pages(browser: Browser, java: JavaCluster) -> None:

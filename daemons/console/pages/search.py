@@ -24,7 +24,7 @@ class Found:
     name: str
     path: str
     note: str
-    rank: int  # 0 it is the name, 1 the name begins so, 2 a word of it begins so, 3 it is within
+    rank: int  # 0 it is the name, 1 the name begins so, 2 a word in it, 3 within; later: 1 more
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def _all(call: Call, q: str) -> list[Found]:
     found = []
     topics = ((row.name, row) for row in snapshot.topics if wanted in row.name.casefold())
     for name, topic in lists.seen_topics(call, topics, lambda item: item[0]):
-        # What is of a group is found by its group, too: the user's own topics come first.
+        # What is of a group, or the system's, comes one later than what users have made.
         rank = _rank(name, wanted) + (0 if topic.kind not in ("retry", "dlq", "system") else 1)
         found.append(Found("topic", name, f"/topics/{quoted(name)}", topic.kind, rank))
     groups = ((row.name, row) for row in snapshot.groups if wanted in row.name.casefold())

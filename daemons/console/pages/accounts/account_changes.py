@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mq.client.admin import Admin
 from mq.client.caller import Caller
 from mq.client.operations.subjects import accounts
 from mq.daemons.console.call import Call
@@ -164,16 +165,25 @@ def _command(values: Values) -> tuple[str, ...]:
 
 
 async def perform_account(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As updateAclConfig -c."""
+    """As updateAclConfig -c.
+
+    A broker of 4.9.7 wants the secret key with each change (PlainPermissionManager): without a new
+    one it gets its own back, which it has just told.
+    """
     account = _config(values)
-    return await everywhere.change(
-        call,
-        values,
-        session,
-        lambda admin, at: admin.update_account(at, account),
-        call.text("has the account"),
-        values["secret_key"],
-    )
+    unseen = {values["secret_key"]} - {None}
+
+    async def act(admin: Admin, address: str) -> None:
+        wanted = account
+        if not wanted.secret_key:
+            for one in (await admin.accounts(address)).plain_access_configs:
+                if one.access_key == account.access_key and one.secret_key:
+                    unseen.add(one.secret_key)
+                    wanted = PlainAccessConfig(**{**account.__dict__, "secret_key": one.secret_key})
+        await admin.update_account(address, wanted)
+
+    text = call.text("has the account")
+    return await everywhere.change(call, values, session, act, text, unseen)
 
 
 async def plan_delete(call: Call, values: Values) -> Plan:

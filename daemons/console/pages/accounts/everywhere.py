@@ -1,6 +1,6 @@
 """What all changes of accounts have in common: at each broker of a cluster, replicas as well."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from mq.client.admin import Admin
@@ -53,12 +53,17 @@ async def ask(
 
 
 async def change(
-    call: Call, values: Values, session: Caller, act: Act, text: str, secret: str | None = None
+    call: Call,
+    values: Values,
+    session: Caller,
+    act: Act,
+    text: str,
+    secrets: Collection[str] = (),
 ) -> list[Outcome]:
-    """A result for each broker. A broker that repeats the secret in its refusal is not quoted."""
+    """A result for each broker. What brokers repeat of ``secrets`` in their refusals is hidden."""
     names = brokers(call, values)
     done, failed = await cluster.outcomes(Admin(session), names, act)
-    lines = (_hidden(str(error), secret) for error in failed.values())
+    lines = (_hidden(str(error), secrets) for error in failed.values())
     found = asked.done(done, names, text)
     for address, line in zip(failed, lines, strict=True):
         row = names[address]
@@ -66,5 +71,7 @@ async def change(
     return found
 
 
-def _hidden(line: str, secret: str | None) -> str:
-    return line.replace(secret, MASK) if secret else line
+def _hidden(line: str, secrets: Collection[str]) -> str:
+    for secret in secrets:
+        line = line.replace(secret, MASK)
+    return line

@@ -105,7 +105,8 @@ async def perform_user(call: Call, values: Values, session: Caller) -> list[Outc
             await admin.update_user(address, user)
 
     text = call.text("has the user")
-    return await everywhere.change(call, values, session, act, text, values["password"])
+    secrets = {values["password"]} - {None}
+    return await everywhere.change(call, values, session, act, text, secrets)
 
 
 async def plan_delete_user(call: Call, values: Values) -> Plan:
