@@ -173,7 +173,7 @@ async def topic_pages(browser: Browser, java: JavaCluster) -> None:
         for number in range(8):
             await producer.send(Message(TOPIC, b"%d" % number))
         data = (await browser.api(f"/producers?group=console-senders&topic={TOPIC}")).json
-        assert [row["clientId"] for row in data["list"]["rows"]] == [session.client_id]
+        assert [row["clientId"] for row in data["rows"]] == [session.client_id]
     data = await until(
         browser,
         f"/topics/{TOPIC}",

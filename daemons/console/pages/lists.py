@@ -9,7 +9,7 @@ size   rows a page
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from mq.daemons.console.call import Call
 from mq.daemons.console.parsing import Kind, choice, integer, text
@@ -22,10 +22,9 @@ MOST_ROWS = 500  # of one page
 
 
 @dataclass(frozen=True, slots=True)
-class Cut(Generic[T]):
-    """The rows of one page of a list. ``total`` are those that match the filter, ``known`` all."""
+class Cut:
+    """Which rows of a list these are: ``total`` match the filter, of ``known`` in all."""
 
-    rows: tuple[T, ...]
     total: int
     known: int
     page: int
@@ -76,16 +75,14 @@ def ordered(
     return [*sorted(known, key=key, reverse=query["order"] == "desc"), *unknown]
 
 
-def cut(rows: Sequence[T], known: int, query: Mapping[str, Any]) -> Cut[T]:
+def cut(rows: Sequence[T], known: int, query: Mapping[str, Any]) -> tuple[tuple[T, ...], Cut]:
     """The page of the rows that the address asks for; the last one if it is beyond."""
     size = min(max(query["size"], 1), MOST_ROWS)
     pages = max(1, -(-len(rows) // size))
     page = min(max(query["page"], 1), pages)
     begin = (page - 1) * size
-    return Cut(
-        tuple(rows[begin : begin + size]),
-        *(len(rows), known, page, pages, size, query["sort"], query["order"], query["q"]),
-    )
+    sorting = (query["sort"], query["order"], query["q"])
+    return tuple(rows[begin : begin + size]), Cut(len(rows), known, page, pages, size, *sorting)
 
 
 def seen_topics(call: Call, rows: Iterable[T], name: Callable[[T], str]) -> list[T]:

@@ -42,7 +42,8 @@ class Producers:
     asked: bool
     group: str
     topic: str
-    list: Cut[ProducerRow]
+    rows: tuple[ProducerRow, ...]
+    list: Cut
     silent: tuple[Silent, ...]
 
 
@@ -61,7 +62,7 @@ async def show(call: Call) -> Page:
     named = lists.ordered(named, call.query, COLUMNS)
     data = Producers(
         *(snapshot.at or None, bool(group), group, topic),
-        lists.cut(named, len(seen), call.query),
+        *lists.cut(named, len(seen), call.query),
         problems,
     )
     command = ("producerConnection", "-g", group, "-t", topic) if group and topic else ()
@@ -140,5 +141,6 @@ ROUTES = (
             Query("topic", text, "", N_("Only at the brokers of this topic.")),
         ),
         menu=N_("Producers"),
+        data=Producers,
     ),
 )

@@ -101,5 +101,6 @@ ROUTES = (
         Permission.READ,
         N_("Topics, groups, brokers and message ids by a part of their names."),
         query=(Query("q", text, "", N_("What to look for.")),),
+        data=Search,
     ),
 )

@@ -240,5 +240,6 @@ ROUTES = (
         Permission.ADMINISTER,
         N_("Accounts of 4.9, users and policies of 5.x, by broker."),
         menu=N_("Accounts"),
+        data=Accounts,
     ),
 )

@@ -210,5 +210,6 @@ ROUTES = (
         N_("A consumer group: queues, members, subscriptions, settings."),
         subject="group",
         query=(SPAN,),
+        data=GroupDetail,
     ),
 )

@@ -43,7 +43,8 @@ class Groups:
     at: int | None
     states: tuple[StateBox, ...]
     system: bool
-    list: Cut[GroupRow]
+    rows: tuple[GroupRow, ...]
+    list: Cut
 
 
 async def show(call: Call) -> Page:
@@ -65,7 +66,7 @@ async def show(call: Call) -> Page:
     return Page(
         "groups/list.html",
         call.text("Consumer groups"),
-        Groups(snapshot.at or None, boxes, call.query["system"], found),
+        Groups(snapshot.at or None, boxes, call.query["system"], *found),
         command=("consumerProgress",),
         sheet=Sheet(
             (
@@ -96,5 +97,6 @@ ROUTES = (
             Query("system", flag, False, N_("With the groups that brokers are born with.")),
         ),
         menu=N_("Consumer groups"),
+        data=Groups,
     ),
 )

@@ -74,5 +74,6 @@ ROUTES = (
         N_("What the threads of a member are doing."),
         subject="group",
         query=(Query("client", default="", about=N_("Client id of the member.")),),
+        data=Stacks,
     ),
 )

@@ -230,5 +230,6 @@ ROUTES = (
         N_("A topic: queues, route, settings, groups, producers."),
         subject="topic",
         query=(SPAN,),
+        data=TopicDetail,
     ),
 )

@@ -56,7 +56,8 @@ class Topics:
 
     at: int | None
     kinds: tuple[KindBox, ...]
-    list: Cut[TopicRow]
+    rows: tuple[TopicRow, ...]
+    list: Cut
 
 
 async def show(call: Call) -> Page:
@@ -69,7 +70,9 @@ async def show(call: Call) -> Page:
     rows = [row for row in named if row.kind in chosen]
     rows = lists.ordered(rows, call.query, COLUMNS)
     data = Topics(
-        snapshot.at or None, _boxes(call, counts, chosen), lists.cut(rows, len(known), call.query)
+        snapshot.at or None,
+        _boxes(call, counts, chosen),
+        *lists.cut(rows, len(known), call.query),
     )
     return Page(
         "topics/list.html",
@@ -113,5 +116,6 @@ ROUTES = (
             Query("kind", lists.words(*KINDS), _OWN, N_("Kinds of topics, with commas.")),
         ),
         menu=N_("Topics"),
+        data=Topics,
     ),
 )
