@@ -1,0 +1,237 @@
+"""A real browser at a console: Debian's Chromium without a window, driven by Selenium."""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+HERE = Path(__file__).parent
+SECONDS = 60.0  # for what the page itself does: a machine may be busy
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",  # tests run as root
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--force-prefers-reduced-motion",
+)
+T = TypeVar("T")
+
+
+def require_chromium() -> None:
+    """Skip the test where there is no browser; with CI=true fail instead."""
+    missing = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    if not missing:
+        return
+    reason = f"{', '.join(missing)} not found: apt-get install chromium chromium-driver"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+class Chromium:
+    """One window. Its methods wait in a thread, so that a console in the test's loop answers."""
+
+    def __init__(self, *, language: str = "en-US") -> None:
+        require_chromium()
+        os.environ["SE_OFFLINE"] = "true"  # or Selenium looks for a driver on the network
+        options = webdriver.ChromeOptions()
+        options.binary_location = str(shutil.which("chromium"))
+        for flag in (*_FLAGS, f"--lang={language}"):
+            options.add_argument(flag)
+        options.add_experimental_option("prefs", {"intl.accept_languages": language})
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.driver = webdriver.Chrome(
+            options=options, service=Service(str(shutil.which("chromedriver")))
+        )
+        self.driver.set_window_size(1280, 900)
+        self.bytes = 0  # that came for the page that was opened last, compressed as they came
+
+    def close(self) -> None:
+        self.driver.quit()
+
+    # what a person does -----------------------------------------------------------------------
+
+    async def open(self, address: str) -> None:
+        """Go to an address and wait until it is complete."""
+        await self._do(self._forget)
+        await self._do(self.driver.get, address)
+
+    async def follow(self, text: str) -> None:
+        """Click the first link or button that says so, and wait for the page behind it."""
+        await self._do(self._follow, text)
+
+    async def follow_in_place(self, text: str) -> None:
+        """Click the first link or button that says so; the page stays."""
+        await self._do(self._click, text)
+
+    async def fill(self, fields: dict[str, str]) -> None:
+        """Write into fields of the form in <main>, by their names."""
+        await self._do(self._fill, fields)
+
+    async def keys(self, text: str) -> None:
+        """Press keys where the focus is."""
+        await self._do(lambda: self.driver.switch_to.active_element.send_keys(text))
+
+    async def size(self, width: int, height: int) -> None:
+        """Another size of the page, in CSS pixels; also smaller than windows can be."""
+        wanted = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self._do(self.driver.execute_cdp_cmd, "Emulation.setDeviceMetricsOverride", wanted)
+
+    async def prefer(self, **features: str) -> None:
+        """Media features: `prefers_color_scheme="dark"`."""
+        found = [{"name": k.replace("_", "-"), "value": v} for k, v in features.items()]
+        await self._do(
+            self.driver.execute_cdp_cmd, "Emulation.setEmulatedMedia", {"features": found}
+        )
+
+    async def scripts(self, *, run: bool) -> None:
+        """Whether pages that are opened from now on run script."""
+        await self._do(
+            self.driver.execute_cdp_cmd,
+            "Emulation.setScriptExecutionDisabled",
+            {"value": not run},
+        )
+
+    # what there is to be seen -----------------------------------------------------------------
+
+    async def text(self, selector: str = "body") -> str:
+        """What a person reads of the first such element."""
+        return await self._do(lambda: self.driver.find_element(By.CSS_SELECTOR, selector).text)
+
+    async def run(self, script: str, *given: object) -> Any:
+        """What a script returns."""
+        return await self._do(self.driver.execute_script, script, *given)
+
+    async def until(self, condition: Callable[[str], bool], selector: str = "body") -> str:
+        """The text of an element once it is so."""
+
+        def found(driver: Any) -> str | bool:
+            text: str = driver.find_element(By.CSS_SELECTOR, selector).text
+            return text if condition(text) else False
+
+        return await self._do(lambda: str(WebDriverWait(self.driver, SECONDS).until(found)))
+
+    async def until_true(self, script: str) -> None:
+        """Return when a script does with something true."""
+        wait = WebDriverWait(self.driver, SECONDS)
+        await self._do(wait.until, lambda driver: driver.execute_script(script))
+
+    async def violations(self) -> list[str]:
+        """What axe-core finds that keeps people from the page: rule, and the first places."""
+        return await self._do(self._violations)
+
+    async def complaints(self) -> list[str]:
+        """What the browser's console has said since: refused by the policy, not found, thrown."""
+        return [entry["message"] for entry in await self._do(self._log, "browser")]
+
+    async def hosts(self) -> set[str]:
+        """The hosts that have been asked since a page was opened; counts the bytes that came."""
+        return await self._do(self._hosts)
+
+    async def picture(self, path: Path) -> None:
+        """Save what is seen as PNG."""
+        await self._do(self.driver.save_screenshot, str(path))
+
+    # ------------------------------------------------------------------------------------------
+
+    async def _do(self, work: Callable[..., T], *given: Any) -> T:
+        return await asyncio.to_thread(work, *given)
+
+    def _forget(self) -> None:
+        self.bytes = 0
+        for name in ("browser", "performance"):
+            self._log(name)
+
+    def _log(self, name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.driver.get_log(name)  # type: ignore[no-untyped-call]
+        return found
+
+    def _follow(self, text: str) -> None:
+        before = self.driver.find_element(By.TAG_NAME, "html")
+        self._click(text)
+        WebDriverWait(self.driver, SECONDS).until(lambda _: _is_gone(before))
+        ready = "return document.readyState === 'complete'"
+        WebDriverWait(self.driver, SECONDS).until(lambda d: d.execute_script(ready))
+
+    def _click(self, text: str) -> None:
+        """Parts of a page may be replaced by newer ones while they are looked through."""
+
+        def clicked(driver: Any) -> bool:
+            try:
+                self._named(text).click()
+            except StaleElementReferenceException:
+                return False
+            return True
+
+        WebDriverWait(self.driver, SECONDS).until(clicked)
+
+    def _named(self, text: str) -> WebElement:
+        found = [
+            one
+            for one in self.driver.find_elements(By.CSS_SELECTOR, "a, button, input[type=submit]")
+            if one.is_displayed() and one.text.strip() == text
+        ]
+        assert found, f"nothing to click says {text!r}: {self.driver.current_url}\n{self._body()}"
+        return found[0]
+
+    def _body(self) -> str:
+        return self.driver.find_element(By.TAG_NAME, "body").text
+
+    def _fill(self, fields: dict[str, str]) -> None:
+        for name, value in fields.items():
+            field = self.driver.find_element(By.CSS_SELECTOR, f"main form [name='{name}']")
+            if field.tag_name == "select":
+                Select(field).select_by_value(value)
+            elif field.get_attribute("type") in ("checkbox", "radio"):
+                if field.is_selected() != (value == "on"):
+                    field.click()
+            else:
+                field.clear()
+                field.send_keys(value)
+
+    def _violations(self) -> list[str]:
+        self.driver.execute_script((HERE / "axe" / "axe.min.js").read_text(encoding="utf-8"))
+        found = self.driver.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa',"
+            " 'best-practice']}).then(done, (error) => done({violations: [{id: String(error),"
+            " help: '', nodes: []}]}));"
+        )
+        return [
+            f"{one['id']}: {one['help']}: {[node['html'][:200] for node in one['nodes'][:3]]}"
+            for one in found["violations"]
+        ]
+
+    def _hosts(self) -> set[str]:
+        found = set()
+        for entry in self._log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                found.add(urlsplit(message["params"]["request"]["url"]).netloc)
+            elif message["method"] == "Network.loadingFinished":
+                self.bytes += int(message["params"]["encodedDataLength"])
+        return found
+
+
+def _is_gone(element: WebElement) -> bool:
+    try:
+        element.is_enabled()
+    except StaleElementReferenceException:
+        return True
+    return False

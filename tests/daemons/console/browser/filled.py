@@ -1,0 +1,99 @@
+"""A cluster with something of everything, hostile texts among it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from mq.client import Consumer
+from mq.client.admin import Admin
+from mq.client.pull_consumer import PullConsumer
+from mq.client.send_back import send_back
+from mq.client.session import Session
+from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.daemons.standalone import Standalone
+from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
+from mq.protocol.message import Message
+from mq.protocol.names import dead_letter_topic
+from tests.client.scripted import routed
+from tests.daemons.console.pages.state import seen
+from tests.daemons.console.site import Site
+
+TOPIC, DELAYED, OPEN = "Orders", "Later", "Paid"
+GROUP, LETTERS = "billing", "failing"
+COUNT = 40
+#: Text that would do something if a page took it for more than text.
+HOSTILE = (
+    '"><img src=x onerror=alert(1)>',
+    "<script>alert(2)</script>",
+    "{{7*7}}${7*7}<%= 7*7 %>",
+    "'; DROP TABLE points; --",
+    "\u202egnp.exe\u2066\u200b",
+    "bell\x07 escape\x1b[31m",
+    "𓀀 😀",
+)
+
+
+@asynccontextmanager
+async def filled(pair: Standalone) -> AsyncIterator[Session]:
+    """Messages with tags, keys, properties and hostile texts; a group that is behind, with a member
+    that is connected; dead letters; a delayed message and an open transaction."""
+
+    async def unknown(question: TransactionCheck) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    async def undecided(message: Message) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    async with Session(pair.name_server_address, instance=HOSTILE[0]) as session:
+        admin = Admin(session)
+        for name in (TOPIC, DELAYED, OPEN):
+            config = TopicConfig(topic_name=name, read_queue_nums=2, write_queue_nums=2, perm=6)
+            await admin.create_topic(pair.broker.address, config)
+        for name in (GROUP, LETTERS):
+            group = SubscriptionGroupConfig(group_name=name)
+            await admin.update_subscription_group(pair.broker.address, group)
+        async with TransactionProducer(session, "shop", unknown) as producer:
+            for number in range(COUNT):
+                await producer.send(_message(number))
+            await producer.send(Message(DELAYED, b"in an hour", delay_level=17))
+            await producer.send_in_transaction(Message(OPEN, b"nobody knows"), undecided)
+            await _give_up(session, pair, 3)
+            async with Consumer(session, GROUP, {TOPIC: "*"}, listener=None) as consumer:
+                count = 0
+                async for _ in consumer:
+                    count += 1
+                    if count == 6:
+                        break
+                await consumer.commit()
+                yield session
+
+
+def _message(number: int) -> Message:
+    hostile = HOSTILE[number % len(HOSTILE)]
+    return Message(
+        TOPIC,
+        f'{{"order": {number}, "note": "{hostile}"}}'.encode(),
+        "book" if number % 2 else "chair",
+        [f"order-{number}"],
+        {"note": hostile},
+    )
+
+
+async def _give_up(session: Session, pair: Standalone, count: int) -> None:
+    """Have a group give up some messages: they become its dead letters."""
+    consumer = PullConsumer(session)
+    queue = MessageQueue(TOPIC, pair.broker.settings.broker.broker_name, 0)
+    async for message in consumer.read(queue, 0):
+        await send_back(session, LETTERS, queue, message, delay_level=-1, max_reconsume_times=0)
+        count -= 1
+        if not count:
+            break
+    await routed(session, dead_letter_topic(LETTERS))
+
+
+async def all_seen(site: Site) -> None:
+    """Return when the console knows of all that."""
+    letters = dead_letter_topic(LETTERS)
+    await seen(
+        site.here.collector,
+        lambda s: s.groups and s.brokers and any(topic.name == letters for topic in s.topics),
+    )
