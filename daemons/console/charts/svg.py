@@ -20,7 +20,7 @@ from mq.daemons.console.charts.chart import (
 )
 from mq.daemons.console.history.points import Point
 
-WIDTH, HEIGHT = 640, 200
+WIDTH, HEIGHT = 960, 200
 MOST_LINES = 12
 COLOURS = 6  # classes of lines; the other lines have the same, dashed
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 20, 24

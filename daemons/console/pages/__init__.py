@@ -22,6 +22,7 @@ MODULES: tuple[str, ...] = (
     "waiting",
     "transactions",
     "accounts",
+    "history",
     "audit",
     "search",
 )

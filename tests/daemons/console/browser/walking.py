@@ -17,6 +17,11 @@ def kinds() -> list[str]:
     return [one.path for one in all_routes() if isinstance(one, Route | Change)]
 
 
+def menu() -> list[str]:
+    """The paths that have an entry in the menu."""
+    return [one.path for one in all_routes() if isinstance(one, Route | Change) and one.menu]
+
+
 async def walk(site: Site, chromium: Chromium, each: int = 1) -> AsyncIterator[str]:
     """Open pages of each kind that links lead to from the first one; gives the path below the
     cluster of each, while it is open."""
