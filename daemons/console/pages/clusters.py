@@ -292,9 +292,10 @@ async def _setting_plan(call: Call, values: Values) -> Plan:
         "%(key)s of broker %(name)s (%(id)d): %(old)s → %(new)s",
         key=key, name=row.name, id=row.id, old=old or '""', new=new or '""',
     )  # fmt: skip
+    heads = (call.text("Setting"), call.text("Before"), call.text("After"))
     return Plan(
         (line, call.text("The broker keeps it in its configuration file.")),
-        (Sheet(("Setting", "Before", "After"), [(key, old, new)]),),
+        (Sheet(heads, [(key, old, new)]),),
         ("updateBrokerConfig", "-b", row.address, "-k", key, "-v", new, *_name_servers(call)),
         "" if before != value else call.text("It has this value already."),
     )

@@ -128,9 +128,10 @@ async def _plan(call: Call, values: Values) -> Plan:
         "%(key)s of name server %(address)s: %(old)s → %(new)s",
         key=key, address=row.address, old=old or '""', new=new or '""',
     )  # fmt: skip
+    heads = (call.text("Setting"), call.text("Before"), call.text("After"))
     return Plan(
         (line, call.text("Name servers do not tell each other: the others stay as they are.")),
-        (Sheet(("Setting", "Before", "After"), [(key, old, new)]),),
+        (Sheet(heads, [(key, old, new)]),),
         ("updateNamesrvConfig", "-n", row.address, "-k", key, "-v", new),
         "" if before != value else call.text("It has this value already."),
     )

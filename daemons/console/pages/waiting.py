@@ -89,7 +89,7 @@ ROUTES = (
         show,
         Permission.READ,
         N_("Delayed and timed messages that wait: how many, and when the next one is due."),
-        menu=N_("Waiting"),
+        menu=N_("Delayed"),
         seconds=SECONDS,
         data=Waiting,
     ),

@@ -99,7 +99,7 @@ async def show(call: Call) -> Page:
         "lag",
         call.text("Messages behind"),
         call.text("messages"),
-        [Wanted(call.text("behind"), "group", group, "lag")],
+        [Wanted(call.text("lag"), "group", group, "lag")],
     )
     enabled = {config.consume_enable for config in by_broker.values()}
     first = next(iter(there.connections.values()), ConsumerConnection())

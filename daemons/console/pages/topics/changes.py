@@ -341,7 +341,7 @@ async def plan_delete(call: Call, values: Values) -> Plan:
         if call.sees_group(name)
         for row in [call.cluster.snapshot.group(name)]
     ]
-    table = Sheet((call.text("Group"), call.text("Behind")), groups, call.text("Who reads it"))
+    table = Sheet((call.text("Group"), call.text("Lag")), groups, call.text("Who reads it"))
     return Plan(
         tuple(lines),
         (table,) if groups else (),

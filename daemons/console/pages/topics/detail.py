@@ -134,7 +134,7 @@ async def _charts(call: Call, topic: str) -> tuple[Drawn, ...]:
         Wanted(call.text("in"), "topic", topic, "in_rate"),
         Wanted(call.text("out"), "topic", topic, "out_rate"),
     )
-    lag = (Wanted(call.text("waiting"), "topic", topic, "lag"),)
+    lag = (Wanted(call.text("lag"), "topic", topic, "lag"),)
     return (
         await drawn(call, "rates", call.text("Messages a second"), call.text("messages/s"), rates),
         await drawn(call, "lag", call.text("Messages that wait"), call.text("messages"), lag),
