@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from mq.client import Consumer
 from mq.client.admin import Admin
@@ -9,17 +10,23 @@ from mq.client.pull_consumer import PullConsumer
 from mq.client.send_back import send_back
 from mq.client.session import Session
 from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.daemons.console.clusters import Cluster
 from mq.daemons.standalone import Standalone
-from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
+from mq.protocol.bodies import (
+    ConsumeFromWhere,
+    MessageQueue,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
 from mq.protocol.message import Message
 from mq.protocol.names import dead_letter_topic
 from tests.client.scripted import routed
 from tests.daemons.console.pages.state import seen
-from tests.daemons.console.site import Site
 
 TOPIC, DELAYED, OPEN = "Orders", "Later", "Paid"
 GROUP, LETTERS = "billing", "failing"
 COUNT = 40
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 #: Text that would do something if a page took it for more than text.
 HOSTILE = (
     '"><img src=x onerror=alert(1)>',
@@ -32,8 +39,25 @@ HOSTILE = (
 )
 
 
+class Seen(Protocol):
+    """A console and the cluster that it shows."""
+
+    @property
+    def here(self) -> Cluster: ...
+
+
 @asynccontextmanager
 async def filled(pair: Standalone) -> AsyncIterator[Session]:
+    """The cluster of a name server and a broker of ours, filled: see `filled_at`."""
+    name = pair.broker.settings.broker.broker_name
+    async with filled_at(pair.name_server_address, pair.broker.address, name) as session:
+        yield session
+
+
+@asynccontextmanager
+async def filled_at(
+    name_server: str, broker: str, broker_name: str, instance: str = HOSTILE[0]
+) -> AsyncIterator[Session]:
     """Messages with tags, keys, properties and hostile texts; a group that is behind, with a member
     that is connected; dead letters; a delayed message and an open transaction."""
 
@@ -43,21 +67,21 @@ async def filled(pair: Standalone) -> AsyncIterator[Session]:
     async def undecided(message: Message) -> TransactionState:
         return TransactionState.UNKNOWN
 
-    async with Session(pair.name_server_address, instance=HOSTILE[0]) as session:
+    async with Session(name_server, instance=instance) as session:
         admin = Admin(session)
         for name in (TOPIC, DELAYED, OPEN):
             config = TopicConfig(topic_name=name, read_queue_nums=2, write_queue_nums=2, perm=6)
-            await admin.create_topic(pair.broker.address, config)
+            await admin.create_topic(broker, config)
         for name in (GROUP, LETTERS):
             group = SubscriptionGroupConfig(group_name=name)
-            await admin.update_subscription_group(pair.broker.address, group)
+            await admin.update_subscription_group(broker, group)
         async with TransactionProducer(session, "shop", unknown) as producer:
             for number in range(COUNT):
                 await producer.send(_message(number))
             await producer.send(Message(DELAYED, b"in an hour", delay_level=17))
             await producer.send_in_transaction(Message(OPEN, b"nobody knows"), undecided)
-            await _give_up(session, pair, 3)
-            async with Consumer(session, GROUP, {TOPIC: "*"}, listener=None) as consumer:
+            await _give_up(session, broker_name, 3)
+            async with Consumer(session, GROUP, {TOPIC: "*"}, consume_from=FIRST) as consumer:
                 count = 0
                 async for _ in consumer:
                     count += 1
@@ -78,10 +102,10 @@ def _message(number: int) -> Message:
     )
 
 
-async def _give_up(session: Session, pair: Standalone, count: int) -> None:
+async def _give_up(session: Session, broker_name: str, count: int) -> None:
     """Have a group give up some messages: they become its dead letters."""
     consumer = PullConsumer(session)
-    queue = MessageQueue(TOPIC, pair.broker.settings.broker.broker_name, 0)
+    queue = MessageQueue(TOPIC, broker_name, 0)
     async for message in consumer.read(queue, 0):
         await send_back(session, LETTERS, queue, message, delay_level=-1, max_reconsume_times=0)
         count -= 1
@@ -90,7 +114,7 @@ async def _give_up(session: Session, pair: Standalone, count: int) -> None:
     await routed(session, dead_letter_topic(LETTERS))
 
 
-async def all_seen(site: Site) -> None:
+async def all_seen(site: "Seen") -> None:
     """Return when the console knows of all that."""
     letters = dead_letter_topic(LETTERS)
     await seen(

@@ -21,7 +21,7 @@ from tests.daemons.console.browser.filled import (
 from tests.daemons.console.pages.state import seen
 from tests.daemons.console.site import PASSWORD, Consoles, Site
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 _RESUME = "return document.querySelector('[data-tail-pause]').textContent.trim()"
 _IS_LIVE = "return document.querySelector('[data-live-state]').dataset.state === 'on'"

@@ -13,7 +13,7 @@ from tests.daemons.console.browser.chromium import Chromium
 from tests.daemons.console.browser.filled import GROUP, TOPIC, all_seen, filled
 from tests.daemons.console.site import Consoles, Site
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
 WRITES = bool(os.environ.get("MQ_PICTURES"))

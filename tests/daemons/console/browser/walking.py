@@ -7,7 +7,7 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 from mq.daemons.console.pages import all_routes
 from mq.daemons.console.route import Change, Route
 from tests.daemons.console.browser.chromium import Chromium
-from tests.daemons.console.site import Site
+from tests.daemons.console.site import Browser
 
 _LINKS = "return [...document.querySelectorAll('a[href]')].map((one) => one.getAttribute('href'))"
 
@@ -22,7 +22,7 @@ def menu() -> list[str]:
     return [one.path for one in all_routes() if isinstance(one, Route | Change) and one.menu]
 
 
-async def walk(site: Site, chromium: Chromium, each: int = 1) -> AsyncIterator[str]:
+async def walk(site: Browser, chromium: Chromium, each: int = 1) -> AsyncIterator[str]:
     """Open pages of each kind that links lead to from the first one; gives the path below the
     cluster of each, while it is open."""
     patterns = [(kind, re.compile(_pattern(kind))) for kind in kinds()]
