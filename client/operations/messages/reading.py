@@ -61,6 +61,7 @@ class Reader:
         self._decompress = decompress
         self.gaps: list[str] = []  # what was to be read, but is not there any more; a line each
         self.unread: list[str] = []  # the names of queues that `spans` could not ask
+        self.gone: set[str] = set()  # those of them that are not in the routes
         self._consumer = PullConsumer(session)
         self._test = choice.test()
 
@@ -87,6 +88,7 @@ class Reader:
             for name in known
             if name not in routed
         }
+        self.gone = set(failures)
         last: MQError | None = None
 
         async def find(queue: MessageQueue) -> Span | None:

@@ -207,14 +207,14 @@ class Search:
         Messages that come while it runs are not found.
         """
         self._deadline = clock.monotonic() + self._budget.seconds
-        spans, failures = await self._reader.spans()
+        unread = self._chosen_of(position)
+        spans, failures = await self._reader.spans([f"{name}:{queue}" for name, queue in unread])
         if len(spans) > MOST_QUEUES:
             raise InvalidRequest(
                 f"topic {self._wanted.choice.topic} has {len(spans)} queues, of which {MOST_QUEUES}"
                 " can be searched at once: choose a broker or a queue"
             )
         lanes = [_Lane(span) for span in spans]
-        unread = dict(position.ends) if position is not None else {}
         if position is not None:
             for lane in lanes:
                 lane.high = max(lane.low, min(lane.high, unread.pop(lane.key, lane.low)))
@@ -227,10 +227,23 @@ class Search:
         again = sum(lane.resume - lane.high for lane in lanes)
         found.looked = self._looked - again + (position.looked if position is not None else 0)
         ends = {lane.key: lane.resume for lane in lanes if lane.resume > lane.low}
-        ends |= unread  # of queues that could not be asked
+        # Of queues that could not be asked. Those that are gone may come back while others are
+        # read, but by themselves they are nothing to go on with.
+        if ends or any(f"{name}:{queue}" not in self._reader.gone for name, queue in unread):
+            ends |= unread
         if ends:
             found.after = Position(ends, found.looked)
         return found
+
+    def _chosen_of(self, position: Position | None) -> dict[tuple[str, int], int]:
+        """Where the queues of a position that are chosen go on."""
+        choice = self._wanted.choice
+        return {
+            (broker, queue): offset
+            for (broker, queue), offset in (position.ends if position is not None else {}).items()
+            if (not choice.brokers or broker in choice.brokers)
+            and (not choice.queue_ids or queue in choice.queue_ids)
+        }
 
     async def _read(self, lanes: list[_Lane]) -> str:
         """Read until enough is found; what of the budget was spent, or nothing."""

@@ -232,3 +232,19 @@ async def test_a_hundred_thousand_messages_take_five_seconds_at_most(made: Clust
     print(f"100,001 messages of 1 KB: {took:.2f} s")
     assert found.looked == 100_001 and len(found.messages) == 1
     assert took < 5
+
+
+@opened(full)
+async def test_a_search_ends_though_its_position_has_a_queue_that_is_gone(filled: Cluster) -> None:
+    gone = Position({("broker-a", 3): 3, ("broker-a", 99): 5, ("broker-z", 0): 7})
+    found = await search(filled, 2).run(gone)
+    assert len(found.hits) == 2 and found.after is not None
+    assert found.after.ends == gone.ends | {("broker-a", 3): 1}  # it may come back
+    last = await search(filled).run(found.after)
+    assert len(last.hits) == 1 and last.after is None
+    assert [line.partition(": not in the routes")[0] for line in last.failures] == [
+        "broker-a:99",
+        "broker-z:0",
+    ]
+    chosen = await search(filled, queue_ids=(3,)).run(gone)
+    assert (len(chosen.hits), chosen.after, chosen.failures) == (3, None, [])
