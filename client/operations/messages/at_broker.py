@@ -11,7 +11,7 @@ from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader
 from mq.protocol.names import TOOLS_CONSUMER_GROUP
 
-_AT_ONCE = 64  # requests for single messages
+_AT_ONCE = 16  # requests for single messages
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -45,9 +45,17 @@ async def pull(
 
 
 async def read(
-    admin: "Admin", address: str, queue: MessageQueue, begin: int, end: int
+    admin: "Admin",
+    address: str,
+    queue: MessageQueue,
+    begin: int,
+    end: int,
+    *,
+    bodies: bool = False,
 ) -> "list[StoredMessage]":
     """The messages from `begin` to before `end` that are there. Raises MQError.
+
+    Without `bodies` theirs are dropped as they come: a thousand messages may be gigabytes.
 
     Our brokers let nobody pull what is for themselves, and 4.9 has no settings of the topic of
     halves, which a pull needs: there the entries of the queue are asked for, and each message by
@@ -58,16 +66,23 @@ async def read(
         try:
             result = await pull(admin.session, address, queue, begin, end - begin)
         except (NoPermission, TopicNotExist):
-            return found + await _viewed(admin, address, queue, begin, end)
-        found += [message for message in result.messages if message.queue_offset < end]
+            return found + await _viewed(admin, address, queue, begin, end, bodies=bodies)
+        found += _held([item for item in result.messages if item.queue_offset < end], bodies)
         if result.next_offset <= begin or result.status is PullStatus.NO_NEW:
             break
         begin = result.next_offset
     return found
 
 
+def _held(messages: "list[StoredMessage]", bodies: bool) -> "list[StoredMessage]":
+    for message in messages:
+        if not bodies:
+            message.body = b""
+    return messages
+
+
 async def _viewed(
-    admin: "Admin", address: str, queue: MessageQueue, begin: int, end: int
+    admin: "Admin", address: str, queue: MessageQueue, begin: int, end: int, *, bodies: bool
 ) -> "list[StoredMessage]":
     found: list[StoredMessage] = []
     while begin < end:
@@ -75,11 +90,12 @@ async def _viewed(
         page = await admin.consume_queue(address, queue.topic, queue.queue_id, begin, count)
         if not page.queue_data:
             break
-        found += await admin.session.all(
+        viewed = await admin.session.all(
             [
                 admin.view_message(address, entry.physic_offset, decompress=False)
                 for entry in page.queue_data
             ]
         )
+        found += _held(viewed, bodies)
         begin += len(page.queue_data)
     return found

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 SHOWN = 64 * 1024  # bytes of a body that are shown as text, or characters as JSON
 SHOWN_AS_HEX = 16 * 1024  # bytes: each takes five characters
+# Bytes of a body that are looked at as JSON: read, they take up to thirty times as much memory.
+MOST_JSON = 1024 * 1024
+_PIECE = 256 * 1024
 _HEX_ROW = 16
 _INDENT = "  "
 
@@ -26,7 +29,8 @@ class BodyView:
 
     `form` is text, json or hex, and `text` the body so; with `is_cut` only its beginning. `size` is
     the body's in bytes, decompressed; `codec` what it is stored with: none, zlib, lz4, zstd.
-    `is_utf8` and `is_json` are of the whole body. `problem` says why it is shown as it is stored.
+    `is_utf8` and `is_json` are of the whole body; one of more than MOST_JSON is not looked at as
+    JSON. `problem` says why it is shown as it is stored.
     """
 
     form: str
@@ -94,8 +98,11 @@ def first_line(body: bytes, size: int = 120) -> str:
 
 
 def _is_utf8(body: bytes) -> bool:
+    decoder = getincrementaldecoder("utf-8")()
     try:
-        body.decode()
+        for start in range(0, len(body), _PIECE):  # text may take four times as much memory
+            decoder.decode(body[start : start + _PIECE])
+        decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return False
     return True
@@ -103,7 +110,7 @@ def _is_utf8(body: bytes) -> bool:
 
 def _is_json(body: bytes) -> bool:
     """Whether it is an object or an array: a bare number is text like any other."""
-    if body.lstrip()[:1] not in (b"{", b"["):
+    if len(body) > MOST_JSON or body.lstrip()[:1] not in (b"{", b"["):
         return False
     try:
         orjson.loads(body)
@@ -118,7 +125,7 @@ def _text(body: bytes) -> str:
     return decoder.decode(body[:SHOWN], final=len(body) <= SHOWN)
 
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 def indented(text: str, most: int) -> tuple[str, bool]:

@@ -75,7 +75,7 @@ async def open_transactions(admin: "Admin", broker_name: str, address: str) -> O
         stored = await at_broker.read(admin, address, halves, begin, last)
         first, until = await _not_passed(admin, address, operations)
         most = min(until, first + MOST_READ)
-        notes = await at_broker.read(admin, address, operations, first, most)
+        notes = await at_broker.read(admin, address, operations, first, most, bodies=True)
     except MQError as error:
         return OpenTransactions(broker_name, problem=str(error))
     ended = {offset for note in notes for offset in ended_offsets(note)}

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 import zlib
 
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mq.client.operations.messages.body_view import (
+    MOST_JSON,
     SHOWN,
     SHOWN_AS_HEX,
     BodyView,
@@ -101,3 +103,26 @@ def test_lists_show_the_beginning_of_a_body() -> None:
     assert first_line("é".encode() * 100, 121) == "é" * 60
     assert first_line(b"\xff\xfe") == "ff fe"
     assert hex_dump(b"") == ""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'["' + b"a" * 4_000_000 + b'"]',
+        b'["' + b"a" * (MOST_JSON - 4) + b'"]',
+        b"[" + b"[]," * 1_300_000 + b"[]]",
+        b"[" * 1_000_000 + b"]" * 1_000_000,
+        "🎈".encode() * 1_000_000,
+        bytes(4_000_000),
+    ],
+)
+def test_a_large_body_is_looked_at_in_little_memory(body: bytes) -> None:
+    message = StoredMessage("topic", body)
+    tracemalloc.start()
+    try:
+        found = view(message)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.is_cut and found.is_utf8
+    assert peak < 20_000_000
