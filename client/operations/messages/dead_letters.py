@@ -18,11 +18,13 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from mq.client.errors import ClientError, MQError, RouteNotFound
-from mq.client.operations.errors import NextStep, NotFound
+from mq.client.operations.errors import NextStep, NotFound, OperationError
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.lines import message_again
 from mq.client.operations.messages.reading import Reader
 from mq.protocol.bodies import MessageQueue
+from mq.protocol.compression import MAX_DECOMPRESSED
+from mq.protocol.message import restore_body
 from mq.protocol.names import dead_letter_topic
 from mq.protocol.properties import PropertyKey
 
@@ -39,6 +41,8 @@ EARLY = "given up early"  # by the listener, or by a consumer whose own limit is
 _DEFAULT_LIMIT = 16  # retryMaxTimes of a group that is not known any more
 _INDEX_SECONDS = 5.0  # a broker indexes a message just after it has stored it
 _IN_FLIGHT = 16
+# Of a compressed body that is looked at or sent, several at once: no producer sends as much.
+MOST_DECOMPRESSED = 16 * 1024 * 1024
 
 
 def origin_topic(letter: "StoredMessage") -> str | None:
@@ -75,20 +79,33 @@ class Letters:
         self.topic = dead_letter_topic(group)
         self.failures: list[str] = []  # queues that could not be read
         self.count = 0  # how many there are, as far as queues could be asked
+        self.sizes: dict[str, int] = {}  # of the bodies that were read, by offset id
         self._admin = admin
 
-    async def read(self, newest: int | None = None) -> "list[StoredMessage]":
-        """The letters, oldest first: all, or about the `newest` of each queue.
+    async def read(
+        self, newest: int | None = None, *, keep: int | None = None
+    ) -> "list[StoredMessage]":
+        """The letters, oldest first: all, or about the `newest` of each queue. Of each body `keep`
+        bytes are kept, or all, and `sizes` has how many it had.
 
         Raises NotFound for a group that has no dead letters, and MQError where no broker answers.
         """
-        letters = [letter async for page in self.pages(newest) for letter in page]
+        letters = []
+        async for page in self.pages(newest):
+            for letter in page:
+                if keep != 0:
+                    restore_body(letter, MAX_DECOMPRESSED if keep is None else MOST_DECOMPRESSED)
+                self.sizes[letter.offset_id] = len(letter.body)
+                if keep is not None:
+                    letter.body = letter.body[:keep]
+            letters += page
         letters.sort(key=lambda letter: letter.store_timestamp)
         return letters if newest is None else letters[-newest:] if newest else []
 
     async def pages(self, newest: int | None = None) -> "AsyncIterator[list[StoredMessage]]":
-        """The letters, a few at a time, those of each queue oldest first. Raises as `read`."""
-        reader = Reader(self._admin.session, Choice(self.topic))
+        """The letters, a few at a time, those of each queue oldest first; their bodies as they are
+        stored. Raises as `read`."""
+        reader = Reader(self._admin.session, Choice(self.topic), decompress=False)
         try:
             spans, self.failures = await reader.spans()
         except RouteNotFound:
@@ -153,7 +170,7 @@ async def letters_of(
     """The dead letters of a group; None where there are none, or none can be read."""
     letters = Letters(admin, group)
     try:
-        found = await letters.read(scan)
+        found = await letters.read(scan, keep=0)
     except (MQError, NotFound) as error:
         return None, [str(error)]
     if not letters.count:
@@ -191,14 +208,15 @@ class Letter:
 
 
 async def look_at(
-    admin: "Admin", group: str, ids: list[str] | None, limit: int
+    admin: "Admin", group: str, ids: list[str] | None, limit: int, *, keep: int | None = None
 ) -> tuple[list[Letter], Letters]:
-    """The newest `limit` letters of a group, or those of the ids, oldest first.
+    """The newest `limit` letters of a group, or those of the ids, oldest first. Of each body `keep`
+    bytes are kept, or all.
 
     Returns them, and the `Letters` with what could not be read. Raises NotFound, MQError.
     """
     letters = Letters(admin, group)
-    found = of_ids(await letters.read(None if ids else limit), ids)[-limit:]
+    found = of_ids(await letters.read(None if ids else limit, keep=keep), ids)[-limit:]
     most = await retry_limit(admin, group)
 
     async def copy_id(letter: "StoredMessage") -> str | None:
@@ -239,7 +257,7 @@ async def copy_of(admin: "Admin", letter: "StoredMessage") -> "StoredMessage | N
         return None
     place = letter.offset_id
     try:
-        found = await admin.find_by_unique_id(topic, letter.message_id)
+        found = await admin.find_by_unique_id(topic, letter.message_id, decompress=False)
     except RouteNotFound:
         return None
     for message in found:
@@ -341,14 +359,20 @@ class Resending:
                 if before is not None:
                     return Resent(*what, "before", before.offset_id)
                 queue = await self._queue(topic, letter)
+                restore_body(letter, MOST_DECOMPRESSED)
+                if letter.body_error:
+                    return Resent(*what, "failed", None, letter.body_error)
                 sent = await self._producer.send(_copy(letter, topic), queue)
                 copy_id = sent.offset_message_id
+            except OperationError as error:  # the session lets nobody send there
+                return Resent(*what, "failed", None, error.message)
             except (MQError, ValueError) as error:
                 found = await self._stored_nevertheless(letter, error)
                 if found is None:
                     elsewhere = isinstance(error, _OnlyElsewhere)
                     return Resent(*what, "failed", None, str(error), elsewhere)
                 copy_id = found
+        letter.body = b""
         self._last[copy_id[:-16]] = letter  # the rest of it is the position in the broker's log
         return Resent(*what, "sent", copy_id)
 

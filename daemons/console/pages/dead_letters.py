@@ -25,7 +25,6 @@ from mq.daemons.console.pages.message_rows import (
     check_bodies,
     row,
     sees_bodies,
-    session_for,
     turn,
 )
 from mq.daemons.console.parsing import BadQuery, choice, integer
@@ -52,6 +51,7 @@ PRODUCER_GROUP = "MQ_DLQ_RESEND"  # as `mq dlq resend` has it
 A_PAGE = 20  # groups, each of which is read
 SCANNED = 200  # letters of each, for causes
 MOST_SHOWN = 200
+_KEPT = 1024  # bytes of a body for a list
 MOST_AT_ONCE = 500  # letters of one change: its locks are held as long as it takes
 SECONDS = 30.0
 
@@ -180,8 +180,8 @@ class OfGroup:
     failures: tuple[str, ...]
 
 
-def _row(call: Call, letter: Letter, *, bodies: bool) -> LetterRow:
-    message = row(letter.message, bodies=bodies)
+def _row(call: Call, letter: Letter, size: int, *, bodies: bool) -> LetterRow:
+    message = row(letter.message, size, bodies=bodies)
     origin = letter.origin_topic
     if origin is not None and not call.sees_topic(origin):
         origin = None
@@ -205,8 +205,11 @@ async def show(call: Call) -> Page:
     async with turn(call.cluster):
         # Copies are looked for in topics that the user may not see: only whether there is one is
         # shown. Who may not see bodies is shown none.
-        found, letters = await look_at(Admin(call.cluster.session), group, None, limit)
-    rows = tuple(_row(call, letter, bodies=bodies) for letter in reversed(found))
+        found, letters = await look_at(Admin(call.cluster.session), group, None, limit, keep=_KEPT)
+    rows = tuple(
+        _row(call, letter, letters.sizes[letter.offset_id], bodies=bodies)
+        for letter in reversed(found)
+    )
     return Page(
         "messages/dead_letters.html",
         call.text("Dead letters of %(group)s", group=group),
@@ -236,7 +239,7 @@ async def save(call: Call) -> Download:
         raise BadQuery("limit: 1 to 1000000")
     call.viewed(topic, "export", limit=limit)
     wanted = Wanted(Choice(topic))
-    return export(session_for(call, topic), wanted, call.query["as"], limit)
+    return export(call, wanted, call.query["as"], limit)
 
 
 # resending ------------------------------------------------------------------------------------
@@ -338,6 +341,9 @@ async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]
 
 
 def _outcome(call: Call, item: Resent) -> Outcome:
+    if item.topic is not None and not call.may(Permission.OPERATE, topic=item.topic):
+        line = call.text("It comes from a topic that you may not send to.")
+        return Outcome(item.message_id, False, line)
     if item.result == "failed":
         return Outcome(item.message_id, False, item.reason)
     if item.result == "before":

@@ -18,6 +18,7 @@ from mq.daemons.console.pages.message_rows import (
     row,
     sees_bodies,
     session_for,
+    without_hidden,
 )
 from mq.daemons.console.parsing import BadQuery, choice
 from mq.daemons.console.permissions import Permission
@@ -124,6 +125,7 @@ async def show(call: Call) -> Page:
     topic = call.path["topic"]
     session = session_for(call, topic)
     message, oldest, newest = await _fetch(call, session)
+    without_hidden(call, message)
     bodies = sees_bodies(call, topic)
     part = call.query["view"]
     if bodies and part == "body":

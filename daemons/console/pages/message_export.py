@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from mq.client.operations.errors import NotFound
+from mq.client.operations.messages import lookup
 from mq.client.operations.messages.documents import body_text
 from mq.client.operations.messages.lines import BodyForm, encoder
 from mq.client.operations.messages.search import Budget, Position, Search, Wanted
 from mq.client.operations.times import iso
+from mq.daemons.console.call import Call
+from mq.daemons.console.pages.message_rows import session_for, without_hidden
 from mq.daemons.console.rendering import defused
 from mq.daemons.console.route import Download
+from mq.protocol.bodies import MessageQueue
 
 if TYPE_CHECKING:
     from mq.client.session import Session
@@ -23,21 +28,25 @@ _AT_ONCE = 100
 # Of one step of an export: the next one goes on, so it bounds what is held, and not what is saved.
 _STEP = Budget(messages=20_000, bytes=32 * 1024 * 1024, seconds=5.0)
 
+# Bytes of a body that are held while a step is read: what is larger is read again, one by one.
+_KEPT = 64 * 1024
+
 COLUMNS = (
     "storeTime", "topic", "brokerName", "queueId", "queueOffset", "messageId", "offsetId",
     "tags", "keys", "bornTime", "properties", "body", "bodyEncoding",
 )  # fmt: skip
 
 
-def export(session: "Session", wanted: Wanted, form: str, limit: int) -> Download:
+def export(call: Call, wanted: Wanted, form: str, limit: int) -> Download:
     """The messages that a search means, newest first, `limit` at most. `form` is jsonl or csv."""
+    session = session_for(call, wanted.choice.topic)
     name = f"{wanted.choice.topic}.{form}"
     kind = "text/csv; charset=utf-8" if form == "csv" else "application/x-ndjson"
-    return Download(name, _chunks(session, wanted, form, limit), kind)
+    return Download(name, _chunks(call, session, wanted, form, limit), kind)
 
 
 async def _chunks(
-    session: "Session", wanted: Wanted, form: str, limit: int
+    call: Call, session: "Session", wanted: Wanted, form: str, limit: int
 ) -> AsyncIterator[bytes]:
     encode: Callable[[Iterable[StoredMessage]], bytes] = (
         csv_lines if form == "csv" else encoder(BodyForm.TEXT)
@@ -47,9 +56,12 @@ async def _chunks(
     position: Position | None = None
     while limit > 0:
         step = replace(wanted, count=min(_AT_ONCE, limit))
-        found = await Search(session, step, _STEP).run(position)
-        if found.hits:
-            yield encode(found.messages)
+        found = await Search(session, step, _STEP, keep=_KEPT).run(position)
+        for hit in found.hits:
+            message = hit.message
+            if hit.size > len(message.body):
+                message = await _whole(session, message)
+            yield encode([without_hidden(call, message)])
         if found.failures:
             # The file ends in the middle of the answer, and the browser says that it is not whole.
             raise ConnectionError(found.failures[0])
@@ -57,6 +69,14 @@ async def _chunks(
         position = found.after
         if position is None:
             return
+
+
+async def _whole(session: "Session", message: "StoredMessage") -> "StoredMessage":
+    queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+    try:
+        return (await lookup.at_offset(session, queue, message.queue_offset)).messages[0]
+    except NotFound as error:  # it is gone meanwhile
+        raise ConnectionError(error.message) from None
 
 
 def csv_lines(messages: "Iterable[StoredMessage]") -> bytes:

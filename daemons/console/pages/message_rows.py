@@ -14,6 +14,7 @@ from mq.daemons.console.call import Call
 from mq.daemons.console.guarded_session import Forbidden
 from mq.daemons.console.permissions import Permission
 from mq.protocol.names import holds_messages_of_others
+from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
     from mq.client.session import Session
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
 AT_ONCE = 4  # searches, of one cluster
+# Properties that name the topic which a message came from, or is meant for.
+_ORIGINS = (PropertyKey.RETRY_TOPIC, PropertyKey.DLQ_ORIGIN_TOPIC, PropertyKey.REAL_TOPIC)
 
 _searching: "WeakKeyDictionary[Cluster, asyncio.Semaphore]" = WeakKeyDictionary()
 
@@ -107,8 +110,23 @@ def session_for(call: Call, topic: str) -> "Session":
 
 
 def visible(call: Call, messages: "Iterable[StoredMessage]") -> "list[StoredMessage]":
-    """Those whose topic the user may look at."""
-    return [message for message in messages if call.sees_topic(message.topic)]
+    """Those whose topic the user may look at, and is for looking at: an offset id names whatever
+    lies there, also what waits in the brokers' own topics."""
+    return [
+        message
+        for message in messages
+        if call.sees_topic(message.topic) and not holds_messages_of_others(message.topic)
+    ]
+
+
+def without_hidden(call: Call, message: "StoredMessage") -> "StoredMessage":
+    """The message without properties that name topics which the user may not look at: a dead letter
+    is its group's, and tells which topic it comes from."""
+    for name in _ORIGINS:
+        origin = message.properties.get(name)
+        if origin is not None and not call.sees_topic(origin):
+            del message.properties[name]
+    return message
 
 
 def topic_names(call: Call) -> tuple[str, ...]:

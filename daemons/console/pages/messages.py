@@ -98,7 +98,7 @@ async def choose(call: Call) -> Page | Redirect:
     return Page("messages/choose.html", call.text("Messages"), Chosen(topic_names(call)))
 
 
-async def _find_anywhere(call: Call, message_id: str) -> Page | Redirect:
+async def _find_anywhere(call: Call, message_id: str) -> Redirect:
     """A message by its id alone: in all topics that the user may see."""
     async with turn(call.cluster):
         found = await lookup.by_id(Admin(call.cluster.session), message_id, None)
@@ -107,7 +107,13 @@ async def _find_anywhere(call: Call, message_id: str) -> Page | Redirect:
         raise NotFound(call.text("No message has the id %(id)s.", id=message_id))
     if len(found) == 1 and found[0].broker_name:
         return Redirect(_place(found[0]))
-    topic = found[0].topic
+    return Redirect(_address(found[0].topic, {"id": message_id}))
+
+
+def _of_id(call: Call, topic: str, found: list[StoredMessage]) -> Page:
+    """Several messages of an id, such as one that was sent again."""
+    if found and sees_bodies(call, topic):
+        call.viewed(topic, "bodies in a list")
     return _page(call, topic, _of_index(call, topic, "id", found))
 
 
@@ -134,7 +140,7 @@ async def search(call: Call) -> Page | Redirect:
         found = [message for message in visible(call, found) if message.topic == topic]
         if len(found) == 1 and found[0].broker_name:
             return Redirect(_place(found[0]))
-        return _page(call, topic, _of_index(call, topic, "id", found))
+        return _of_id(call, topic, found)
     if query["offset"] is not None:
         if not query["broker"] or query["queue"] is None:
             raise BadQuery(call.text("An offset is one of a queue of a broker: give these, too."))
@@ -299,7 +305,7 @@ async def save(call: Call) -> Download:
     if not 0 < limit <= 1_000_000:
         raise BadQuery("limit: 1 to 1000000")
     call.viewed(topic, "export", limit=limit)
-    return export(session_for(call, topic), wanted, call.query["as"], limit)
+    return export(call, wanted, call.query["as"], limit)
 
 
 ROUTES = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from mq.client.admin import Admin
 from mq.client.operations.messages.traces import Step, Traced, TraceRow, look_up
 from mq.daemons.console.call import Call
+from mq.daemons.console.pages.message_rows import check_bodies
 from mq.daemons.console.parsing import moment
 from mq.daemons.console.permissions import Permission
 from mq.daemons.console.route import N_, Page, Query, Route, Sheet
@@ -47,6 +48,8 @@ async def show(call: Call) -> Page:
     if not word:
         shown = Shown("", topic, "asked")
     else:
+        if topic != TRACE_TOPIC:  # any topic's messages would be read, as if they were traces
+            check_bodies(call, topic)
         found = await look_up(
             Admin(call.cluster.session),
             word,

@@ -17,7 +17,7 @@ from mq.daemons.console.call import Call
 from mq.daemons.console.security.roles import User
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.message import Message
-from tests.daemons.console.site import Consoles, Site
+from tests.daemons.console.site import Account, Consoles, Site
 
 TOPIC = "Orders"
 HOSTILE = (
@@ -64,10 +64,12 @@ async def filled(
     console: Consoles,
     settings: Mapping[str, str] | None = None,
     broker: Mapping[str, str] | None = None,
+    users: Mapping[str, str | Account] | None = None,
+    login: str = "",
 ) -> AsyncIterator[Filled]:
     """A console with a topic of two queues."""
     async with (
-        console(settings, broker=broker) as site,
+        console(settings, broker=broker, users=users, login=login) as site,
         Session(site.pair.name_server_address) as session,
         Producer(session, "fillers") as producer,
     ):

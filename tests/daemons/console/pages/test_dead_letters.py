@@ -1,10 +1,13 @@
+import asyncio
 import json
+import tracemalloc
 
 from mq.client.admin import Admin
 from mq.client.pull_consumer import PullConsumer
 from mq.client.send_back import send_back
 from mq.daemons.console.pages import dead_letters
-from mq.daemons.console.security.roles import User
+from mq.daemons.console.pages import message as message_page
+from mq.daemons.console.security.roles import LOCAL, User
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig
 from mq.protocol.message import Message
 from mq.protocol.names import dead_letter_topic
@@ -15,21 +18,22 @@ from tests.daemons.console.pages.filled import (
     Filled,
     assert_harmless,
     call_of,
+    filled,
     hostile_messages,
 )
 from tests.daemons.console.pages.test_messages import run
-from tests.daemons.console.site import Consoles
+from tests.daemons.console.site import Consoles, account
 
 GROUP = "billing"
 
 
-async def bury(made: Filled, *messages: Message, group: str = GROUP) -> None:
+async def bury(made: Filled, *messages: Message, group: str = GROUP, topic: str = TOPIC) -> None:
     """Send messages that a group then gives up."""
     await Admin(made.session).update_subscription_group(
         made.site.pair.broker.address, SubscriptionGroupConfig(group_name=group)
     )
     consumer = PullConsumer(made.session)
-    queue = MessageQueue(TOPIC, "broker-a", 0)
+    queue = MessageQueue(topic, "broker-a", 0)
     begin = await consumer.max_offset(queue)
     await made.send(*messages)
     async for message in consumer.read(queue, begin):
@@ -93,10 +97,10 @@ def test_letters_are_resent_once_with_a_result_for_each(console: Consoles) -> No
     run(console, test)
 
 
-async def stored(made: Filled) -> int:
+async def stored(made: Filled, topic: str = TOPIC) -> int:
     """How many messages the topic has."""
     consumer = PullConsumer(made.session)
-    return sum([await consumer.max_offset(queue) for queue in await consumer.queues(TOPIC)])
+    return sum([await consumer.max_offset(queue) for queue in await consumer.queues(topic)])
 
 
 def test_what_is_chosen_wrongly_says_so(console: Consoles) -> None:
@@ -155,5 +159,75 @@ def test_who_may_see_a_group_only_sees_its_letters_and_no_other_topic(console: C
         shown = await dead_letters.show(call_of(made.site, user, {"group": GROUP}, {"limit": 50}))
         (letter,) = shown.data.letters
         assert (letter.origin_topic, letter.body, letter.resent_as) == (None, None, None)
+
+    run(console, test)
+
+
+def test_the_page_of_a_letter_names_no_topic_that_its_user_may_not_see(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        await bury(made, *letters("a"))
+        user = User("limited", {"*": "reader"}, topics=("Else",), groups=(GROUP,))
+        path = {"topic": dead_letter_topic(GROUP), "broker": "broker-a", "queue": "0"}
+        call = call_of(made.site, user, {**path, "offset": "0"}, {"view": "body", "as": None})
+        page = await message_page.show(call)
+        assert page.data.body.text == "a"
+        assert page.data.origin_topic is None and TOPIC not in repr(page.data)
+        call = call_of(made.site, user, {"group": GROUP}, {"limit": 10, "as": "jsonl"})
+        saved = b"".join([chunk async for chunk in (await dead_letters.save(call)).content])  # type: ignore[union-attr]
+        assert json.loads(saved)["body"] == "a" and TOPIC.encode() not in saved
+        (whole,) = (await made.site.get(f"/dead-letters/{GROUP}/export")).text.splitlines()
+        assert json.loads(whole)["properties"]["RETRY_TOPIC"] == TOPIC
+
+    run(console, test)
+
+
+def test_a_letter_of_a_topic_that_is_not_theirs_fails_by_itself(console: Consoles) -> None:
+    limited = account("ann", "operator", topics=("Mine",), groups=(GROUP,))
+
+    async def test(made: Filled) -> None:
+        await made.topic("Mine", 1)
+        await bury(made, *letters("a"))
+        await bury(made, Message("Mine", b"b"), topic="Mine")
+        form = await made.site.get(f"/dead-letters/{GROUP}/resend")
+        preview = await made.site.submit(form, {"everything": "on"})
+        assert preview.status == 200 and TOPIC not in preview.text, preview.text
+        done = await made.site.submit(preview)
+        texts = [row[2] for row in done.tables()[0]]
+        assert texts[0] == "1 sent, 0 sent before, 1 failed"
+        assert sorted(texts[1:]) == [
+            "It comes from a topic that you may not send to.",
+            "sent to Mine",
+        ]
+        assert (await stored(made), await stored(made, "Mine")) == (1, 2)
+        assert TOPIC not in done.text
+
+    async def main() -> None:
+        async with filled(console, users={"ann": limited}, login="ann") as made:
+            await test(made)
+
+    asyncio.run(main())
+
+
+def test_large_letters_are_listed_and_saved_in_little_memory(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        size, count = 2_000_000, 24
+        await bury(made, *(Message(TOPIC, bytes(size)) for _ in range(count)))
+        call = call_of(made.site, LOCAL, {"group": GROUP}, {"limit": count, "as": "jsonl"})
+        tracemalloc.start()
+        try:
+            page = await dead_letters.show(call)
+            listed = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            length = 0
+            async for chunk in (await dead_letters.save(call)).content:  # type: ignore[union-attr]
+                length += len(chunk)
+            saved = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert [item.message.size for item in page.data.letters] == [size] * count
+        assert length > size * count
+        assert listed < size * count / 4
+        # One body at a time, as lines of JSON write it: six characters for each NUL, twice.
+        assert saved < size * count
 
     run(console, test)

@@ -208,3 +208,24 @@ def test_what_messages_hold_is_text_whatever_it_is(console: Consoles) -> None:
             assert_harmless((await made.site.get(f"/messages?id={quote(text, safe='')}")).soup)
 
     run(console, test)
+
+
+def test_several_messages_of_an_id_are_listed_and_their_bodies_audited(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        message = Message(TOPIC, b"sent twice")
+        message.system["UNIQ_KEY"] = wanted = "AC11000100002A9F0000000000000001"
+        await made.send(message, message)
+
+        async def indexed() -> bool:
+            return len(await made.admin.find_by_unique_id(TOPIC, wanted)) == 2
+
+        await eventually(indexed)
+        for number, address in enumerate(
+            (f"/messages?id={wanted}", f"/messages/{TOPIC}?id={wanted}")
+        ):
+            page = await made.site.get(address, follow=True)
+            assert bodies(page) == ["sent twice"] * 2
+            lines = [line for line in made.site.audit if line["what"] == "bodies in a list"]
+            assert len(lines) == number + 1
+
+    run(console, test)

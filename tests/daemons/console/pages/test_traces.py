@@ -1,11 +1,22 @@
 from urllib.parse import quote
 
+import pytest
+
 from mq.client.operations.messages.traces import Step
 from mq.client.producer import Producer
+from mq.daemons.console.guarded_session import Forbidden
+from mq.daemons.console.pages import traces
 from mq.daemons.console.pages.traces import WIDTH, bars
+from mq.daemons.console.security.roles import LOCAL, User
 from mq.protocol.message import Message
 from tests.client.scenarios import eventually
-from tests.daemons.console.pages.filled import HOSTILE, TOPIC, Filled, assert_harmless
+from tests.daemons.console.pages.filled import (
+    HOSTILE,
+    TOPIC,
+    Filled,
+    assert_harmless,
+    call_of,
+)
 from tests.daemons.console.pages.test_messages import run
 from tests.daemons.console.site import Consoles
 
@@ -82,3 +93,24 @@ def test_bars_are_on_one_scale_and_within_the_picture() -> None:
     assert bars(steps[2:]) == ()
     (only,) = bars(steps[:1])
     assert only.left + only.width <= WIDTH
+
+
+def test_no_topic_is_read_as_traces_by_who_may_not_see_its_messages(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        (sent,) = await made.send(Message(TOPIC, b"\xff", keys=["k"]))
+
+        async def indexed() -> bool:
+            return bool(await made.admin.find_by_key(TOPIC, "k"))
+
+        await eventually(indexed)
+        query = {"id": "k", "topic": TOPIC, "from": None, "to": None}
+        page = await traces.show(call_of(made.site, LOCAL, {}, query))
+        assert sent.message_id in page.data.failures[0]
+        for user in (
+            User("viewer", {"*": "viewer"}),
+            User("limited", {"*": "operator"}, topics=("Else",)),
+        ):
+            with pytest.raises(Forbidden):
+                await traces.show(call_of(made.site, user, {}, query))
+
+    run(console, test)
