@@ -297,9 +297,11 @@ class Search:
                     restore_body(message, MOST_DECOMPRESSED)
                     length = len(message.body)
                     size += length
-                    if self._test is None or self._test(message):
-                        if self._keep is not None and length > self._keep:
-                            message.body = message.body[: self._keep]
+                    wanted = self._test is None or self._test(message)
+                    keep = self._keep if wanted else 0
+                    if keep is not None and length > keep:  # a batch of all whole were too much
+                        message.body = message.body[:keep]
+                    if wanted:
                         hits.append(Hit(message, length))
                 if messages and oldest >= messages[0].store_timestamp:
                     oldest = messages[0].store_timestamp

@@ -62,6 +62,7 @@ class Tail:
         self._follower = Follower(session, choice, self._takes, decompress=False)
         self._last = last
         self._hits: deque[Hit] = deque(maxlen=most)
+        self._sizes: dict[int, int] = {}  # of bodies that were cut, by their messages until seen
         self._failures: deque[str] = deque(maxlen=MOST_FAILURES)
         self._came = asyncio.Event()
         self._matched = self._dropped = 0
@@ -71,14 +72,23 @@ class Tail:
         self._task: asyncio.Task[None] | None = None
 
     def _takes(self, message: "StoredMessage") -> bool:
+        """Of a body what is shown is kept: a pull of small ones may be gigabytes decompressed."""
         restore_body(message, MOST_DECOMPRESSED)
-        return self._test is None or self._test(message)
+        size = len(message.body)
+        takes = self._test is None or self._test(message)
+        if size > KEPT_BYTES:
+            message.body = message.body[:KEPT_BYTES]
+            if takes:
+                self._sizes[id(message)] = size
+        return takes
 
     async def __aenter__(self) -> Self:
         """Raises NotFound, and MQError where no queue can be read."""
         async with AsyncExitStack() as parts:
             await parts.enter_async_context(self._follower)
             first = await self._follower.start(self._last)
+            shown = {id(message) for news in first for message in news.messages}
+            self._sizes = {key: size for key, size in self._sizes.items() if key in shown}
             self._task = asyncio.ensure_future(self._take(first))
             self._parts = parts.pop_all()
         return self
@@ -128,9 +138,7 @@ class Tail:
             if news.failure is not None:
                 self._failures.append(news.failure)
             for message in news.messages:
-                size = len(message.body)
-                if size > KEPT_BYTES:
-                    message.body = message.body[:KEPT_BYTES]
+                size = self._sizes.pop(id(message), len(message.body))
                 if len(self._hits) == self._hits.maxlen:
                     self._dropped += 1
                 self._hits.append(Hit(message, size))

@@ -2,13 +2,19 @@ import asyncio
 import gc
 import time
 import tracemalloc
+import zlib
 
 import pytest
 
 from mq.client.errors import RouteNotFound
 from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.search import Budget, Search, Wanted
 from mq.client.operations.messages.tailing import KEPT_BYTES, Glimpse, Tail
 from mq.client.session import Session
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.flags import SysFlag
+from mq.protocol.headers.send import SendMessageRequestHeader
 from mq.protocol.message import Message
 from mq.testing import RunningBroker
 from tests.client.clusters import TOPIC, Cluster, cluster
@@ -174,3 +180,43 @@ async def test_two_thousand_a_second_do_not_grow(made: Cluster) -> None:
         )
         assert look.matched > seconds * 2000 * 0.9
         assert late[len(late) // 2] < 300
+
+
+@opened(cluster)
+async def test_compressed_bodies_are_followed_and_searched_in_little_memory(made: Cluster) -> None:
+    size, count = 15_000_000, 64
+    packed = zlib.compress(bytes(size))
+    header = SendMessageRequestHeader(
+        producer_group="bombers",
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=int(SysFlag.COMPRESSED),
+        born_timestamp=1,
+        flag=0,
+        properties="",
+    ).encode()
+    address = made.pair.broker.address
+    async with Tail(made.session, Choice(TOPIC), most=count) as tail:
+        tracemalloc.start()
+        try:
+            await made.session.all(
+                [
+                    made.session.call(address, Command(RequestCode.SEND_MESSAGE, header, packed))
+                    for _ in range(count)
+                ]
+            )
+            looks = await until_seen(tail, count)
+            followed = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            wanted = Wanted(Choice(TOPIC), "absent")
+            found = await Search(
+                made.session, wanted, Budget(bytes=2**40, seconds=60), keep=1024
+            ).run()
+            searched = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert [hit.size for look in looks for hit in look.hits] == [size] * count
+    assert (found.looked, found.hits) == (count, [])
+    assert max(followed, searched) < 4 * size
