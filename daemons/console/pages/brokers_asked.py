@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from mq.client.errors import MQError
 from mq.client.operations.cluster import any_address
+from mq.client.operations.wire import Clusters
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow
 from mq.daemons.console.route import Outcome
@@ -117,6 +118,21 @@ def failed(lines: Iterable[str], names: Mapping[str, BrokerRow]) -> list[Outcome
 def raised(error: MQError, names: Mapping[str, BrokerRow]) -> list[Outcome]:
     """The same where nothing went well: the error of the last broker has the others as notes."""
     return failed([*getattr(error, "__notes__", ()), str(error)], names)
+
+
+def away(
+    call: Call, names: Mapping[str, BrokerRow], info: Clusters, held: Iterable[str] | None
+) -> list[Outcome]:
+    """The masters that no name server has any more, where something is deleted: what they hold
+    comes back with them. ``held`` are the names of the brokers that have it; None: unknown."""
+    there = info.broker_addr_table
+    text = call.text("It is away, and keeps what it has: delete it again when it is back.")
+    return [
+        Outcome(_target(address, names), False, text)
+        for address, row in names.items()
+        if (held is None or row.name in held)
+        and (row.name not in there or MASTER_ID not in there[row.name].broker_addrs)
+    ]
 
 
 def _target(address: str, names: Mapping[str, BrokerRow]) -> str:

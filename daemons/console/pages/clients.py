@@ -100,7 +100,8 @@ async def clients(call: Call) -> Page:
 def _all(call: Call) -> Iterator[ConnectedClient]:
     snapshot = call.cluster.snapshot
     for producer in snapshot.producers:
-        yield _client("producer", producer)
+        if call.sees_group(producer.group):
+            yield _client("producer", producer)
     for consumer in snapshot.consumers:
         if call.sees_group(consumer.group):
             yield _client("consumer", consumer)

@@ -95,6 +95,8 @@ def _seen(call: Call, item: Traced) -> Traced | None:
     steps = tuple(
         step for step in item.steps if step.kind != "consumed" or call.sees_group(step.group)
     )
+    if not item.topics and not steps:  # of which topic it is nobody tells
+        return None
     return Traced(item.message_id, item.topics, item.keys, steps)
 
 

@@ -358,7 +358,7 @@ async def _home(call: Call) -> Values:
 async def plan_delete(call: Call, values: Values) -> Plan:
     """What is lost, and who is still there."""
     group = call.path["group"]
-    _masters(call, values["cluster"])
+    names = _masters(call, values["cluster"])
     known = call.cluster.snapshot.group(group)
     lines = [
         call.text(
@@ -376,6 +376,7 @@ async def plan_delete(call: Call, values: Values) -> Plan:
     kept = N_("Its offsets stay: if it is made again it goes on where it was.")
     gone = N_("Its offsets are forgotten, too.")
     lines.append(call.text(gone if values["clean_offset"] else kept))
+    lines += [f"{row.name}: {row.problem}" for row in names.values() if row.problem]
     warning = ""
     if known is not None and known.members:
         line = N_("%(count)s members are connected: they may make it again at once.")
@@ -404,7 +405,12 @@ async def perform_delete(call: Call, values: Values, session: Caller) -> list[Ou
     for topic, gone in removed.topics:
         text = call.text("%(topic)s deleted", topic=topic)
         found += asked.done([address for _, address, _ in gone.rows], names, text)
-    return [*found, *asked.failed(removed.failures, names)]
+    known = call.cluster.snapshot.group(call.path["group"])
+    return [
+        *found,
+        *asked.failed(removed.failures, names),
+        *asked.away(call, names, info, known.brokers if known else None),
+    ]
 
 
 # Where it goes on

@@ -362,9 +362,11 @@ async def perform_delete(call: Call, values: Values, session: Caller) -> list[Ou
     except MQError as error:
         return asked.raised(error, names)
     addresses = [address for _, address, _ in removed.rows]
+    known = call.cluster.snapshot.topic(topic)
     return [
         *asked.done(addresses, names, call.text("deleted")),
         *asked.failed(removed.failures, names),
+        *asked.away(call, names, info, known.brokers if known else None),
     ]
 
 

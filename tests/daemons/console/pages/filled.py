@@ -14,10 +14,11 @@ from mq.client.send_result import SendResult
 from mq.client.session import Session
 from mq.daemons.console import locale
 from mq.daemons.console.call import Call
+from mq.daemons.console.security.accounts import Account
 from mq.daemons.console.security.roles import User
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.message import Message
-from tests.daemons.console.site import Account, Consoles, Site
+from tests.daemons.console.site import Consoles, Site
 
 TOPIC = "Orders"
 HOSTILE = (

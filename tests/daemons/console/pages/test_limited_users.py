@@ -1,11 +1,15 @@
 """What a user who may see some topics and groups alone finds on the pages of all."""
 
 import asyncio
+from dataclasses import replace
 
 from mq.client.admin import Admin
+from mq.daemons.console.collector.snapshot import ProducerRow
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
-from tests.daemons.console.pages.known import look, unguarded
+from tests.daemons.console.pages.known import add, look, put, unguarded
 from tests.daemons.console.site import Consoles, Site, account
+
+_BOTH = ("mine", "other")
 
 
 async def filled(site: Site) -> Admin:
@@ -66,5 +70,55 @@ def test_changes_of_what_is_not_theirs_are_refused_wherever_it_is_named(console:
             allowed = await site.get("/groups/mine-group/reset")
             fine = await site.submit(allowed, {"topic": "mine-orders", "to": "earliest"})
             assert fine.status == 200, fine.text
+
+    asyncio.run(main())
+
+
+def test_producers_of_other_groups_are_not_among_the_clients(console: Consoles) -> None:
+    limited = account("ann", "viewer", groups=("mine-*",))
+
+    async def main() -> None:
+        async with console(users={"ann": limited}, login="ann") as site:
+            await filled(site)
+            at = site.pair.broker.address
+            rows = [ProducerRow(f"{x}-sellers", "id", at, "PYTHON", "5", (at,)) for x in _BOTH]
+            add(site, producers=tuple(rows))
+            for path in ("/clients", "/clients?format=csv", "/producers"):
+                text = (await site.get(path)).text
+                assert "mine-sellers" in text and "other-sellers" not in text, path
+
+    asyncio.run(main())
+
+
+def test_what_is_deleted_while_a_broker_is_away_is_said_to_stay_there(console: Consoles) -> None:
+    async def main() -> None:
+        async with console() as site:
+            await filled(site)
+            now = site.here.snapshot
+            away = replace(now.brokers[0], name="broker-b", address="127.0.0.1:1", problem="gone")
+            topics = tuple(
+                replace(one, brokers=("broker-a", "broker-b")) if one.name == "mine-orders" else one
+                for one in now.topics
+            )
+            groups = tuple(
+                replace(one, brokers=("broker-a", "broker-b")) if one.name == "mine-group" else one
+                for one in now.groups
+            )
+            put(site, replace(now, brokers=(*now.brokers, away), topics=topics, groups=groups))
+            for path, name, everywhere in (
+                ("/topics/mine-orders", "mine-orders", False),
+                ("/topics/other-orders", "other-orders", True),
+                ("/groups/mine-group", "mine-group", False),
+                ("/groups/other-group", "other-group", True),
+            ):
+                preview = await site.submit(await site.get(f"{path}/delete"))
+                assert "broker-b" in preview.text or everywhere
+                done = await site.submit(preview, {"typed": name})
+                (rows,) = done.tables()
+                assert rows[0][:2] == [f"broker-a ({site.pair.broker.address})", "done"]
+                left = [row[1] for row in rows if row[0] == "broker-b (127.0.0.1:1)"]
+                assert left == ([] if everywhere else ["failed"]), path
+            states = [line["state"] for line in site.audit if line["what"] == "change"]
+            assert states == ["begins", "partly done", "begins", "done"] * 2
 
     asyncio.run(main())
