@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from bs4 import BeautifulSoup, Tag
 
+from mq.client.credentials import AccessKey
 from mq.client.options import ClientOptions
 from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import Cluster, ClusterSource
@@ -338,13 +339,14 @@ class Consoles:
         routes: tuple[AnyRoute, ...] = (),
         users: Mapping[str, str | Account] | None = None,
         login: str = "",
+        credentials: AccessKey | None = None,
     ) -> AsyncIterator[Site]:
         """A console, by default beside a name server and a broker of its own.
 
         ``settings`` are the console's, ``broker`` the broker's. Each name in ``clusters`` is the
         same pair; those in ``read_only`` are not changed. ``routes`` are pages of the test.
         ``users`` are accounts by their names, with a role or more; all have `PASSWORD`. With
-        ``login`` the browser is that user's.
+        ``login`` the browser is that user's. With ``credentials`` it signs what it asks brokers.
         """
         async with AsyncExitStack() as parts:
             if pair is None:
@@ -357,7 +359,7 @@ class Consoles:
                 ClusterSource(
                     name,
                     pair.name_server_address,
-                    ClientOptions(timeout=10.0),
+                    ClientOptions(timeout=10.0, credentials=credentials),
                     found.console.read_only or name in read_only,
                 )
                 for name in clusters

@@ -1,14 +1,17 @@
 """What people come to a console for, done in a browser as they do it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from mq.client import Producer
 from mq.client.admin import Admin
+from mq.client.credentials import AccessKey
 from mq.client.session import Session
 from mq.protocol.message import Message
+from tests.client.scenarios import eventually
 from tests.daemons.console.browser.chromium import Chromium
 from tests.daemons.console.browser.filled import (
     COUNT,
@@ -25,12 +28,23 @@ pytestmark = pytest.mark.timeout(600)
 
 _RESUME = "return document.querySelector('[data-tail-pause]').textContent.trim()"
 _IS_LIVE = "return document.querySelector('[data-live-state]').dataset.state === 'on'"
+_FIRST_CELL = "return document.querySelector('main tbody a').textContent.trim()"
+# The page as it is, and what is written into its fields.
+_SOURCE = """return document.documentElement.outerHTML
+    + [...document.querySelectorAll('input, textarea')].map((one) => one.value).join('\\n')"""
+_IS_BACK = """return document.readyState === 'complete'
+    && !location.pathname.includes('/results/')"""
 Journey = Callable[[Site, Session], Awaitable[None]]
 
 
-def travel(console: Consoles, chromium: Chromium, journey: Journey) -> None:
+def travel(
+    console: Consoles,
+    chromium: Chromium,
+    journey: Journey,
+    broker: Mapping[str, str] | None = None,
+) -> None:
     async def scenario() -> None:
-        async with console() as site, filled(site.pair) as session:
+        async with console(broker=broker) as site, filled(site.pair) as session:
             await all_seen(site)
             await chromium.open(f"{site.origin}/")
             await journey(site, session)
@@ -175,3 +189,161 @@ def test_pages_are_chinese_for_who_reads_it(console: Consoles) -> None:
         travel(console, chromium, journey)
     finally:
         chromium.close()
+
+
+def test_a_group_is_paused_goes_on_and_is_deleted(console: Consoles, chromium: Chromium) -> None:
+    async def enabled(session: Session, site: Site) -> bool | None:
+        at = site.pair.broker.address
+        groups = (await Admin(session).subscription_groups(at)).subscription_group_table
+        return groups[LETTERS].consume_enable if LETTERS in groups else None
+
+    async def journey(site: Site, session: Session) -> None:
+        address = f"{site.origin}/c/test/groups/{LETTERS}"
+        for button, line, after in (
+            ("Pause", "gets no more messages; its offsets stay", False),
+            ("Go on", "goes on where it stopped", True),
+        ):
+            await chromium.open(address)
+            await chromium.follow(button)
+            await chromium.follow("Preview")
+            assert line in await chromium.text("main")
+            assert await enabled(session, site) is not after  # a preview changes nothing
+            await chromium.follow("Do it")
+            assert "done" in await chromium.text("main")
+            assert await enabled(session, site) is after
+        await chromium.open(address)
+        await chromium.follow("Delete")
+        await chromium.follow("Preview")
+        await chromium.fill({"typed": "another"})
+        await chromium.follow("Do it")
+        assert f"Type {LETTERS} to confirm." in await chromium.text("main")
+        assert await enabled(session, site) is True
+        await chromium.open(f"{address}/delete")
+        await chromium.follow("Preview")
+        assert f"messages of %DLQ%{LETTERS} are lost" in await chromium.text("main")
+        await chromium.fill({"typed": LETTERS})
+        await chromium.follow("Do it")
+        assert "done" in await chromium.text("main")
+        assert await enabled(session, site) is None
+        assert f"%DLQ%{LETTERS}" not in (await Admin(session).topic_list()).topic_list
+
+    async def scenario() -> None:
+        async with console() as site, filled(site.pair) as session:
+            await all_seen(site)
+            await journey(site, session)
+
+    asyncio.run(scenario())  # the browser complains of the answer 400 to the wrong name
+
+
+def test_the_settings_of_a_topic_are_changed_as_previewed(
+    console: Consoles, chromium: Chromium
+) -> None:
+    async def journey(site: Site, session: Session) -> None:
+        await chromium.open(f"{site.origin}/c/test/topics/{TOPIC}")
+        await chromium.follow("Settings")
+        await chromium.fill({"read_queues": "1", "perm": "4"})
+        await chromium.follow("Preview")
+        text = await chromium.text("main")
+        assert "readQueueNums 2 1" in text and "perm RW- R--" in text
+        assert "Queues that are not read any more keep what waits in them" in text
+        await chromium.follow("Do it")
+        configs = await Admin(session).topic_configs(site.pair.broker.address)
+        config = configs.topic_config_table[TOPIC]
+        assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 2, 4)
+
+    travel(console, chromium, journey)
+
+
+def test_a_message_is_looked_at_sent_again_consumed_and_traced(
+    console: Consoles, chromium: Chromium
+) -> None:
+    async def journey(site: Site, session: Session) -> None:
+        async with Producer(site.pair.name_server_address, "traced", trace=True) as producer:
+            sent = await producer.send(Message(TOPIC, b"look at me", "book", ["the-one"]))
+
+        async def indexed() -> bool:
+            by_key = (await site.api(f"/messages/{TOPIC}?key=the-one")).json["messages"]
+            traced = (await site.api(f"/traces?id={sent.message_id}")).json["messages"]
+            return bool(by_key and traced)
+
+        await eventually(indexed)
+        await chromium.open(f"{site.origin}/c/test/messages/{TOPIC}?key=the-one")
+        await chromium.follow(await chromium.run(_FIRST_CELL))
+        assert "look at me" in await chromium.text("pre")
+        await chromium.follow("Its trace")
+        assert "traced" in await chromium.text("main table")
+        assert sent.message_id in await chromium.run("return location.search")
+        await chromium.run("history.back()")
+        await chromium.until(lambda text: "Send again" in text, "main")
+        await chromium.follow("Send again")
+        await chromium.follow("Preview")
+        assert "a new message, which every group of the topic gets" in await chromium.text("main")
+        await chromium.follow("Do it")
+        assert "SEND_OK" in await chromium.text("main")
+
+        async def both() -> bool:
+            found = await site.api(f"/messages/{TOPIC}?id={sent.message_id}")
+            return found.status == 200 and len(found.json["messages"]) == 2
+
+        await eventually(both)
+        await chromium.open(f"{site.origin}/c/test/messages?id={sent.message_id}")
+        await chromium.until(lambda text: text.count("look at me") == 2, "main table")
+        await chromium.follow(await chromium.run(_FIRST_CELL))
+        await chromium.follow("Let a consumer consume it")
+        await chromium.fill({"group": GROUP, "client_id": "nobody"})
+        await chromium.follow("Preview")
+        assert "whether or not the group had it before" in await chromium.text("main")
+        await chromium.follow("Do it")
+        assert "failed" in await chromium.text("main")  # that client is not there
+        assert "nobody" in await chromium.text("main")
+
+    travel(console, chromium, journey, {"traceTopicEnable": "true"})
+
+
+def test_accounts_of_a_secured_broker_are_made_and_deleted_and_secrets_stay_unseen(
+    console: Consoles, chromium: Chromium, tmp_path: Path
+) -> None:
+    secret, key = "never-to-be-seen", AccessKey("administrator", "rules-them-all")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(
+        f"accounts:\n- accessKey: {key.access_key}\n  secretKey: {key.secret_key}\n  admin: true\n"
+    )
+    secured = {"aclEnable": "true", "rocketmqHome": str(tmp_path)}
+
+    async def scenario() -> None:
+        async with console(broker=secured, credentials=key) as site:
+            await seen(site.here.collector, lambda s: s.brokers and s.brokers[0].alive)
+            await chromium.open(f"{site.origin}/c/test/accounts")
+            assert "administrator" in await chromium.text("main")
+            pages = [await chromium.run(_SOURCE)]
+            await chromium.open(f"{site.origin}/c/test/new/account")
+            await chromium.fill(
+                {"access_key": "clerk-one", "secret_key": secret, "topic_perms": "Orders=ALL"}
+            )
+            await chromium.follow("Preview")  # refused: that is no permission
+            assert "expected NAME=PERMISSION" in await chromium.text("main")
+            pages.append(await chromium.run(_SOURCE))
+            await chromium.fill({"secret_key": secret, "topic_perms": "Orders=PUB"})
+            await chromium.follow("Preview")
+            assert "secretKey set" in await chromium.text("main")
+            pages.append(await chromium.run(_SOURCE))
+            await chromium.follow("Do it")
+            assert "done" in await chromium.text("main")
+            pages.append(await chromium.run(_SOURCE))
+            await chromium.run("history.go(-2)")  # to the form: it is asked for anew, or empty
+            await chromium.until_true(_IS_BACK)
+            pages.append(await chromium.run(_SOURCE))
+            await chromium.open(f"{site.origin}/c/test/accounts")
+            assert "clerk-one" in await chromium.text("main")
+            pages.append(await chromium.run(_SOURCE))
+            await chromium.open(f"{site.origin}/c/test/accounts/delete?access_key=clerk-one")
+            await chromium.follow("Preview")
+            await chromium.fill({"typed": "clerk-one"})
+            await chromium.follow("Do it")
+            assert "done" in await chromium.text("main")
+            written = site.console.settings.console.audit_path.read_text()
+            for text in (*pages, written):
+                assert secret not in text and key.secret_key not in text
+            assert "clerk-one" in written
+
+    asyncio.run(scenario())
