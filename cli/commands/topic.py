@@ -312,7 +312,7 @@ async def topic_status(
         rows.append(
             (queue.broker_name, queue.queue_id, queue.min_offset, queue.max_offset, updated)
         )
-        when = java_text.milliseconds_text(updated) if updated > 0 else ""
+        when = java_text.milliseconds_text(updated) if updated else ""
         lines.append(
             f"{java_text.cut(queue.broker_name, 32):<32}  {queue.queue_id:<4}  "
             f"{queue.min_offset:<20}  {queue.max_offset:<20}    {when}\n"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group is in a queue; `last_consumed` in ms, 0 where nothing was.
+    """How far a group is in a queue; `last_consumed` in ms, None where nothing was.
 
     `client` holds the queue, as far as members could be asked.
     """
@@ -30,7 +30,7 @@ class QueueProgress:
     broker_offset: int
     consumer_offset: int
     diff: int
-    last_consumed: int
+    last_consumed: int | None
     client: str | None = None
 
 
@@ -68,7 +68,7 @@ def progress_rows(
             item.broker_offset,
             item.consumer_offset,
             item.broker_offset - item.consumer_offset,
-            item.last_timestamp,
+            item.last_timestamp if item.last_timestamp > 0 else None,
             holders.get(queue),
         )
         for queue, item in sorted(offsets.items())

@@ -36,13 +36,13 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """The bounds of a queue and when its last message was stored, in ms; 0: nobody knows."""
+    """The bounds of a queue and when its last message was stored, in ms; None: nobody knows."""
 
     broker_name: str
     queue_id: int
     min_offset: int
     max_offset: int
-    last_updated: int
+    last_updated: int | None
 
 
 def parse_attributes(text: str) -> dict[str, str]:
@@ -129,7 +129,7 @@ def queue_rows(table: "TopicStatsTable") -> list[QueueStatus]:
             queue.queue_id,
             offset.min_offset,
             offset.max_offset,
-            offset.last_update_timestamp,
+            offset.last_update_timestamp if offset.last_update_timestamp > 0 else None,
         )
         for queue, offset in sorted(table.offset_table.items())
     ]

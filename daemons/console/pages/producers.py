@@ -72,7 +72,7 @@ async def show(call: Call) -> Page:
         data,
         command=command,
         sheet=Sheet(
-            ("group", "clientId", "clientAddr", "language", "version", "lastUpdate"),
+            ("group", "clientId", "clientAddr", "language", "version", "seen"),
             [
                 (row.group, row.client_id, row.address, row.language, row.version, row.seen)
                 for row in named

@@ -145,7 +145,7 @@ async def show(call: Call) -> Page:
 def _cells(row: QueueProgress) -> tuple[str | int | None, ...]:
     return (
         *(row.topic, row.broker_name, row.queue_id, row.broker_offset, row.consumer_offset),
-        *(row.diff, row.last_consumed or None, row.client),
+        *(row.diff, row.last_consumed, row.client),
     )
 
 
