@@ -1,5 +1,6 @@
 """What a change may send: exactly the requests that its preview has shown."""
 
+import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from mq.protocol.requests import RequestKind, kind_of
 
 # Header fields that say what a request is about: the same in the preview and when it is sent.
 _SUBJECTS = ("topic", "b", "group", "consumerGroup", "groupName", "subscriptionGroup", "username")
+# Of one message, which is given to a consumer.
+_OF_MESSAGE = ("msgId", "clientId")
 
 Key = tuple[str, int, tuple[str, ...]]
 
@@ -19,6 +22,11 @@ Key = tuple[str, int, tuple[str, ...]]
 def key_of(address: str, command: Command) -> Key:
     """What two requests have in common if one was shown in place of the other."""
     subjects = tuple(str(command.fields.get(name) or "") for name in _SUBJECTS)
+    if kind_of(command.code) is RequestKind.SEND:
+        # What lies at a place may have become another message since.
+        subjects += (hashlib.sha256(command.body).hexdigest(),)
+    elif command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+        subjects += tuple(str(command.fields.get(name) or "") for name in _OF_MESSAGE)
     return address, int(command.code), subjects
 
 

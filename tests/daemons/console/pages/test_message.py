@@ -281,3 +281,34 @@ def test_who_may_see_some_topics_sees_only_these(console: Consoles) -> None:
         assert groups <= {"billing"} and shown.data.consumers_problem == ""
 
     run(console, test)
+
+
+def test_no_other_message_is_sent_than_the_one_that_was_previewed(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        await made.send(Message(TOPIC, b"looked at"))
+        site, address = made.site, made.site.pair.broker.address
+        previews = [
+            await site.submit(await site.get(f"{FIRST}/resend")),
+            await site.submit(await site.get(f"{FIRST}/resend")),
+        ]
+        done = await site.submit(previews[0])
+        assert done.tables()[0][0][1] == "done"
+        await made.admin.delete_topic_in_broker(address, TOPIC)
+        await made.topic()
+
+        async def sent() -> bool:
+            try:
+                await made.send(Message(TOPIC, b"another one"))
+            except MQError:
+                return False
+            return True
+
+        await eventually(sent)
+        assert "another one" in (await site.get(FIRST)).text  # at the same place
+        done = await site.submit(previews[1])
+        ((row,),) = done.tables()
+        assert row[1] == "failed" and "was not in the preview" in row[2]
+        found = (await site.api(f"/messages/{TOPIC}")).json["messages"]
+        assert [one["body"] for one in found] == ["another one"]
+
+    run(console, test)
