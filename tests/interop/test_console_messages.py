@@ -140,8 +140,12 @@ async def resend_letters(made: Filled, broker: str) -> None:
         return answer.status == 200 and len(answer.json["letters"]) == 2
 
     await eventually(both)
-    listed = (await made.site.api("/dead-letters")).json["groups"]
-    assert [(row["group"], row["messages"]) for row in listed] == [(GROUP, 2)]
+
+    async def listed() -> bool:  # once the console has collected the topic
+        found = (await made.site.api("/dead-letters")).json["groups"]
+        return [(row["group"], row["messages"]) for row in found] == [(GROUP, 2)]
+
+    await eventually(listed, 90)
     page = await made.site.get(f"/dead-letters/{GROUP}")
     ids = [str(box["value"]) for box in page.soup.find_all("input", {"name": "ids"})]
     done = await made.site.submit(await made.site.submit(page, {"ids": ids[:1]}))
