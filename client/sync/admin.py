@@ -85,6 +85,7 @@ class Admin(Blocking[admin.Admin]):
     set_message_request_mode = waiting(admin.Admin.set_message_request_mode)
     export_pop_records = waiting(admin.Admin.export_pop_records)
     delete_subscription_group = waiting(admin.Admin.delete_subscription_group)
+    subscription_group = waiting(admin.Admin.subscription_group)
     subscription_groups = waiting(admin.Admin.subscription_groups)
     consumer_connection = waiting(admin.Admin.consumer_connection)
     group_connection = waiting(admin.Admin.group_connection)

@@ -42,6 +42,7 @@ def units(tmp_path: Path) -> Path:
 def test_there_is_a_unit_for_each_daemon() -> None:
     assert [unit.name for unit in DAEMONS] == [
         "mq-broker@.service",
+        "mq-console.service",
         "mq-controller.service",
         "mq-filtersrv@.service",
         "mq-namesrv.service",
@@ -56,6 +57,7 @@ def test_there_is_a_unit_for_each_daemon() -> None:
     "name",
     [
         "mq-namesrv.service",
+        "mq-console.service",
         "mq-controller.service",
         "mq-snode.service",
         "mq-tube-broker.service",

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError
 from mq.client.operations.errors import NextStep, NotFound
-from mq.client.operations.messages import history
 from mq.client.pull_consumer import PullConsumer, PullResult
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.compression import MAX_DECOMPRESSED
@@ -56,6 +55,10 @@ async def by_id(admin: "Admin", message_id: str, topic: str | None) -> "list[Sto
 
     An offset id names an address: only brokers that the name server knows are asked.
     """
+    from mq.client.operations.messages import (
+        history,
+    )  # needs an event loop, which the others do not
+
     found = await history.find(admin, message_id, topic, decompress=False)
     _restore(found)
     await name_brokers(admin, found)
