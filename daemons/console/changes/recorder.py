@@ -4,30 +4,58 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 
+from mq.client.errors import ClientError
 from mq.client.operations.changes import Change as Recorded
 from mq.client.operations.changes import Changes
 from mq.daemons.console.guarded_session import Forbidden
+from mq.protocol import properties
+from mq.protocol.bodies import LockBatchRequestBody
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
+from mq.protocol.properties import PropertyKey
 from mq.protocol.requests import RequestKind, kind_of
 
-# Header fields that say what a request is about: the same in the preview and when it is sent.
-_SUBJECTS = ("topic", "b", "group", "consumerGroup", "groupName", "subscriptionGroup", "username")
-# Of one message, which is given to a consumer.
-_OF_MESSAGE = ("msgId", "clientId")
+# Header fields that are another each time, whatever the request is about: when a message was made,
+# and the place that a look-up finds for "the end" of a queue that goes on.
+_MOVING = {
+    RequestCode.SEND_MESSAGE: {"bornTimestamp"},
+    RequestCode.SEND_MESSAGE_V2: {"g"},
+    RequestCode.SEND_BATCH_MESSAGE: {"g"},
+    RequestCode.UPDATE_CONSUMER_OFFSET: {"commitOffset"},
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: {"offset"},
+}
+_PROPERTIES = ("i", "properties")  # of a message, one of which is its id
+_LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 
-Key = tuple[str, int, tuple[str, ...]]
+Key = tuple[str, int, bytes]
+
+
+class NotShown(Forbidden, ClientError):
+    """A request was not in the preview: nothing was sent, to this one target."""
 
 
 def key_of(address: str, command: Command) -> Key:
     """What two requests have in common if one was shown in place of the other."""
-    subjects = tuple(str(command.fields.get(name) or "") for name in _SUBJECTS)
+    moving = _MOVING.get(command.code, ())  # type: ignore[call-overload]
+    fields = {n: str(v) for n, v in command.fields.items() if n not in moving}
+    body = bytes(command.body)
     if kind_of(command.code) is RequestKind.SEND:
-        # What lies at a place may have become another message since.
-        subjects += (hashlib.sha256(command.body).hexdigest(),)
-    elif command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
-        subjects += tuple(str(command.fields.get(name) or "") for name in _OF_MESSAGE)
-    return address, int(command.code), subjects
+        for name in _PROPERTIES:
+            if name in fields:
+                fields[name] = _without_id(fields[name])
+    if command.code in _LOCKS:
+        # Each session locks as a client of its own.
+        locked = LockBatchRequestBody.decode(body)
+        body = repr((locked.consumer_group, sorted(map(repr, locked.mq_set)))).encode()
+    digest = hashlib.sha256(repr(sorted(fields.items())).encode("utf-8", "surrogatepass"))
+    digest.update(body)
+    return address, int(command.code), digest.digest()
+
+
+def _without_id(text: str) -> str:
+    found = properties.decode(text)
+    found.pop(PropertyKey.UNIQUE_KEY, None)
+    return repr(sorted(found.items()))
 
 
 @dataclass(slots=True)
@@ -54,13 +82,13 @@ class Allowance:
         self._left = Counter({key: count * self.TRIES for key, count in keys.items()})
 
     def __call__(self, address: str, command: Command) -> None:
-        """Raises Forbidden for what was not in the preview."""
+        """Raises NotShown for what was not in the preview."""
         kind = kind_of(command.code)
         if kind in (RequestKind.READ, RequestKind.PRESENCE):
             return
         key = key_of(address, command)
         if self._left[key] <= 0:
-            raise Forbidden(
+            raise NotShown(
                 f"{_name(command.code)} to {address} was not in the preview: look at it again"
             )
         self._left[key] -= 1

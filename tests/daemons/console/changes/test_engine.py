@@ -19,16 +19,17 @@ async def topics(site: Browser) -> list[str]:
     return list((await Admin(site.here.session).topic_list()).topic_list)  # type: ignore[attr-defined]
 
 
-def test_what_the_preview_did_not_show_is_not_sent(console: Consoles) -> None:
+@pytest.mark.parametrize("what", ["topic_name", "read_queue_nums", "perm"])
+def test_what_the_preview_did_not_show_is_not_sent(console: Consoles, what: str) -> None:
     turns: list[str] = []
+    shown, hidden = (TopicConfig(topic_name="Shown", read_queue_nums=1, perm=6) for _ in range(2))
+    setattr(hidden, what, "Hidden" if what == "topic_name" else 4)
 
     async def perform(call: Call, values: Values, session: Caller) -> list[Outcome]:
         turns.append("again" if turns else "first")
-        name = "Shown" if len(turns) == 1 else "Hidden"
-        await Admin(session).create_topic(
-            call.path["address"], TopicConfig(topic_name=name, read_queue_nums=1)
-        )
-        return [Outcome(name, True, "created")]
+        config = shown if len(turns) == 1 else hidden
+        await Admin(session).create_topic(call.path["address"], config)
+        return [Outcome("topic", True, "created")]
 
     change = Change(
         "/two/{address}",
