@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Self
 
+import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -27,7 +28,9 @@ App = Callable[
 ]
 
 STOP_SECONDS = 1.0  # for answers under way when the daemon stops
-HEADER_SECONDS = 15.0  # in which the first request of a connection has to come
+HEADER_SECONDS = 15.0  # in which the head of a request has to come, from its first byte
+BODY_SECONDS = 30.0  # in which its body has to follow
+UNREAD_SECONDS = 30.0  # for a peer that takes nothing of an answer
 IDLE_SECONDS = 65  # a connection is kept between requests; proxies drop theirs after 60 s
 MOST_HEADER = 64 * 1024  # bytes of a request's line and headers
 MOST_CONNECTIONS = 1000  # beyond that new ones are closed at once
@@ -98,21 +101,75 @@ class HttpServer:
 
 
 class _Connection(H11Protocol):
-    """A connection whose first request may not take for ever."""
+    """A connection on which nothing may take for ever: each keeps a place that others want."""
 
-    _first: asyncio.TimerHandle | None = None
+    _request: asyncio.TimerHandle | None = None  # until what comes has come whole
+    _reader: asyncio.TimerHandle | None = None  # until what goes out was taken
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if len(self.server_state.connections) >= MOST_CONNECTIONS:
             transport.abort()
         super().connection_made(transport)
-        self._first = self.loop.call_later(HEADER_SECONDS, self._late)
+        self._request = self.loop.call_later(HEADER_SECONDS, self._late)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; what is not whole by then has its time from its first part on."""
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._end_request_timer()
+        self._expect()
+
+    def on_response_complete(self) -> None:
+        """The next request of the connection has its time from its own first part on."""
+        self._end_request_timer()
+        super().on_response_complete()
+        self._expect()  # its first part may have come behind the one before
+
+    def _expect(self) -> None:
+        if self._request is not None or self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+                self._request = self.loop.call_later(HEADER_SECONDS, self._late)
+        elif self.cycle.more_body:
+            self._request = self.loop.call_later(BODY_SECONDS, self._late)
 
     def _late(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        self._request = None
+        cycle = self.cycle
+        waiting = cycle is None or cycle.response_complete or cycle.more_body
+        if waiting and not self.transport.is_closing():
             self.transport.abort()
 
+    def pause_writing(self) -> None:
+        """The peer is slow to read: it is not waited for without end."""
+        super().pause_writing()
+        if self._reader is None:
+            self._reader = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        super().resume_writing()
+        self._end_reader_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing came any more: close, though the peer may not have read all."""
+        super().timeout_keep_alive_handler()
+        if self._reader is None:
+            self._reader = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._first is not None:
-            self._first.cancel()
         super().connection_lost(exc)
+        self._end_request_timer()
+        self._end_reader_timer()
+
+    def _end_request_timer(self) -> None:
+        if self._request is not None:
+            self._request.cancel()
+            self._request = None
+
+    def _end_reader_timer(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None

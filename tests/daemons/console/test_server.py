@@ -1,0 +1,91 @@
+"""The port of the console: what strangers may not keep."""
+
+import asyncio
+
+import pytest
+
+from mq.daemons.console import server
+from mq.daemons.console.call import Call
+from mq.daemons.console.route import Download, Permission, Route
+from mq.daemons.console.security import shell
+from tests.daemons.console.site import Consoles, Site
+
+LARGE = 64 * 1024 * 1024
+
+
+def test_a_body_that_does_not_come_keeps_nobody_out(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "BODY_SECONDS", 0.2)
+
+    async def main() -> None:
+        async with console(users={"ann": "reader"}) as site, asyncio.timeout(60):
+            begun = (
+                f"POST /login HTTP/1.1\r\nHost: {site.host}:{site.port}\r\nContent-Length: 9\r\n"
+                "Content-Type: application/x-www-form-urlencoded\r\n"
+                "Sec-Fetch-Site: same-origin\r\n\r\nn"
+            )
+            tries = [site.exchange(begun.encode()) for _ in range(shell.MOST_AT_ONCE)]
+            assert set(await asyncio.gather(*tries)) == {b""}
+            assert site.console.shell.active == 0
+            assert (await site.get("/login")).status == 200
+
+    asyncio.run(main())
+
+
+def test_the_second_request_of_a_connection_has_to_come_as_well(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.2)
+
+    async def main() -> None:
+        async with console(users={"ann": "reader"}) as site, asyncio.timeout(60):
+            whole = f"GET /login HTTP/1.1\r\nHost: {site.host}:{site.port}\r\n\r\n"
+            answer = await site.exchange(whole.encode() + b"GET /login HT")
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert await closes_after(site, whole.encode())
+
+    async def closes_after(site: Site, whole: bytes) -> bool:
+        reader, writer = await asyncio.open_connection(site.host, site.port)
+        writer.write(whole)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"G")
+        await reader.read()
+        writer.close()
+        return True
+
+    asyncio.run(main())
+
+
+def test_who_does_not_read_an_answer_keeps_no_place(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "UNREAD_SECONDS", 0.2)
+
+    async def large(call: Call) -> Download:
+        return Download("large.bin", bytes(LARGE))
+
+    route = Route("/large", large, Permission.READ, "Large")
+
+    async def main() -> None:
+        async with console(routes=(route,)) as site, asyncio.timeout(60):
+            reader, writer = await asyncio.open_connection(site.host, site.port)
+            writer.write(
+                f"GET {site.of_cluster('/large')} HTTP/1.1\r\n"
+                f"Host: {site.host}:{site.port}\r\n\r\n".encode()
+            )
+            await reader.readuntil(b"\r\n\r\n")
+            while site.console.server.state.connections:  # noqa: ASYNC110 - the server sees it
+                await asyncio.sleep(0)
+            assert site.console.shell.active == 0
+            writer.close()
+            # One who reads slowly, but does, gets all of it.
+            assert len(await site.exchange(writing(site))) > LARGE
+
+    def writing(site: Site) -> bytes:
+        return (
+            f"GET {site.of_cluster('/large')} HTTP/1.1\r\nConnection: close\r\n"
+            f"Host: {site.host}:{site.port}\r\n\r\n"
+        ).encode()
+
+    asyncio.run(main())
