@@ -8,6 +8,8 @@ renaming it and SIGHUP.
 import asyncio
 import logging
 import os
+import threading
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,8 +25,15 @@ log = logging.getLogger(__name__)
 MOST_LINE = 64 * 1024
 
 
+MOST_OF_LIST = 16 * 1024  # bytes of the plan and of the results in a line that is too long
+
+
 class Audit:
-    """The file at a path; opened when the first line is written. Raises CannotWrite."""
+    """The file at a path; opened when the first line is written. Raises CannotWrite.
+
+    The loop writes lines, and so do threads, which wait for the disk too. A file that was given up
+    stays open until none of them has to do with it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,39 +41,56 @@ class Audit:
         self._descriptor: int | None = None
         self._torn = False  # the last line was not written whole: the next begins a line
         self._turn = asyncio.Lock()
+        self._writing = threading.Lock()  # never held while a disk is waited for
+        self._syncing: Counter[int] = Counter()  # threads that wait for the disk, by descriptor
+        self._given_up: set[int] = set()
 
     def note(self, entry: Mapping[str, object]) -> None:
         """Write a line."""
-        self._append(entry)
+        try:
+            with self._writing:
+                self._append(entry)
+        except OSError as error:
+            raise self._failed(error) from error
 
     async def record(self, entry: Mapping[str, object]) -> None:
         """Write a line, and have it on the disk before this returns."""
         async with self._turn:
-            await asyncio.to_thread(self._append, entry, sync=True)
+            await asyncio.to_thread(self._append_durably, entry)
 
     def lost(self, entry: Mapping[str, object]) -> None:
         """What could not be written, and was done: the log has it then."""
         log.critical("not in the audit: %s", orjson.dumps(dict(entry), default=str).decode())
 
-    def _append(self, entry: Mapping[str, object], *, sync: bool = False) -> None:
-        made = {"time": clock.milliseconds(), **entry}
-        line = orjson.dumps(made, default=str, option=orjson.OPT_NON_STR_KEYS)
-        if len(line) > MOST_LINE:
-            made["parameters"] = f"{len(line)} bytes: too long for a line"
-            line = orjson.dumps(made, default=str, option=orjson.OPT_NON_STR_KEYS)
+    def _failed(self, error: OSError) -> CannotWrite:
+        self.failures += 1
+        log.error("audit %s: %s", self.path, error.strerror, extra={"failure": "audit"})
+        return CannotWrite(f"the audit cannot be written: {error.strerror}")
+
+    def _append_durably(self, entry: Mapping[str, object]) -> None:
         try:
-            descriptor = self._open()
-            start = b"\n" if self._torn else b""
-            self._torn = True
-            # The file is opened to append: the position says nothing.
-            files.write_all(descriptor, start + line + b"\n")
-            self._torn = False
-            if sync:
+            with self._writing:
+                descriptor = self._append(entry)
+                self._syncing[descriptor] += 1
+            try:
                 files.fdatasync(descriptor)
+                files.sync_folder(self.path.parent)  # the file may be a new one
+            finally:
+                with self._writing:
+                    self._syncing[descriptor] -= 1
+                    self._close_given_up()
         except OSError as error:
-            self.failures += 1
-            log.error("audit %s: %s", self.path, error.strerror, extra={"failure": "audit"})
-            raise CannotWrite(f"the audit cannot be written: {error.strerror}") from error
+            raise self._failed(error) from error
+
+    def _append(self, entry: Mapping[str, object]) -> int:
+        line = _line({"time": clock.milliseconds(), **entry})
+        descriptor = self._open()
+        start = b"\n" if self._torn else b""
+        self._torn = True
+        # The file is opened to append: the position says nothing.
+        files.write_all(descriptor, start + line + b"\n")
+        self._torn = False
+        return descriptor
 
     def _open(self) -> int:
         if self._descriptor is None:
@@ -84,8 +110,47 @@ class Audit:
 
     def reopen(self) -> None:
         """Go on in a new file where this one was renamed."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            files.close(descriptor)
+        with self._writing:
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                self._given_up.add(descriptor)
+            self._close_given_up()
 
     close = reopen
+
+    def _close_given_up(self) -> None:
+        for descriptor in [one for one in self._given_up if not self._syncing[one]]:
+            self._given_up.discard(descriptor)
+            del self._syncing[descriptor]
+            files.close(descriptor)
+
+
+def _line(made: dict[str, object]) -> bytes:
+    """An entry as JSON. What is too long loses its parameters, and the rest of its lists."""
+    option = orjson.OPT_NON_STR_KEYS
+    line = orjson.dumps(made, default=str, option=option)
+    if len(line) <= MOST_LINE:
+        return line
+    made["parameters"] = f"{len(line)} bytes: too long for a line"
+    for name in ("plan", "results"):
+        rows = made.get(name)
+        if isinstance(rows, list):
+            made[name] = _shortened(rows)
+    return orjson.dumps(made, default=str, option=option)
+
+
+def _shortened(rows: list[object]) -> list[object]:
+    """What failed first, as much as fits, and how many there are more."""
+    left = MOST_OF_LIST
+    kept: list[object] = []
+    for row in sorted(rows, key=_is_ok):
+        left -= len(orjson.dumps(row, default=str))
+        if left < 0:
+            kept.append(f"{len(rows) - len(kept)} more: too long for a line")
+            break
+        kept.append(row)
+    return kept
+
+
+def _is_ok(row: object) -> bool:
+    return isinstance(row, dict) and bool(row.get("ok"))

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.machine import files
 from mq.client.operations.errors import CannotWrite
+from mq.daemons.console import audit as audit_module
 from mq.daemons.console import audit_reading
 from mq.daemons.console.audit import Audit
 from mq.daemons.console.audit_reading import search
@@ -158,5 +161,67 @@ def test_the_page_filters_and_shows_text_as_text(console: Consoles) -> None:
             assert len((await site.get("/operations?user=ann")).tables()[0]) >= 1
             assert (await site.get("/operations?before=x")).status == 400
             assert (await site.api("/operations?what=login")).json["entries"][0]["user"] == "ann"
+
+    asyncio.run(main())
+
+
+def test_a_change_of_thousands_is_in_the_log_with_what_failed(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit.jsonl")
+    results = [{"target": f"letter {n}" * 10, "ok": n != 4000, "text": "sent"} for n in range(5000)]
+    plan = [f"send {n}" * 100 for n in range(1000)]
+    audit.note({"what": "change", "state": "failed", "plan": plan, "results": results})
+    audit.close()
+    (line,) = search(audit.path, lambda entry: True, 10).lines
+    assert line.entry["state"] == "failed"
+    assert line.entry["results"][0]["target"].startswith("letter 4000")
+    assert "more: too long for a line" in line.entry["results"][-1]
+    assert audit.path.stat().st_size < audit_module.MOST_LINE
+
+
+def test_a_file_is_not_closed_while_a_thread_has_to_do_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def slowly(descriptor: int) -> None:
+        waiting.set()
+        go_on.wait()
+        os.fdatasync(descriptor)  # fails where the file was closed, or syncs another one
+        synced.append(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(files, "fdatasync", slowly)
+
+    async def main() -> None:
+        audit = Audit(tmp_path / "audit.jsonl")
+        recording = asyncio.create_task(audit.record({"what": "change"}))
+        await asyncio.to_thread(waiting.wait)
+        written = audit.path.stat().st_ino
+        audit.path.rename(tmp_path / "old.jsonl")
+        audit.reopen()
+        audit.note({"what": "login"})  # not held up by the disk
+        go_on.set()
+        await recording
+        assert synced == [written]
+        assert not audit._given_up
+        audit.close()
+        for name, what in (("old", "change"), ("audit", "login")):
+            text = (tmp_path / f"{name}.jsonl").read_text()
+            assert [json.loads(line)["what"] for line in text.splitlines()] == [what]
+
+    asyncio.run(main())
+
+
+def test_a_new_file_is_there_after_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[object] = []
+    monkeypatch.setattr(files, "sync_folder", folders.append)
+
+    async def main() -> None:
+        audit = Audit(tmp_path / "audit.jsonl")
+        await audit.record({"what": "change"})
+        assert tmp_path in folders
+        audit.close()
 
     asyncio.run(main())
