@@ -5,7 +5,7 @@ The first is at the route. Here nobody needs to know what a page wants to do: wh
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from mq.client.blocking import BlockingSession
@@ -230,8 +230,12 @@ def recording(changes: Changes) -> Check:
 
 
 # Where requests name a topic or a group, by the names on the wire.
-_TOPIC_FIELDS = ("topic", "originTopic")
-_GROUP_FIELDS = ("group", "consumerGroup", "groupName", "subscriptionGroup")
+_TOPIC_FIELDS = ("topic", "originTopic", "topicList")
+_GROUP_FIELDS = (
+    *("group", "consumerGroup", "groupName", "subscriptionGroup"),
+    *("srcGroup", "destGroup", "compareGroup", "filterGroups"),
+)
+_SEVERAL = {"topicList": ";", "filterGroups": ","}  # what is between the names
 _LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)  # queues in the body
 _SHORT_SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)  # "b" is the topic
 
@@ -265,8 +269,8 @@ def check_subjects(user: "User", cluster: str, needs: Permission, command: Comma
 def _subjects(command: Command) -> tuple[list[str], list[str]]:
     """The topics and the groups that a request names."""
     fields = command.fields
-    topics = [str(fields[name]) for name in _TOPIC_FIELDS if fields.get(name)]
-    groups = [str(fields[name]) for name in _GROUP_FIELDS if fields.get(name)]
+    topics = [one for name in _TOPIC_FIELDS for one in _names(fields, name)]
+    groups = [one for name in _GROUP_FIELDS for one in _names(fields, name)]
     if command.code in _SHORT_SENDS and fields.get("b"):
         topics.append(str(fields["b"]))
     if command.code in _LOCKS:
@@ -280,6 +284,12 @@ def _subjects(command: Command) -> tuple[list[str], list[str]]:
 
         groups.append(SubscriptionGroupConfig.decode(command.body).group_name or "")
     return topics, groups
+
+
+def _names(fields: Mapping[str, Any], name: str) -> list[str]:
+    text = str(fields.get(name) or "")
+    parts = text.split(_SEVERAL[name]) if name in _SEVERAL else [text]
+    return [one for one in parts if one]
 
 
 def _name(code: int) -> str:

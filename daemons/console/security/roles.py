@@ -48,11 +48,13 @@ class User:
         has = self.permission(cluster)
         if has is None or has < needs:
             return False
+        groups = [group] if group else []
         for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
             if topic.startswith(prefix):
-                topic, group = "", topic.removeprefix(prefix)
-        return (not topic or matches(self.topics, topic)) and (
-            not group or matches(self.groups, group)
+                groups.append(topic.removeprefix(prefix))
+                topic = ""
+        return (not topic or matches(self.topics, topic)) and all(
+            matches(self.groups, one) for one in groups
         )
 
 
