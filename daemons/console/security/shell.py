@@ -150,7 +150,9 @@ class Shell:
             scope["scheme"] = proto
         # From the right: each proxy adds whom it was asked by. The first that is not trusted is
         # the client; what stands left of it the client may have written itself.
-        told = headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        # Each may have written a line of its own.
+        lines = [v for n, v in scope["headers"] if n.lower() == b"x-forwarded-for"]
+        told = b",".join(lines).decode("latin-1")
         for address in reversed([part.strip() for part in told.split(",") if part.strip()]):
             if len(address) > 45:
                 return

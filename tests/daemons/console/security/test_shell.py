@@ -263,3 +263,17 @@ def test_it_works_below_the_prefix_of_a_proxy(console: Consoles) -> None:
             assert done.tables()[0][0][1] == "done"
 
     asyncio.run(main())
+
+
+def test_each_proxy_may_write_a_line_of_its_own(console: Consoles) -> None:
+    async def main() -> None:
+        settings = {"trustedProxies": "127.0.0.1;192.0.2.1"}
+        async with console(settings, users={"ann": "reader"}) as site:
+            lines = (
+                f"GET / HTTP/1.1\r\nHost: {site.host}:{site.port}\r\nConnection: close\r\n"
+                "X-Forwarded-For: 203.0.113.5\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"
+            )
+            await site.exchange(lines.encode())
+            assert site.audit[-1]["address"] == "203.0.113.5"
+
+    asyncio.run(main())
