@@ -30,7 +30,8 @@ App = Callable[
 STOP_SECONDS = 1.0  # for answers under way when the daemon stops
 HEADER_SECONDS = 15.0  # in which the head of a request has to come, from its first byte
 BODY_SECONDS = 30.0  # in which its body has to follow
-UNREAD_SECONDS = 30.0  # for a peer that takes nothing of an answer
+UNREAD_SECONDS = 30.0  # in which a peer has to take something of its answer
+LEAST_READ = 16 * 1024  # bytes; that much, or all
 IDLE_SECONDS = 65  # a connection is kept between requests; proxies drop theirs after 60 s
 MOST_HEADER = 64 * 1024  # bytes of a request's line and headers
 MOST_CONNECTIONS = 1000  # beyond that new ones are closed at once
@@ -146,7 +147,17 @@ class _Connection(H11Protocol):
         """The peer is slow to read: it is not waited for without end."""
         super().pause_writing()
         if self._reader is None:
-            self._reader = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+            self._wait_for_reader()
+
+    def _wait_for_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._reader = self.loop.call_later(UNREAD_SECONDS, self._look_at_reader, left)
+
+    def _look_at_reader(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() > before - LEAST_READ:
+            self.transport.abort()
+        else:
+            self._wait_for_reader()
 
     def resume_writing(self) -> None:
         """It has read."""
@@ -157,7 +168,7 @@ class _Connection(H11Protocol):
         """Nothing came any more: close, though the peer may not have read all."""
         super().timeout_keep_alive_handler()
         if self._reader is None:
-            self._reader = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+            self._wait_for_reader()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
