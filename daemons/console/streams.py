@@ -89,7 +89,8 @@ class Streams:
                     yield b": ping\n\n"
                     continue
                 event, following = await following, None
-                yield written(event)
+                if allowed():  # it may have been waited for long
+                    yield written(event)
             yield written(Event("ended", {"reason": "session"}))
         except StopAsyncIteration:
             yield written(Event("ended", {"reason": "end"}))

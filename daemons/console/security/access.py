@@ -5,6 +5,7 @@ that there is an account nobody is served without one, also when the file should
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -30,7 +31,8 @@ from mq.daemons.service import CannotStart
 
 log = logging.getLogger(__name__)
 
-# Refusals that are written down in a minute; the next line says how many were not.
+# Refusals of one kind that are written down in a minute; the next line says how many were not. Each
+# account is a kind of its own: nobody hides tries at it behind a crowd of others.
 REFUSALS_A_MINUTE = 200
 LOOK_SECONDS = 1.0  # between two looks whether the file of accounts has changed
 # Whoever sends one of these stands for somebody on another machine.
@@ -51,11 +53,13 @@ class Access:
         self.throttle = Throttle()
         self.sessions = Sessions(config.session_idle_minutes * 60.0, config.session_hours * 3600.0)
         self._audit = audit
-        self.untold = 0  # refusals since the last one that is in the audit
-        self._minute, self._told = clock.monotonic(), 0
+        self._minute = clock.monotonic()
+        self._told: Counter[str] = Counter()
+        self._untold: Counter[str] = Counter()  # since the last one of the kind in the audit
         self._path = config.users_path
         self._looked = clock.monotonic()
         self._fingerprint = self._look()
+        self._unusable = ""  # why the file cannot be used, as long as it cannot
         try:
             self.accounts = accounts.read(self._path)
         except BadData as error:
@@ -72,22 +76,26 @@ class Access:
         return status.st_mtime_ns, status.st_size, status.st_ino
 
     def reload(self) -> None:
-        """Read the accounts again; a file that cannot be used leaves those that there are."""
+        """Read the accounts again; a file that cannot be used leaves those that there are, and is
+        tried again until it can be: what ails it may be its mode, or the files that are open."""
         self._fingerprint = self._look()
         try:
             self.accounts = accounts.read(self._path)
         except BadData as error:
-            log.error("accounts stay as they were: %s", error)
+            if str(error) != self._unusable:
+                log.error("accounts stay as they were: %s", error, extra={"failure": "accounts"})
+            self._unusable = str(error)
             return
+        self._unusable = ""
+        log.info("accounts read again")
         self.guarded = self.guarded or bool(self.accounts.users)
 
     def _current(self) -> Accounts:
         now = clock.monotonic()
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
-            if self._look() != self._fingerprint:
+            if self._unusable or self._look() != self._fingerprint:
                 self.reload()
-                log.info("accounts read again")
         return self.accounts
 
     # who --------------------------------------------------------------------------------------
@@ -102,12 +110,13 @@ class Access:
             found = current.of_token(secret.strip(), clock.milliseconds())
             if kind.lower() != "bearer" or found is None:
                 return Visitor("", None)
-            return Visitor(f"token {found.name}", found.user(token=True), by_token=True)
+            name = f"token {found.name}"
+            return Visitor(name, found.user(token=True), by_token=True, mark=found.mark)
         if not self.guarded:
             user = None if any(name in request.headers for name in _PROXIED) else LOCAL
             return Visitor(cookie or new_id(), user, fresh=not cookie, local=True)
         account = current.users.get(self.sessions.user_of(cookie) or "") if cookie else None
-        if cookie and self.sessions.fits(cookie, account, use=True):
+        if cookie and self.sessions.fits(cookie, account, use=not _is_of_page(request)):
             assert account is not None
             return Visitor(cookie, account.user())
         return Visitor(cookie or new_id(), None, fresh=not cookie)
@@ -119,14 +128,27 @@ class Access:
             return None
         if visitor.by_token:
             token = current.tokens.get(visitor.user.token)
-            expired = token is not None and (token.expires or 2**63) <= clock.milliseconds()
-            return None if token is None or expired else token.user(token=True)
+            if token is None or token.mark != visitor.mark:  # another one may have its name now
+                return None
+            expired = (token.expires or 2**63) <= clock.milliseconds()
+            return None if expired else token.user(token=True)
         if not self.guarded:
             return LOCAL
         account = current.users.get(visitor.user.name)
         if not self.sessions.fits(visitor.id, account, use=False) or account is None:
             return None
         return account.user()
+
+    def user_now(self, user: User) -> User | None:
+        """The same user with what they may now, whether or not they are still here."""
+        current = self._current()
+        if user is LOCAL:
+            return None if self.guarded else LOCAL
+        if user.token:
+            token = current.tokens.get(user.token)
+            return None if token is None else token.user(token=True)
+        account = current.users.get(user.name)
+        return None if account is None else account.user()
 
     async def log_in(self, asked: Asking, name: str, password: str) -> str | None:
         """Begin a session; what its cookie holds. None where name or password are wrong, or there
@@ -169,23 +191,34 @@ class Access:
     def _tell(self, asked: Asking, what: str, more: Mapping[str, object]) -> None:
         entry = {"id": asked.id, "address": asked.client, "what": what, **more}
         if more["state"] == "refused":
-            if not self._may_tell():
-                self.untold += 1
+            kind = f"{what} {more['user']}" if self._is_account(str(more["user"])) else what
+            if not self._may_tell(kind):
+                self._untold[kind] += 1
                 return
-            if self.untold:
-                entry["untold"], self.untold = self.untold, 0
+            untold = self._untold.pop(kind, 0)
+            if untold:
+                entry["untold"] = untold
         try:
             self._audit.note(entry)
         except CannotWrite:
             log.warning("not in the audit: %s", what, extra={"failure": "audit"})
 
-    def _may_tell(self) -> bool:
+    @property
+    def untold(self) -> int:
+        """Refusals that are not in the audit yet, not even as a number."""
+        return self._untold.total()
+
+    def _is_account(self, name: str) -> bool:
+        return name in self.accounts.users or name.removeprefix("token ") in self.accounts.tokens
+
+    def _may_tell(self, kind: str) -> bool:
         """Whether one more refusal may be written down: strangers must not fill the disk."""
         now = clock.monotonic()
         if now - self._minute >= 60.0:
-            self._minute, self._told = now, 0
-        self._told += 1
-        return self._told <= REFUSALS_A_MINUTE
+            self._minute = now
+            self._told.clear()
+        self._told[kind] += 1
+        return self._told[kind] <= REFUSALS_A_MINUTE
 
     # what requests bring ----------------------------------------------------------------------
 
@@ -266,3 +299,11 @@ class Access:
         if not isinstance(found, dict):
             raise Refused(400, "expected a JSON object")
         return found
+
+
+def _is_of_page(request: Request) -> bool:
+    """Whether a page that stays open has sent this by itself: nobody need be there."""
+    return (
+        request.headers.get("x-requested-with") == "mq"
+        or request.headers.get("accept") == "text/event-stream"
+    )

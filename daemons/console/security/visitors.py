@@ -31,6 +31,7 @@ class Visitor:
     fresh: bool = False
     local: bool = False  # a console without accounts: there is nothing to log out of
     by_token: bool = field(default=False)
+    mark: str = ""  # of the token, which may be another one's of the same name later
 
 
 class FormTokens:

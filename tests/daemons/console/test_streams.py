@@ -1,15 +1,18 @@
 """Streams of events: how many, how they end."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from mq.client.machine import clock
 from mq.daemons.console import streams
-from mq.daemons.console.route import Event
+from mq.daemons.console.call import Call
+from mq.daemons.console.route import Event, Permission, Stream
 from mq.daemons.console.security import accounts
 from tests.daemons.console.sample_pages import ROUTES
-from tests.daemons.console.site import Consoles
+from tests.daemons.console.site import Consoles, account
 
 
 def test_a_stream_sends_events_and_says_that_it_has_ended(console: Consoles) -> None:
@@ -80,3 +83,52 @@ def test_a_stream_ends_with_its_session(console: Consoles, monkeypatch: pytest.M
 def test_no_event_can_end_its_own_line() -> None:
     written = streams.written(Event("a\nb: c", {"text": "1\n\nevent: x\r"}))
     assert written == b'event: abc\ndata: {"text":"1\\n\\nevent: x\\r"}\n\n'
+
+
+def test_what_comes_after_the_role_was_lost_is_not_shown(console: Consoles) -> None:
+    async def main() -> None:
+        go_on = asyncio.Event()
+
+        async def events(call: Call) -> AsyncIterator[Event]:
+            yield Event("first", {})
+            await go_on.wait()
+            yield Event("secret", {})
+
+        route = Stream("/late", events, Permission.READ, "Late")
+        async with console(routes=(route,), users={"ann": "reader"}, login="ann") as site:
+            async with site.stream("/late") as found:
+                await found.next()
+                with accounts.changing(site.console.settings.console.users_path) as changed:
+                    changed.users.clear()
+                site.console.reload()
+                go_on.set()
+                assert await found.next() == ("ended", {"reason": "session"})
+
+    asyncio.run(main())
+
+
+def test_another_token_of_the_same_name_does_not_go_on_with_a_stream(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "PING_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with console(routes=ROUTES, users={"ann": "reader"}) as site:
+            path = site.console.settings.console.users_path
+            token, kept = accounts.new_token()
+            with accounts.changing(path) as found:
+                found.tokens["ci"] = replace(account("ci", "reader"), secret=kept)
+            site.console.reload()
+            reader, writer = await asyncio.open_connection(site.host, site.port)
+            writer.write(
+                f"GET /api/v1/clusters/test/count HTTP/1.1\r\nHost: {site.host}:{site.port}\r\n"
+                f"Authorization: Bearer {token}\r\n\r\n".encode()
+            )
+            assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+            with accounts.changing(path) as found:
+                found.tokens["ci"] = replace(found.tokens["ci"], secret=accounts.new_token()[1])
+            site.console.reload()
+            await reader.readuntil(b'event: ended\ndata: {"reason":"session"}')
+            writer.close()
+
+    asyncio.run(main())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.admin import Admin
+from mq.client.machine import clock
 from mq.client.options import ClientOptions
 from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import ClusterSource
@@ -14,7 +15,7 @@ from mq.daemons.console.config import ConsoleSettings
 from mq.daemons.console.security import accounts
 from mq.daemons.service import CannotStart
 from tests.daemons.console.sample_pages import ROUTES
-from tests.daemons.console.site import Browser, Consoles, account, add_user
+from tests.daemons.console.site import Answer, Browser, Consoles, account, add_user
 
 SOURCES = [ClusterSource("test", "127.0.0.1:9", ClientOptions())]
 
@@ -310,5 +311,70 @@ def test_strangers_do_not_fill_the_disk_with_refusals(
             # What is done is always written down.
             await site.log_in("ann")
             assert site.audit[-1]["what"] == "login"
+
+    asyncio.run(main())
+
+
+def test_tries_at_an_account_are_not_hidden_behind_a_crowd_of_refusals(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mq.daemons.console.security import access
+
+    monkeypatch.setattr(access, "REFUSALS_A_MINUTE", 3)
+
+    async def main() -> None:
+        async with console(users={"ann": "administrator"}) as site:
+            for _ in range(4):
+                await site.get("/")
+            await site.log_in("nobody", "guess")
+            await site.log_in("ann", "guess")
+            assert [(e["what"], e["user"]) for e in site.audit][-2:] == [
+                ("login", "nobody"),
+                ("login", "ann"),
+            ]
+            assert site.console.access.untold == 1
+
+    asyncio.run(main())
+
+
+def test_a_file_of_accounts_that_becomes_usable_is_read_then(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mq.daemons.console.security import access
+
+    monkeypatch.setattr(access, "LOOK_SECONDS", 0.0)
+
+    async def main() -> None:
+        async with console(users={"ann": "reader", "bob": "reader"}, login="ann") as site:
+            path = site.console.settings.console.users_path
+            with accounts.changing(path) as found:
+                del found.users["ann"]
+            path.chmod(0o644)
+            assert (await site.get("/")).status == 200
+            path.chmod(0o600)  # as the log says; neither its time nor its size change
+            assert (await site.get("/")).status == 303
+
+    asyncio.run(main())
+
+
+def test_a_page_that_fetches_itself_keeps_no_session_alive(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asked(site: Browser, headers: dict[str, str]) -> Answer:
+        return await site.request("GET", site.of_cluster("/named/x"), headers=headers)
+
+    now = [1000.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+
+    async def main() -> None:
+        settings = {"sessionIdleMinutes": "30"}
+        async with console(settings, users={"ann": "reader"}, login="ann", routes=ROUTES) as site:
+            for name, value in (("X-Requested-With", "mq"), ("Accept", "text/event-stream")):
+                assert (await site.get("/")).status == 200
+                now[0] += 20 * 60
+                assert (await asked(site, {name: value})).status == 200
+                now[0] += 20 * 60
+                assert (await site.get("/")).status == 303
+                await site.log_in("ann")
 
     asyncio.run(main())
