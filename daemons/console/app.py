@@ -116,6 +116,7 @@ class Console:
             self.shell, settings.console.bind_address, settings.console.listen_port, self._tls
         )
         parts.push_async_callback(self.frame.streams.wait_ended)
+        parts.push_async_callback(self.frame.engine.stop)
         await parts.enter_async_context(self.server)
         parts.callback(self.frame.streams.stop)  # before the server waits for its answers
         if exporters.are_wanted(settings.operation):

@@ -201,7 +201,8 @@ class Frame:
 
     def call(self, asked: Asking, route: AnyRoute, given: Mapping[str, str] | None = None) -> Call:
         """The call of a route, if the visitor may have it. Raises Refused and BadQuery."""
-        user = asked.visitor.user
+        # As it is now: the body of a form may have come long after its head.
+        user = self.access.still(asked.visitor)
         if user is None:
             raise Refused(401, "log in first")
         path = asked.path_parts
@@ -224,7 +225,7 @@ class Frame:
             self._note,
             self.audit.path,
         )
-        subject = {route.subject: path[route.subject]} if route.subject in path else {}
+        subject = _subject(route, path)
         if isinstance(route, Change) and cluster.read_only:
             line = asked.texts.gettext("This console changes nothing: it is read-only.")
             raise Refused(403, line)
@@ -346,7 +347,7 @@ class Frame:
             user = self.access.still(visitor)
             if user is None:
                 return False
-            subject = {route.subject: call.path[route.subject]} if route.subject else {}
+            subject = _subject(route, call.path)
             return user.may(call.cluster.name, route.needs, **subject)
 
         return self.streams.response(route.events(call), call.user.name, call.id, allowed)
@@ -393,7 +394,9 @@ class Frame:
             return self._show_form(change, asked, call, preview.values if preview else {}, {})
         if confirmed:
             typed = form.get("typed", [""])[-1]
-            result = await self.engine.confirm(change, call, visitor, path, confirmed, typed)
+            result = await self.engine.confirm(
+                change, call, visitor, path, confirmed, typed, self._may_still(change, call)
+            )
             return self.redirect(f"/c/{_quoted(call.cluster.name)}/results/{result.id}")
         values: Values = {}
         try:
@@ -437,6 +440,16 @@ class Frame:
             data=None,
         )
 
+    def _may_still(self, change: Change, call: Call) -> Callable[[], bool]:
+        """Whether the user may go on with a change; who has left or logged out may."""
+
+        def may_still() -> bool:
+            user = self.access.user_now(call.user)
+            subject = _subject(change, call.path)
+            return user is not None and user.may(call.cluster.name, change.needs, **subject)
+
+        return may_still
+
     async def form(self, asked: Asking) -> dict[str, list[str]]:
         """The fields of a form that one of our pages has sent. Raises Refused for any other."""
         request = asked.request
@@ -472,8 +485,9 @@ class Frame:
         confirmed = given.pop("confirm", None)
         typed = given.pop("typed", "")
         if confirmed is not None:
+            may_still = self._may_still(change, call)
             result = await self.engine.confirm(
-                change, call, visitor, path, str(confirmed), str(typed)
+                change, call, visitor, path, str(confirmed), str(typed), may_still
             )
             done = all(one.ok for one in result.outcomes)
             content = {"done": done, "outcomes": result.outcomes}
@@ -492,6 +506,11 @@ class Frame:
                 "type": preview.destroys or None,
             }
         )
+
+
+def _subject(route: AnyRoute, path: Mapping[str, str]) -> dict[str, str]:
+    """The topic or group of a path that its user's patterns are held against."""
+    return {route.subject: path[route.subject]} if route.subject in path else {}
 
 
 def _as_given(form: Mapping[str, list[str]]) -> dict[str, str]:

@@ -8,11 +8,12 @@ audit     a line before it (without which nothing is done) and a line with the r
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mq.client.errors import MQError
 from mq.client.machine import clock
+from mq.client.operations import masking
 from mq.client.operations.errors import OperationError
 from mq.daemons.console.audit import Audit
 from mq.daemons.console.call import Call
@@ -27,10 +28,11 @@ from mq.daemons.console.changes.pending import (
 from mq.daemons.console.changes.recorder import Allowance, Recorder, shown_request
 from mq.daemons.console.guarded_session import Forbidden, recording
 from mq.daemons.console.problems import Refused, problem_of
-from mq.daemons.console.route import Change, Outcome
+from mq.daemons.console.route import Change, Field, Outcome, Plan
 from mq.daemons.console.security.visitors import new_id
 
 SHOWN = 200  # requests of a preview that are kept as text
+KEY_BYTES = 300  # of one that may be sent, as Python keeps it
 
 
 class Engine:
@@ -40,6 +42,14 @@ class Engine:
         self._audit = audit
         self._previews = Shelf()
         self._results = Shelf()
+        self._making: set[asyncio.Task[Result]] = set()
+
+    async def stop(self) -> None:
+        """Cut off the changes that are being made; the audit says so."""
+        for task in self._making:
+            task.cancel()
+        if self._making:
+            await asyncio.wait(set(self._making))
 
     async def preview(
         self, change: Change, call: Call, visitor: str, path: str, values: Mapping[str, Any]
@@ -81,7 +91,7 @@ class Engine:
             keys=recorder.keys,
             destroys=change.destroys(call, values) if change.destroys else "",
             expires=clock.monotonic() + PREVIEW_SECONDS,
-            size=sum(len(str(value)) for value in values.values()),
+            size=_size(values, plan, requests, len(recorder.keys)),
         )
         self._previews.put(preview.hash, preview)
         return preview
@@ -92,9 +102,16 @@ class Engine:
         return found if _fits(found, call, visitor, path) else None  # type: ignore[return-value]
 
     async def confirm(
-        self, change: Change, call: Call, visitor: str, path: str, hash: str, typed: str
+        self,
+        change: Change,
+        call: Call,
+        visitor: str,
+        path: str,
+        hash: str,
+        typed: str,
+        may_still: Callable[[], bool] = lambda: True,
     ) -> Result:
-        """Make the change that a preview has shown.
+        """Make the change that a preview has shown, for as long as its user ``may_still``.
 
         Raises Refused for a preview that is not there (any more), and Forbidden; then nothing was
         done.
@@ -109,30 +126,27 @@ class Engine:
             raise Refused(400, line)
         self._previews.take(hash)
         # What was begun is ended and written down, though who asked may have left meanwhile.
-        return await asyncio.shield(asyncio.ensure_future(self._make(change, call, preview)))
+        allowance = Allowance(preview.keys, may_still)
+        task = asyncio.create_task(self._make(change, call, preview, allowance))
+        self._making.add(task)
+        task.add_done_callback(self._making.discard)
+        return await asyncio.shield(task)
 
-    async def _make(self, change: Change, call: Call, preview: Preview) -> Result:
-        entry = {**entry_of(call), **_described(change, preview)}
-        await self._audit.record({**entry, "what": "change", "state": "begins"})
-        session = call.cluster.changing(call.user, change.needs, Allowance(preview.keys))
+    async def _make(
+        self, change: Change, call: Call, preview: Preview, allowance: Allowance
+    ) -> Result:
+        entry = {**entry_of(call), **_described(change, preview), "what": "change"}
         try:
-            outcomes = tuple(await change.perform(call, preview.values, session))
-        except (OperationError, MQError, OSError) as error:
-            problem = problem_of(error, call.id)
-            outcomes = (Outcome(call.cluster.name, False, problem.line),)
-        except Exception as error:
-            problem = problem_of(error, call.id)
-            outcomes = (Outcome(call.cluster.name, False, f"{problem.line} ({call.id})"),)
+            await self._audit.record({**entry, "state": "begins"})
+            outcomes = await self._outcomes(change, call, preview, allowance)
         except asyncio.CancelledError:
-            self._audit.note({**entry, "what": "change", "state": "cut off by the stop"})
+            self._cut_off({**entry, "state": "cut off by the stop"})
             raise
-        finally:
-            await session.close()
         results = [{"target": o.target, "ok": o.ok, "text": o.text} for o in outcomes]
         state = "done" if all(o.ok for o in outcomes) else "failed"
         if state == "failed" and any(o.ok for o in outcomes):
             state = "partly done"
-        await self._finished({**entry, "what": "change", "state": state, "results": results})
+        await self._finished({**entry, "state": state, "results": results})
         result = Result(
             new_id(),
             call.user.name,
@@ -144,6 +158,27 @@ class Engine:
         )
         self._results.put(result.id, result)
         return result
+
+    async def _outcomes(
+        self, change: Change, call: Call, preview: Preview, allowance: Allowance
+    ) -> tuple[Outcome, ...]:
+        session = call.cluster.changing(call.user, change.needs, allowance)
+        try:
+            return tuple(await change.perform(call, preview.values, session))
+        except (OperationError, MQError, OSError) as error:
+            problem = problem_of(error, call.id)
+            return (Outcome(call.cluster.name, False, problem.line),)
+        except Exception as error:
+            problem = problem_of(error, call.id)
+            return (Outcome(call.cluster.name, False, f"{problem.line} ({call.id})"),)
+        finally:
+            await session.close()
+
+    def _cut_off(self, entry: Mapping[str, Any]) -> None:
+        try:
+            self._audit.note(entry)
+        except OperationError:
+            self._audit.lost(entry)
 
     async def _finished(self, entry: Mapping[str, Any]) -> None:
         """The line with the results; where it cannot be written the log has it."""
@@ -168,6 +203,13 @@ class Engine:
             raise Forbidden(call.text("You may not do this."))
 
 
+def _size(values: Mapping[str, Any], plan: Plan, requests: Sequence[str], keys: int) -> int:
+    """About how many bytes a preview is."""
+    texts = [*map(str, values.values()), *plan.lines, *requests]
+    texts += [str(row) for table in plan.tables for row in table.rows]
+    return sum(map(len, texts)) + keys * KEY_BYTES
+
+
 def entry_of(call: Call) -> dict[str, Any]:
     """What each line of the audit says of a call."""
     return {
@@ -185,13 +227,20 @@ def _described(change: Change, preview: Preview) -> dict[str, Any]:
         "about": change.about,
         "command": " ".join(("mq", *preview.plan.command)) if preview.plan.command else "",
         "parameters": {
-            field.name: _told(field.kind, preview.values.get(field.name))
+            field.name: _told(_kind(field, preview.values), preview.values.get(field.name))
             for field in change.fields
             if preview.values.get(field.name) not in (None, False, ())
         },
         "preview": preview.hash,
         "plan": list(preview.plan.lines),
     }
+
+
+def _kind(field: Field, values: Mapping[str, Any]) -> str:
+    """How a field is told: also the value of a setting may be a secret, which its key says."""
+    value = values.get(field.name)
+    names = (field.name, str(values.get("key") or "")) if field.name == "value" else (field.name,)
+    return "secret" if any(masking.is_secret(name, value) for name in names) else field.kind
 
 
 MOST_TOLD = 200

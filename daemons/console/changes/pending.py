@@ -16,7 +16,7 @@ PREVIEW_SECONDS = 300.0
 RESULT_SECONDS = 600.0
 MOST = 500  # of each, of all users together
 MOST_OF_USER = 50
-MOST_BYTES = 32 * 1024 * 1024  # of the values of all previews
+MOST_BYTES = 32 * 1024 * 1024  # of all previews, or of all results
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,4 +99,6 @@ class Shelf:
 
 
 def _size(thing: Preview | Result) -> int:
-    return thing.size if isinstance(thing, Preview) else 0
+    if isinstance(thing, Preview):
+        return thing.size
+    return sum(len(one.target) + len(one.text) for one in thing.outcomes)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mq.client.errors import ClientError
@@ -31,7 +32,8 @@ Key = tuple[str, int, bytes]
 
 
 class NotShown(Forbidden, ClientError):
-    """A request was not in the preview: nothing was sent, to this one target."""
+    """A request was not in the preview, or may not be sent any more: nothing went to this one
+    target."""
 
 
 def key_of(address: str, command: Command) -> Key:
@@ -78,7 +80,9 @@ class Allowance:
 
     TRIES = 3
 
-    def __init__(self, keys: Counter[Key]) -> None:
+    def __init__(self, keys: Counter[Key], may_still: Callable[[], bool] = lambda: True) -> None:
+        """``may_still`` says whether its user may go on."""
+        self._may_still = may_still
         self._left = Counter({key: count * self.TRIES for key, count in keys.items()})
 
     def __call__(self, address: str, command: Command) -> None:
@@ -86,6 +90,8 @@ class Allowance:
         kind = kind_of(command.code)
         if kind in (RequestKind.READ, RequestKind.PRESENCE):
             return
+        if not self._may_still():
+            raise NotShown(f"{_name(command.code)} was not sent: this user may not any more")
         key = key_of(address, command)
         if self._left[key] <= 0:
             raise NotShown(

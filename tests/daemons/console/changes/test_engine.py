@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from urllib.parse import urlencode
 
 import pytest
 
@@ -9,10 +10,10 @@ from mq.client.admin import Admin
 from mq.client.caller import Caller
 from mq.daemons.console.call import Call
 from mq.daemons.console.changes import pending
-from mq.daemons.console.route import Change, Field, Outcome, Permission, Plan, Values
+from mq.daemons.console.route import Change, Field, Outcome, Permission, Plan, Sheet, Values
 from mq.protocol.bodies import TopicConfig
 from tests.daemons.console.sample_pages import ROUTES
-from tests.daemons.console.site import Browser, Consoles, account
+from tests.daemons.console.site import Browser, Consoles, account, add_user, fields_of
 
 
 async def topics(site: Browser) -> list[str]:
@@ -182,5 +183,147 @@ def test_a_secret_is_in_no_page_and_in_no_audit(console: Consoles) -> None:
             assert done.tables()[0][0][1] == "done"
             assert "hunter2" not in done.text
             assert "hunter2" not in site.console.settings.console.audit_path.read_text()
+
+    asyncio.run(main())
+
+
+def creating(begun: asyncio.Event, go_on: asyncio.Event, turns: list[str]) -> Change:
+    """A change that makes two topics, and stops between them when it is made."""
+
+    async def perform(call: Call, values: Values, session: Caller) -> list[Outcome]:
+        turns.append("turn")
+        for name in ("First", "Second"):
+            config = TopicConfig(topic_name=name, read_queue_nums=1)
+            await Admin(session).create_topic(call.path["address"], config)
+            if name == "First" and len(turns) == 2:
+                begun.set()
+                await go_on.wait()
+        return [Outcome("topics", True, "created")]
+
+    fields = (Field("topic", "T"),)
+    return Change("/two/{address}", Permission.ADMINISTER, "Two", "", fields, plan_one, perform)
+
+
+def test_a_role_that_is_lost_meanwhile_ends_a_change(console: Consoles) -> None:
+    async def main() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        route = creating(begun, go_on, [])
+        async with console(routes=(route,), users={"ann": "administrator"}, login="ann") as site:
+            path = f"/two/{site.pair.broker.address}"
+            preview = await site.submit(await site.get(path))
+            confirming = asyncio.create_task(site.submit(preview))
+            await begun.wait()
+            add_user(site.console.settings.console.users_path, "ann", "viewer")
+            site.console.reload()
+            go_on.set()
+            await confirming
+            assert [one for one in await topics(site) if one in ("First", "Second")] == ["First"]
+            last = [e for e in site.audit if e["what"] == "change"][-1]
+            assert (last["user"], last["state"]) == ("ann", "failed")
+            assert "this user may not any more" in last["results"][0]["text"]
+
+    asyncio.run(main())
+
+
+def test_who_logs_out_meanwhile_has_his_change_made(console: Consoles) -> None:
+    async def main() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        route = creating(begun, go_on, [])
+        async with console(routes=(route,), users={"ann": "administrator"}, login="ann") as site:
+            path = f"/two/{site.pair.broker.address}"
+            preview = await site.submit(await site.get(path))
+            confirming = asyncio.create_task(site.submit(preview))
+            await begun.wait()
+            site.console.access.sessions.end(site.cookies["mq"])
+            go_on.set()
+            await confirming
+            assert {"First", "Second"} <= set(await topics(site))
+
+    asyncio.run(main())
+
+
+def test_a_change_does_not_outlive_its_console_and_the_audit_says_so(console: Consoles) -> None:
+    async def main() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        async with console(routes=(creating(begun, go_on, []),)) as site:
+            path = f"/two/{site.pair.broker.address}"
+            preview = await site.submit(await site.get(path))
+            confirming = asyncio.create_task(site.submit(preview))
+            await begun.wait()
+            await site.console.__aexit__()
+            states = [e["state"] for e in site.audit if e["what"] == "change"]
+            assert states == ["begins", "cut off by the stop"]
+            assert (await confirming).status == 500
+            assert site.console.audit._descriptor is None
+
+    asyncio.run(main())
+
+
+def test_a_role_that_was_lost_before_the_body_of_a_form_came_counts(console: Consoles) -> None:
+    async def main() -> None:
+        users = {"ann": "administrator"}
+        async with console(routes=ROUTES, users=users, login="ann") as site:
+            path = f"/create/{site.pair.broker.address}"
+            preview = await site.submit(await site.get(path), {"topic": "Orders"})
+            body = urlencode(fields_of(preview.form())).encode()
+            head = (
+                f"POST {site.of_cluster(path)} HTTP/1.1\r\nHost: {site.host}:{site.port}\r\n"
+                f"Cookie: mq={site.cookies['mq']}\r\nContent-Length: {len(body)}\r\n"
+                "Content-Type: application/x-www-form-urlencoded\r\n"
+                "Sec-Fetch-Site: same-origin\r\nConnection: close\r\n\r\n"
+            )
+            reader, writer = await asyncio.open_connection(site.host, site.port)
+            writer.write(head.encode() + body[:1])
+            while not site.console.shell.active:  # noqa: ASYNC110 - the head has come then
+                await asyncio.sleep(0)
+            add_user(site.console.settings.console.users_path, "ann", "viewer")
+            site.console.reload()
+            writer.write(body[1:])
+            assert (await reader.read()).startswith(b"HTTP/1.1 401")
+            writer.close()
+            assert "Orders" not in await topics(site)
+
+    asyncio.run(main())
+
+
+def test_all_of_a_preview_counts_for_how_much_is_kept(console: Consoles) -> None:
+    async def plan(call: Call, values: Values) -> Plan:
+        return Plan(("line" * 1000,), (Sheet(("A",), [("cell" * 1000,)] * 10),))
+
+    async def perform(call: Call, values: Values, session: Caller) -> list[Outcome]:
+        return [Outcome("target", True, "text" * 1000)]
+
+    change = Change("/large", Permission.OPERATE, "Large", "", (Field("a", "A"),), plan, perform)
+
+    async def main() -> None:
+        async with console(routes=(change,)) as site:
+            engine = site.console.frame.engine
+            preview = await site.submit(await site.get("/large"))
+            assert engine._previews._bytes >= 44_000
+            await site.submit(preview)
+            assert engine._previews._bytes == 0
+            assert engine._results._bytes >= 4_000
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("secret", ["by its key", "by its value"])
+def test_the_audit_does_not_have_a_setting_that_is_a_secret(console: Consoles, secret: str) -> None:
+    fields = (Field("key", "K", required=True), Field("value", "V", required=True))
+
+    async def perform(call: Call, values: Values, session: Caller) -> list[Outcome]:
+        return [Outcome("broker", True, "changed")]
+
+    change = Change("/set", Permission.OPERATE, "Set", "", fields, plan_one, perform)
+    given = {
+        "by its key": {"key": "tlsPassword", "value": "hunter2"},
+        "by its value": {"key": "user", "value": '{"username":"a","password":"hunter2"}'},
+    }[secret]
+
+    async def main() -> None:
+        async with console(routes=(change,)) as site:
+            await site.change("/set", given)
+            assert site.audit[-1]["parameters"] == {"key": given["key"], "value": "******"}
+            assert "hunter2" not in site.console.audit.path.read_text()
 
     asyncio.run(main())
