@@ -8,14 +8,13 @@ renaming it and SIGHUP.
 import asyncio
 import logging
 import os
-import threading
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
 
-from mq.client.machine import clock, files
+from mq.client.machine import clock, files, threads
 from mq.client.operations.errors import CannotWrite
 from mq.daemons.state_file import make_folder
 
@@ -41,7 +40,7 @@ class Audit:
         self._descriptor: int | None = None
         self._torn = False  # the last line was not written whole: the next begins a line
         self._turn = asyncio.Lock()
-        self._writing = threading.Lock()  # never held while a disk is waited for
+        self._writing = threads.Lock()  # never held while a disk is waited for
         self._syncing: Counter[int] = Counter()  # threads that wait for the disk, by descriptor
         self._given_up: set[int] = set()
 

@@ -19,6 +19,7 @@ MOST_OF_USER = 4
 MOST = 50
 PING_SECONDS = 15.0  # a proxy closes what is silent for a minute
 RETRY_MILLIS = 3000
+END_SECONDS = 0.3  # for streams to clean up when the daemon stops
 
 
 class Streams:
@@ -36,9 +37,15 @@ class Streams:
         self._stopping.set()
 
     async def wait_ended(self) -> None:
-        """Wait until all that streams have begun has been cleaned up."""
-        while self._ending:
-            await asyncio.wait(set(self._ending))
+        """Wait until all that streams have begun has been cleaned up, but not for ever: the daemon
+        has to stop, though a broker may hang."""
+        for _ in range(2):  # the second time for what was cancelled
+            if self._ending:
+                _done, late = await asyncio.wait(set(self._ending), timeout=END_SECONDS)
+                for task in late:
+                    task.cancel()
+        if self._ending:
+            log.warning("%d streams did not end", len(self._ending))
 
     def take(self, user: str) -> None:
         """Count one more of a user. Raises Refused where there are too many."""

@@ -32,6 +32,7 @@ from mq.daemons.console.route import Change, Field, Outcome, Plan
 from mq.daemons.console.security.visitors import new_id
 
 SHOWN = 200  # requests of a preview that are kept as text
+STOP_SECONDS = 0.5  # for a change that is cut off to be written down
 KEY_BYTES = 300  # of one that may be sent, as Python keeps it
 
 
@@ -49,7 +50,7 @@ class Engine:
         for task in self._making:
             task.cancel()
         if self._making:
-            await asyncio.wait(set(self._making))
+            await asyncio.wait(set(self._making), timeout=STOP_SECONDS)
 
     async def preview(
         self, change: Change, call: Call, visitor: str, path: str, values: Mapping[str, Any]

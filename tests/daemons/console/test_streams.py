@@ -132,3 +132,25 @@ def test_another_token_of_the_same_name_does_not_go_on_with_a_stream(
             writer.close()
 
     asyncio.run(main())
+
+
+def test_a_stream_that_does_not_end_does_not_keep_the_console(console: Consoles) -> None:
+    async def main() -> None:
+        ending = asyncio.Event()
+
+        async def events(call: Call) -> AsyncIterator[Event]:
+            try:
+                yield Event("first", {})
+                await asyncio.Event().wait()
+            finally:
+                ending.set()
+                await asyncio.Event().wait()  # as for a broker that hangs
+
+        route = Stream("/hangs", events, Permission.READ, "Hangs")
+        async with console(routes=(route,)) as site, asyncio.timeout(60):
+            async with site.stream("/hangs") as found:
+                await found.next()
+                await site.console.__aexit__()
+            assert ending.is_set()
+
+    asyncio.run(main())
