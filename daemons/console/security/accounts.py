@@ -155,10 +155,14 @@ def changing(path: Path) -> Iterator[Accounts]:
             accounts = read(path)
             yield accounts
             if not files.exists(path):  # write_atomically keeps the mode of what is there
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-                with files.opened(path, flags, 0o600) as descriptor:
+                # Whole or not at all: half a file is none that anybody may begin with.
+                new = path.with_name(path.name + ".new")
+                files.remove(new)
+                with files.opened(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as descriptor:
                     files.fchmod(descriptor, 0o600)
                     files.write_all(descriptor, written(Accounts()))
+                    files.fsync(descriptor)
+                files.replace(new, path)
             write_atomically(path, written(accounts))
             files.remove(path.with_name(path.name + ".bak"))  # it has what was just taken away
     except OSError as error:

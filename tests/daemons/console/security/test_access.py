@@ -1,13 +1,15 @@
 """Who gets in, and what they may: each attack is tried against a running console."""
 
 import asyncio
+import errno
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mq.client.admin import Admin
-from mq.client.machine import clock
+from mq.client.machine import clock, files
+from mq.client.operations.errors import CannotWrite
 from mq.client.options import ClientOptions
 from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import ClusterSource
@@ -378,3 +380,21 @@ def test_a_page_that_fetches_itself_keeps_no_session_alive(
                 await site.log_in("ann")
 
     asyncio.run(main())
+
+
+def test_a_first_account_that_could_not_be_written_leaves_no_file_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "users.json"
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_all", full)
+        with pytest.raises(CannotWrite):
+            add_user(path, "ann", "reader")
+    assert accounts.read(path).users == {}
+    add_user(path, "ann", "reader")
+    assert list(accounts.read(path).users) == ["ann"]
+    assert path.stat().st_mode & 0o777 == 0o600
