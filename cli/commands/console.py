@@ -143,4 +143,9 @@ def sources(environment: Environment, settings: "ConsoleSettings") -> "list[Clus
                 "no cluster to show", hint="mq console -n HOST:9876, or --context NAME"
             )
         found.append(source("default", where))
+    known = [one.name for one in found]
+    for name in sorted(shut - {"", *known}):  # it would be changed after all
+        raise UsageError(f"readOnlyClusters: no cluster {name!r} ({', '.join(known)})")
+    for name in {name for name in known if known.count(name) > 1}:
+        raise UsageError(f"two clusters are called {name!r}")
     return found

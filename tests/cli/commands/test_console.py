@@ -15,6 +15,7 @@ import pytest
 
 from mq.cli.commands.console import sources
 from mq.cli.runtime.env import Environment
+from mq.cli.runtime.errors import CommandError
 from mq.daemons.console.config import ConsoleSettings
 from tests.cli.support import Mq
 
@@ -104,10 +105,28 @@ def test_contexts_are_clusters_with_their_keys(tmp_path: Path) -> None:
     settings.console = settings.console.replace(contexts_file=str(elsewhere))
     assert len(sources(environment, settings)) == 3
     key.chmod(0o644)
-    from mq.cli.runtime.errors import CommandError
-
     with pytest.raises(CommandError, match="others may read it"):
         sources(environment, settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"readOnlyClusters": "default;prdo"}, "no cluster 'prdo' \\(default, prod\\)"),
+        ({"contexts": "prod;default"}, "two clusters are called 'default'"),
+    ],
+)
+def test_a_cluster_that_is_not_the_one_that_was_meant_is_named(
+    tmp_path: Path, given: dict[str, str], why: str
+) -> None:
+    mq = Mq(tmp_path)
+    for name in ("prod", "default"):
+        mq("context", "add", name, "-n", "10.0.0.1:9876")
+    environment = Environment.of_process()
+    environment.variables = mq.variables
+    both = {"contexts": "prod", "namesrvAddr": "10.0.0.3:9876"}
+    with pytest.raises(CommandError, match=why):
+        sources(environment, ConsoleSettings.load(None, both | given))
 
 
 @pytest.mark.parametrize(
