@@ -72,7 +72,13 @@ class HttpServer:
         self._config.load()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._protocol, self.host, self.port, ssl=self._tls, backlog=self._backlog
+            self._protocol,
+            self.host,
+            self.port,
+            ssl=self._tls,
+            backlog=self._backlog,
+            # Until the handshake is over nobody counts a connection.
+            ssl_handshake_timeout=HEADER_SECONDS if self._tls else None,
         )
         bound: socket.socket = self._server.sockets[0]
         self.port = bound.getsockname()[1]

@@ -73,14 +73,18 @@ def _log(found: Found, entries: tuple[Entry, ...]) -> Log:
 
 
 def _wanted(call: Call) -> Callable[[Mapping[str, Any]], bool]:
-    """Lines of this cluster; those of none, such as logins, for who administers all of them."""
-    query = call.query
-    of_all = call.user.roles.get(EVERY) == "administrator"
+    """Lines of this cluster; those of none, such as logins, for who administers all of them. Who
+    may see some topics and groups alone gets their own: others' lines are about any."""
+    query, user = call.query, call.user
+    sees_all = user.topics == user.groups == (EVERY,)
+    of_all = sees_all and user.roles.get(EVERY) == "administrator"
     text = query["text"].lower()
 
     def wanted(entry: Mapping[str, Any]) -> bool:
         cluster = entry.get("cluster")
         if cluster != call.cluster.name and not (cluster is None and of_all):
+            return False
+        if not sees_all and entry.get("user") != user.name:
             return False
         for name in ("user", "what", "state"):
             if query[name] and str(entry.get(name, "")) != query[name]:

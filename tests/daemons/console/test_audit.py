@@ -15,8 +15,9 @@ from mq.daemons.console import audit as audit_module
 from mq.daemons.console import audit_reading
 from mq.daemons.console.audit import Audit
 from mq.daemons.console.audit_reading import search
+from mq.daemons.console.security.accounts import Account
 from tests.daemons.console.sample_pages import ROUTES
-from tests.daemons.console.site import Consoles
+from tests.daemons.console.site import Consoles, account
 
 
 def test_a_change_is_written_down_before_and_after(console: Consoles) -> None:
@@ -223,5 +224,24 @@ def test_a_new_file_is_there_after_a_power_cut(
         await audit.record({"what": "change"})
         assert tmp_path in folders
         audit.close()
+
+    asyncio.run(main())
+
+
+def test_who_may_see_some_topics_alone_gets_their_own_lines(console: Consoles) -> None:
+    limited = account("bob", topics=("mine*",))
+
+    async def main() -> None:
+        users: dict[str, str | Account] = {"ann": "administrator", "bob": limited}
+        async with console(routes=ROUTES, users=users, login="ann") as site:
+            await site.change(f"/create/{site.pair.broker.address}", {"topic": "Payroll"})
+            assert "Payroll" in (await site.get("/operations")).text
+            bob = site.browser()
+            await bob.log_in("bob")
+            assert (await bob.get("/topics-of/Else")).status == 403
+            page = await bob.get("/operations")
+            assert "Payroll" not in page.text
+            assert "/topics-of/Else" not in page.text  # of no cluster: who asks from where
+            assert page.status == 200
 
     asyncio.run(main())

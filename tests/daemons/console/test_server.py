@@ -1,8 +1,10 @@
 """The port of the console: what strangers may not keep."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
+import trustme
 
 from mq.daemons.console import server
 from mq.daemons.console.call import Call
@@ -87,5 +89,26 @@ def test_who_does_not_read_an_answer_keeps_no_place(
             f"GET {site.of_cluster('/large')} HTTP/1.1\r\nConnection: close\r\n"
             f"Host: {site.host}:{site.port}\r\n\r\n"
         ).encode()
+
+    asyncio.run(main())
+
+
+def test_a_handshake_has_to_come_as_well(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.2)
+    made = trustme.CA().issue_cert("127.0.0.1")
+    (tmp_path / "key.pem").write_bytes(made.private_key_pem.bytes())
+    (tmp_path / "cert.pem").write_bytes(made.cert_chain_pems[0].bytes())
+    settings = {
+        "tls.server.certPath": str(tmp_path / "cert.pem"),
+        "tls.server.keyPath": str(tmp_path / "key.pem"),
+    }
+
+    async def main() -> None:
+        async with console(settings) as site, asyncio.timeout(30):
+            reader, writer = await asyncio.open_connection(site.host, site.port)
+            assert await reader.read() == b""
+            writer.close()
 
     asyncio.run(main())
