@@ -6,6 +6,7 @@ should end. What it does beside, a listener and a set of connections, is all tha
 
 import asyncio
 import logging
+import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -35,6 +36,13 @@ LEAST_READ = 16 * 1024  # bytes; that much, or all
 IDLE_SECONDS = 65  # a connection is kept between requests; proxies drop theirs after 60 s
 MOST_HEADER = 64 * 1024  # bytes of a request's line and headers
 MOST_CONNECTIONS = 1000  # beyond that new ones are closed at once
+
+
+def most_connections() -> int:
+    """How many browsers may be connected. Half of the files that may be open are left to what the
+    console does for them: brokers, the audit, accounts, the history."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(MOST_CONNECTIONS, soft // 2)
 
 
 class HttpServer:
@@ -114,7 +122,7 @@ class _Connection(H11Protocol):
     _reader: asyncio.TimerHandle | None = None  # until what goes out was taken
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.server_state.connections) >= MOST_CONNECTIONS:
+        if len(self.server_state.connections) >= most_connections():
             transport.abort()
         super().connection_made(transport)
         self._request = self.loop.call_later(HEADER_SECONDS, self._late)

@@ -1,6 +1,7 @@
 """The port of the console: what strangers may not keep."""
 
 import asyncio
+import resource
 from pathlib import Path
 
 import pytest
@@ -110,5 +111,25 @@ def test_a_handshake_has_to_come_as_well(
             reader, writer = await asyncio.open_connection(site.host, site.port)
             assert await reader.read() == b""
             writer.close()
+
+    asyncio.run(main())
+
+
+def test_connections_leave_files_for_what_the_console_does(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with console() as site, asyncio.timeout(60):
+            monkeypatch.setattr(resource, "getrlimit", lambda which: (20, 20))
+            streams = [await asyncio.open_connection(site.host, site.port) for _ in range(12)]
+            ended = [asyncio.create_task(reader.read(1)) for reader, _ in streams]
+            done, _ = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+            assert done
+            assert len(site.console.server.state.connections) <= 10
+            for task in ended:
+                task.cancel()
+            await asyncio.gather(*ended, return_exceptions=True)
+            for _, writer in streams:
+                writer.close()
 
     asyncio.run(main())
