@@ -118,6 +118,8 @@ def test_a_handshake_has_to_come_as_well(
 def test_connections_leave_files_for_what_the_console_does(
     console: Consoles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(server, "HEADER_SECONDS", 600.0)
+
     async def main() -> None:
         async with console() as site, asyncio.timeout(60):
             monkeypatch.setattr(resource, "getrlimit", lambda which: (20, 20))
