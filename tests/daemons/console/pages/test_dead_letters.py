@@ -233,19 +233,12 @@ def test_large_letters_are_listed_and_saved_in_little_memory(console: Consoles) 
     run(console, test)
 
 
-def test_letters_that_came_after_the_preview_are_not_sent(console: Consoles) -> None:
 def test_a_letter_that_came_after_the_preview_is_not_resent_by_it(console: Consoles) -> None:
     async def test(made: Filled) -> None:
         await bury(made, *letters("a"))
         form = await made.site.get(f"/dead-letters/{GROUP}/resend")
         preview = await made.site.submit(form, {"everything": "on"})
         await bury(made, *letters("b"))
-        done = await made.site.submit(preview)
-        texts = [row[2] for row in done.tables()[0]]
-        assert texts[0] == "1 sent, 0 sent before, 1 failed"
-        assert f"sent to {TOPIC}" in texts
-        assert [text for text in texts if "was not in the preview" in text] == texts[2:]
-        assert await stored(made) == 3
         before = await stored(made)
         done = await made.site.submit(preview)
         texts = [row[2] for row in done.tables()[0]]
