@@ -1,9 +1,9 @@
 """What brokers tell of themselves (GET_BROKER_RUNTIME_INFO), read into figures.
 
-A figure that a broker does not have, or writes in a way that is no number, is None.
+A figure that a broker does not have, or writes in a way that is no number, is None; so is one that
+no counter of 64 bits can have: nobody could add it up or draw it.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,6 +12,10 @@ Table = Mapping[str, str]
 
 _BUCKET = re.compile(r"\[([^\]]*)\]:(\d+)|(\S+):(\d+)")
 _MORNINGS = ("YesterdayMorning", "TodayMorning", "TodayNow")
+
+
+#: No counter of a broker is beyond this, in Java or here.
+LARGEST = 2**63
 
 
 class Totals(NamedTuple):
@@ -23,21 +27,28 @@ class Totals(NamedTuple):
     out_today: int
 
 
+def is_figure(value: float) -> bool:
+    """Whether it is finite, and no larger than a counter can be."""
+    return abs(value) <= LARGEST  # false of NaN, too
+
+
 def integer(table: Table, key: str) -> int | None:
     """A whole number."""
     try:
-        return int(table[key])
+        found = int(table[key])
     except (KeyError, ValueError):
         return None
+    return found if abs(found) <= LARGEST else None
 
 
 def number(table: Table, key: str) -> float | None:
     """A number; Java says NaN of what it has not measured, which is none."""
     text = table.get(key, "")
     try:
-        return int(text) if text.isdecimal() else _finite(float(text))
+        found = int(text) if text.isdecimal() else float(text)
     except ValueError:
         return None
+    return found if is_figure(found) else None
 
 
 def in_rate(table: Table) -> float | None:
@@ -71,6 +82,8 @@ def totals(table: Table) -> Totals | None:
         put = [int(table[f"msgPutTotal{when}"]) for when in _MORNINGS]
         got = [int(table[f"msgGetTotal{when}"]) for when in _MORNINGS]
     except (KeyError, ValueError):
+        return None
+    if not all(map(is_figure, (*put, *got))):
         return None
     return Totals(put[1] - put[0], got[1] - got[0], put[2] - put[1], got[2] - got[1])
 
@@ -107,11 +120,7 @@ def _first(table: Table, key: str) -> float | None:
     if value is None:
         return None
     try:
-        found = _finite(float(value.split(" ")[0]))
+        found = float(value.split(" ")[0])
     except ValueError:
         return None
-    return None if found is None else round(found, 2)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return round(found, 2) if is_figure(found) else None

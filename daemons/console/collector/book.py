@@ -51,6 +51,7 @@ class Members:
     clients: tuple[ConsumerRow, ...] = ()
     model: str | None = None
     way: str | None = None
+    more: int = 0  # clients beyond those that are held
 
 
 @dataclass(slots=True)
@@ -77,6 +78,8 @@ class BrokerBook:
     rates: dict[str, TopicRate] = field(default_factory=dict)
     kept: dict[str, Kept] = field(default_factory=dict)
     progress: dict[str, GroupProgress] = field(default_factory=dict)
+    held: int = 0  # entries of all progress together
+    crowded_out: set[str] = field(default_factory=set)  # groups whose progress is not held
     members: dict[str, Members] = field(default_factory=dict)
     producers: tuple[ProducerRow, ...] | None = None
     readers: dict[str, set[str]] = field(default_factory=dict)  # groups by topic
@@ -90,6 +93,7 @@ class BrokerBook:
         """Take in a look at a group; returns the topics that it is about, or was."""
         before = self.progress.get(group)
         old = set(before.topics) if before is not None else set()
+        self.held += found.size - (before.size if before is not None else 0)
         self.progress[group] = found
         for topic in old - found.topics.keys():
             self._unread(topic, group)
@@ -113,7 +117,9 @@ class BrokerBook:
         topics: set[str] = set()
         for group in changed - table.keys():
             gone = self.progress.pop(group, None)
+            self.held -= gone.size if gone is not None else 0
             self.members.pop(group, None)
+            self.crowded_out.discard(group)
             for topic in gone.topics if gone is not None else ():
                 self._unread(topic, group)
                 topics.add(topic)

@@ -14,10 +14,12 @@ docs/decisions/0067.
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mq.client.admin import Admin
 from mq.client.errors import (
+    BadAnswer,
     BrokerError,
     ConnectError,
     ConsumerNotOnline,
@@ -26,7 +28,7 @@ from mq.client.errors import (
     RequestTimeout,
 )
 from mq.client.machine import clock
-from mq.client.operations.broker_figures import growth
+from mq.client.operations.broker_figures import growth, is_figure
 from mq.client.operations.connections import client_of
 from mq.daemons.console.collector import offsets_text
 from mq.daemons.console.collector.book import (
@@ -37,10 +39,10 @@ from mq.daemons.console.collector.book import (
     TopicRate,
     TopicSettings,
 )
-from mq.daemons.console.collector.limits import Limits, first, shortened, within
-from mq.daemons.console.collector.progress import progressed
+from mq.daemons.console.collector.limits import Limits, shortened, within
+from mq.daemons.console.collector.progress import GroupProgress, progressed
 from mq.daemons.console.collector.schedule import Schedule
-from mq.daemons.console.collector.snapshot import ConsumerRow, ProducerRow
+from mq.daemons.console.collector.snapshot import ClientRow, ConsumerRow, ProducerRow
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 
@@ -79,6 +81,7 @@ BUDGETS = {
 UNKNOWN_SECONDS = 600.0
 
 RUNTIME, TOPICS, GROUPS, PRODUCERS = "runtime", "topics", "groups", "producers"
+_MOST_KIND = 40  # characters of a topic's kind
 _LISTS = (TOPICS, GROUPS, PRODUCERS)
 
 
@@ -118,7 +121,8 @@ class BrokerWatch:
         self._timeout = timeout
         self._leads = leads
         self._tell = changed
-        self._schedule = Schedule()
+        self._schedule = Schedule()  # of looks
+        self._due: dict[str, float] = {}  # when the runtime and each list is asked for again
         self._lists: dict[str, Callable[[], Awaitable[Changed]]] = {
             RUNTIME: self._runtime,
             TOPICS: self._topics,
@@ -135,20 +139,24 @@ class BrokerWatch:
     async def run(self) -> None:
         """Ask, until it is cancelled."""
         now = asyncio.get_running_loop().time
-        self._schedule.put(RUNTIME, now())
-        for place, name in enumerate(_LISTS):
-            self._schedule.put(name, now() + place / 1000)  # after the runtime, in this order
+        for place, name in enumerate((RUNTIME, *_LISTS)):
+            self._due[name] = now() + place / 1000  # in this order
         while True:
-            due = self._schedule.next()
-            assert due is not None  # the runtime is always due again
-            at, look = due
-            if look is not RUNTIME and not self._may_ask():
-                look, at = RUNTIME, self._runtime_due
+            at, look = self._next(now())
             if at > now():
                 await asyncio.sleep(at - now())
             await self._do(look)
 
-    _runtime_due = 0.0
+    def _next(self, now: float) -> tuple[float, Hashable]:
+        """What to do next, and when: the runtime and the lists as soon as they are due, however
+        many looks have waited for longer, as they do for minutes after the start."""
+        if not self._may_ask():
+            return self._due[RUNTIME], RUNTIME
+        name = min(self._due, key=self._due.__getitem__)
+        looks = self._schedule.next()
+        if self._due[name] <= now or looks is None or looks[0] >= self._due[name]:
+            return self._due[name], name
+        return looks
 
     def _may_ask(self) -> bool:
         return self.book.alive and self._leads(self.book)
@@ -156,8 +164,11 @@ class BrokerWatch:
     async def _do(self, look: Hashable) -> None:
         now = asyncio.get_running_loop().time
         changed = Changed(set(), set())
+        if isinstance(look, Look) and not self._is_wanted(look):
+            self._schedule.remove(look)  # it is gone: what is told of it would stay for ever
+            return
         # If it raises what nobody expects, the others come first when this task begins again.
-        self._schedule.put(look, now() + UNKNOWN_SECONDS)
+        self._put(look, now() + UNKNOWN_SECONDS)
         try:
             if isinstance(look, Look):
                 changed = await self._looks[look.what](look.name)
@@ -180,14 +191,14 @@ class BrokerWatch:
             if look is RUNTIME:
                 self._silent(error)
                 seconds = RUNTIME_SECONDS
-        due = now() + seconds
-        if look is RUNTIME:
-            self._runtime_due = due
-        if not isinstance(look, Look) or self._is_wanted(look):
+        self._put(look, now() + seconds)
+        self._tell(changed)
+
+    def _put(self, look: Hashable, due: float) -> None:
+        if isinstance(look, Look):
             self._schedule.put(look, due)
         else:
-            self._schedule.remove(look)
-        self._tell(changed)
+            self._due[str(look)] = due
 
     def _is_wanted(self, look: Look) -> bool:
         about_groups = look.what in ("progress", "members")
@@ -247,22 +258,33 @@ class BrokerWatch:
         address = self.book.address
         at = clock.milliseconds()
         groups = (await self._admin.producers(address)).data
-        rows = [
+        rows = (
             _producer(group, one, address, at)
             for group, clients in groups.items()
             for one in clients
-            if len(group) <= self._limits.name and len(one.client_id) <= self._limits.name
-        ]
-        _note(self.book, "producers", len(rows) - self._limits.clients)
-        self.book.producers = tuple(first(rows, self._limits.clients))
+        )
+        held = tuple(islice(filter(self._is_short, rows), self._limits.clients))
+        _note(self.book, "producers", sum(map(len, groups.values())) - len(held))
+        self.book.producers = held
         return Changed(set(), set())
+
+    def _is_short(self, row: ClientRow) -> bool:
+        return max(map(len, (row.group, row.client_id, row.address))) <= self._limits.name
 
     async def _progress(self, group: str) -> Changed:
         fields = {"consumerGroup": group}
         response = await self._ask(RequestCode.GET_CONSUME_STATS, fields)
         found = offsets_text.progress(response.body, self.book.address)
         before = self.book.progress.get(group)
-        look = progressed(before, found, clock.milliseconds(), clock.monotonic())
+        named = [one for one in found if len(one.topic) <= self._limits.name]
+        look = progressed(before, named, clock.milliseconds(), clock.monotonic())
+        room = self._limits.queues - self.book.held + (before.size if before is not None else 0)
+        if len(named) < len(found) or look.size > room:
+            self.book.crowded_out.add(group)
+            look = GroupProgress(look.at, look.seconds)  # part of it would be a wrong lag
+        else:
+            self.book.crowded_out.discard(group)
+        _note(self.book, "groups' offsets", len(self.book.crowded_out))
         return Changed(self.book.set_progress(group, look), {group})
 
     async def _members(self, group: str) -> Changed:
@@ -272,18 +294,17 @@ class BrokerWatch:
         except ConsumerNotOnline:
             self.book.members[group] = Members(at)
             return Changed(set(), {group})
-        room = self._limits.clients - sum(len(m.clients) for m in self.book.members.values())
-        rows = [
-            _consumer(group, one, self.book.address, at)
-            for one in found.connection_set
-            if len(one.client_id) <= self._limits.name
-        ]
+        others = sum(len(m.clients) for name, m in self.book.members.items() if name != group)
+        rows = (_consumer(group, one, self.book.address, at) for one in found.connection_set)
+        held = tuple(islice(filter(self._is_short, rows), max(0, self._limits.clients - others)))
         self.book.members[group] = Members(
             at,
-            tuple(first(rows, max(0, room))),
+            held,
             found.message_model and found.message_model.name,
             found.consume_type and found.consume_type.name,
+            more=len(found.connection_set) - len(held),
         )
+        _note(self.book, "consumers", sum(one.more for one in self.book.members.values()))
         return Changed(set(), {group})
 
     async def _rate(self, topic: str) -> Changed:
@@ -295,6 +316,8 @@ class BrokerWatch:
             rate = 0.0
         else:
             rate = figure.stats_minute.tps if figure.stats_minute is not None else 0.0
+            if not is_figure(rate):
+                raise BadAnswer(self.book.address, "a rate that is no number")
         self.book.rates[topic] = TopicRate(clock.milliseconds(), rate)
         return Changed({topic}, set())
 
@@ -342,7 +365,7 @@ def _topic(config: "TopicConfig") -> TopicSettings:
         config.write_queue_nums,
         config.perm,
         config.order,
-        str(attributes.get("message.type", "")).lower(),
+        str(attributes.get("message.type", ""))[:_MOST_KIND].lower(),
     )
 
 

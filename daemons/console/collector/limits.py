@@ -5,7 +5,7 @@ broker chooses its names and counts. So there are bounds, and what is beyond the
 said.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import islice
@@ -28,6 +28,7 @@ class Limits:
         topics: of one broker; retry and dead-letter topics count.
         groups: of one broker.
         clients: producers of one broker, and as many consumers.
+        queues: of one broker: topics that groups have read, and queues where something waits.
         name: characters of a topic, a group, a client id, a broker name.
         figures: keys of what a broker tells of itself.
         networks: brokers must be in one of them, by IP address; empty: anywhere.
@@ -37,6 +38,7 @@ class Limits:
     topics: int = 20_000
     groups: int = 10_000
     clients: int = 20_000
+    queues: int = 200_000
     name: int = 255
     figures: int = 500
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -70,11 +72,6 @@ def within(table: Mapping[str, T], most: int, name: int) -> tuple[dict[str, T], 
     fitting = ((key, value) for key, value in table.items() if key and len(key) <= name)
     held = dict(islice(fitting, most))
     return held, len(table) - len(held)
-
-
-def first(items: Iterable[T], most: int) -> list[T]:
-    """The first ones."""
-    return list(islice(items, most))
 
 
 def shortened(text: str) -> str:

@@ -6,20 +6,24 @@ otherwise is decoded as always.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from mq.client.admin.base import read
 from mq.client.errors import BadAnswer
+from mq.client.operations.broker_figures import is_figure
 from mq.protocol.bodies import ConsumeStats, TopicStatsTable
 
-_KEY = rb'\{"brokerName":"[^"\\]*","queueId":(\d+),"topic":"([^"\\]*)"\}:'
+_KEY = rb'\{"brokerName":"[^"\\]*","queueId":(\d{1,10}),"topic":"([^"\\]*)"\}:'
+_LONG = rb"(-?\d{1,19})"  # as many digits as 64 bits have: more would cost time, and be no offset
 # 5.x adds pullOffset.
 _PROGRESS = re.compile(
-    _KEY + rb'\{"brokerOffset":(-?\d+),"consumerOffset":(-?\d+),"lastTimestamp":(-?\d+)[,}]'
+    rb'%s\{"brokerOffset":%s,"consumerOffset":%s,"lastTimestamp":%s[,}]'
+    % (_KEY, _LONG, _LONG, _LONG)
 )
 _BOUNDS = re.compile(
-    _KEY + rb'\{"lastUpdateTimestamp":(-?\d+),"maxOffset":(-?\d+),"minOffset":(-?\d+)[,}]'
+    rb'%s\{"lastUpdateTimestamp":%s,"maxOffset":%s,"minOffset":%s[,}]' % (_KEY, _LONG, _LONG, _LONG)
 )
 
 #: Queues of one answer that are looked at; more than any group or topic has at one broker.
@@ -59,6 +63,8 @@ def progress(body: bytes | memoryview, address: str) -> list[QueueProgress]:
             for queue, topic, end, place, at in found
         ]
     stats = read(ConsumeStats.decode, raw, address)
+    for o in stats.offset_table.values():
+        _check((o.broker_offset, o.consumer_offset, o.last_timestamp), address)
     return [
         QueueProgress(q.topic, q.queue_id, o.broker_offset, o.consumer_offset, o.last_timestamp)
         for q, o in stats.offset_table.items()
@@ -76,6 +82,8 @@ def bounds(body: bytes | memoryview, address: str) -> TopicBounds:
     else:
         table = read(TopicStatsTable.decode, raw, address).offset_table.values()
         queues = [(one.last_update_timestamp, one.max_offset, one.min_offset) for one in table]
+        for one in queues:
+            _check(one, address)
     return TopicBounds(
         queues=len(queues),
         end=sum(end for _, end, _ in queues),
@@ -89,6 +97,12 @@ def _name(names: dict[bytes, str], raw: bytes) -> str:
     if name is None:
         name = names[raw] = raw.decode("utf-8", "replace")
     return name
+
+
+def _check(numbers: Iterable[int], address: str) -> None:
+    """Raises BadAnswer for what no offset or time can be: sums of it have no end."""
+    if not all(map(is_figure, numbers)):
+        raise BadAnswer(address, "an offset or a time beyond 64 bits")
 
 
 def _too_many(address: str) -> BadAnswer:

@@ -47,6 +47,11 @@ class GroupProgress:
         return sum(one.lag for one in self.topics.values())
 
     @property
+    def size(self) -> int:
+        """How many entries are held of it."""
+        return len(self.topics) + len(self.waiting)
+
+    @property
     def idle(self) -> bool:
         """Whether nothing has come or gone since the look before."""
         return all(one.in_rate == 0 and one.consume_rate == 0 for one in self.topics.values())

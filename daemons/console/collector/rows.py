@@ -181,6 +181,7 @@ def group_row(name: str, heads: Sequence[BrokerBook], now: int) -> GroupRow | No
     looks = [book.progress[name] for book in books if name in book.progress]
     members = [book.members[name] for book in books if name in book.members]
     clients = {one.client_id for each in members for one in each.clients}
+    more = max((each.more for each in members), default=0)  # a client is at each of them
     enabled = {one.enabled for one in settings}
     silent = [book for book in books if not book.alive]
     known = [look for look in looks if look.topics]
@@ -189,7 +190,7 @@ def group_row(name: str, heads: Sequence[BrokerBook], now: int) -> GroupRow | No
     return GroupRow(
         name=name,
         system=names.is_system_group(name) or name in names.PREDEFINED_GROUPS,
-        state="unknown" if not members else "online" if clients else "offline",
+        state="unknown" if not members else "online" if clients or more else "offline",
         brokers=tuple(sorted({book.name for book in books})),
         seen=min((look.at for look in looks), default=None),
         problem=_silent(silent),
@@ -199,7 +200,7 @@ def group_row(name: str, heads: Sequence[BrokerBook], now: int) -> GroupRow | No
         oldest_age_ms=None if oldest is None or None in waiting else max(0, now - oldest),
         consume_rate=_sum(part.consume_rate for look in known for part in look.topics.values()),
         last_consumed_at=max((look.consumed_at for look in known), default=0) or None,
-        members=len(clients) if members else None,
+        members=len(clients) + more if members else None,
         model=next((each.model for each in members if each.model), None),
         way=next((each.way for each in members if each.way), None),
         enabled=enabled.pop() if len(enabled) == 1 else None,
