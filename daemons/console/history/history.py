@@ -41,8 +41,11 @@ KEEP_SECONDS = 60
 FINE_SECONDS = 24 * HOUR
 #: Series that are kept; each takes 2 KB of memory and, in the worst case, 100 KB of the disk.
 MOST_SERIES = 8_000
+RESERVED = 2_000
 #: Points that wait for a disk that is full: 12 MB.
 MOST_WAITING = 500_000
+#: Points in memory while the disk cannot be written: 24 MB, hours of as many series as can be.
+MOST_IN_MEMORY = 2_000_000
 _FOLDED_AT_ONCE = 200  # series: a step takes some 20 ms of the thread
 _JUMP_SECONDS = 60.0
 _CALM_SECONDS = 3600.0
@@ -107,7 +110,10 @@ class History:
         """Take in a figure of now, or of a time in s since 1970."""
         number = self._numbers.get(key)
         if number is None:
-            if len(self._numbers) >= self._most_series:
+            # Brokers and clusters are few, and what people look for first: topics and groups, which
+            # whoever may make some can have by the thousand, leave them their places.
+            room = RESERVED if key.kind in ("broker", "cluster") else 0
+            if len(self._numbers) >= self._most_series + room:
                 self.left_out += 1
                 return
             number = self._numbers[key] = self._new[key] = self._next_number
@@ -154,6 +160,7 @@ class History:
                 await self._prune(moment)
             except database.OperationalError as error:  # a full disk, one that cannot be written
                 self._say(str(error))
+                self._let_go()
             except (Damaged, database.DatabaseError) as error:
                 await self._begin_anew(error)
             else:
@@ -163,6 +170,15 @@ class History:
         while True:
             await asyncio.sleep(KEEP_SECONDS)
             await self.keep()
+
+    def _let_go(self) -> None:
+        """Forget the oldest hours while there is more in memory than there is room for."""
+        while sum(map(len, self._memory.values())) > MOST_IN_MEMORY:
+            end = (self._oldest_hour() + 1) * HOUR
+            for points in self._memory.values():
+                gone = len(points) - len(points.between(end, _END_OF_TIME))
+                points.cut(0, gone)
+                self.lost += gone
 
     async def _write(self, now: int) -> None:
         batch, self._waiting = self._waiting, _empty()
@@ -256,17 +272,22 @@ class History:
 
     async def _begin_anew(self, error: Exception) -> None:
         """With what is in memory: the hour that is not over."""
-        if self._open:
-            self._open = False
-            await self._run(self._file.close)
-        await self._put_aside(error)
         numbers, memory = self._numbers, self._memory
         self._memory = {}
         try:
+            if self._open:
+                self._open = False
+                await self._run(self._file.close)
+                await self._put_aside(error)
+            # else it was put aside before, and the next one could not be begun: what is there now
+            # must not take the place of the one that has 30 days in it.
             await self._open_file()
-        except (Damaged, CannotStart, OSError) as again:
+        except Damaged as again:
+            await self._put_aside(again)
+        except (CannotStart, OSError) as again:
             self._say(f"cannot be begun anew: {again}")
-        self._numbers, self._memory = numbers, memory
+        finally:
+            self._numbers, self._memory = numbers, memory
         self._next_number = max(numbers.values(), default=0) + 1
         self._new = dict(numbers)
         self._waiting = _empty()

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import clock
+from mq.daemons.console.history import history as history_module
 from mq.daemons.console.history.file import HistoryFile
 from mq.daemons.console.history.history import History
-from mq.daemons.console.history.points import HOUR, Key
-from mq.daemons.service import InUse
+from mq.daemons.console.history.points import HOUR, Damaged, Key
+from mq.daemons.service import CannotStart, InUse
 from tests.daemons.tube.loops import in_loop
 
 LAG = Key("prod", "group", "orders", "lag")
@@ -205,6 +206,64 @@ async def test_points_wait_in_memory_while_the_disk_is_full(tmp_path: Path) -> N
         assert history.problem is None
     async with opened(tmp_path) as history:
         assert len(await history.read(LAG, NOON, NOON + 2000)) == 2000
+
+
+@in_loop
+async def test_what_was_put_aside_stays_while_the_next_file_cannot_be_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as history:
+        history.add(LAG, 3.0, NOON)
+        await history.keep(NOON + 60)
+
+        def fail() -> None:
+            raise CannotStart("database or disk is full")
+
+        with monkeypatch.context() as full:
+            full.setattr(history._file, "open", fail)
+            await history._begin_anew(Damaged("spoiled"))
+            (aside,) = tmp_path.glob("*.damaged-*")
+            history.add(LAG, 4.0, NOON + 60)
+            for minute in (2, 3):
+                await history.keep(NOON + 60 * minute)
+        assert list(tmp_path.glob("*.damaged-*")) == [aside]
+        await history.keep(NOON + 240)  # there is room again
+        await history.keep(NOON + 300)
+        assert history.problem is None
+        assert list(tmp_path.glob("*.damaged-*")) == [aside]
+    async with opened(tmp_path) as history:
+        assert [p.mean for p in await history.read(LAG, NOON, NOON + 90)] == [3.0, 4.0]
+
+
+@in_loop
+async def test_memory_is_bounded_while_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_module, "MOST_IN_MEMORY", 1000)
+    async with opened(tmp_path) as history:
+        await history.keep(NOON)
+        await history._run(lambda: _set_most_pages(history, 1))
+        for at in range(0, 10 * HOUR, 10):
+            history.add(LAG, float(at), NOON + at)
+        await history.keep(NOON + 10 * HOUR)
+        left = await history.read(LAG, NOON, NOON + 10 * HOUR)
+        assert 360 <= len(left) <= 1000
+        assert left[-1].at == NOON + 10 * HOUR - 10
+        assert history.lost == 3600 - len(left)
+        await history._run(lambda: _set_most_pages(history, 1 << 20))
+
+
+@in_loop
+async def test_topics_by_the_thousand_take_no_places_of_brokers_and_clusters(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, most_series=2) as history:
+        for name in "ABCD":
+            history.add(Key("bad", "topic", name, "in_rate"), 1.0, NOON)
+        for kind in ("broker", "cluster"):
+            key = Key("prod", kind, "new", "in_rate")
+            history.add(key, 1.0, NOON)
+            assert key in history
 
 
 def _set_most_pages(history: History, pages: int) -> None:
