@@ -1,5 +1,6 @@
 """What a chart shows, before it is drawn: lines of points, thinned to what can be seen."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,6 +10,7 @@ from mq.daemons.console.history.points import Point
 MOST_POINTS = 500
 #: A time without points is a gap when it is this many times as long as the usual one.
 _GAP = 3
+_SMALLEST = 1e-9  # of what an axis is divided for
 _SHORTEST_GAP = 90  # seconds: what is asked for every minute may come a little late
 
 
@@ -55,6 +57,11 @@ def thinned(points: Sequence[Point], begin: int, end: int, most: int = MOST_POIN
     ]
 
 
+def drawable(points: Sequence[Point]) -> list[Point]:
+    """Those that have a place in a picture: a number without end, or none at all, is a gap."""
+    return [point for point in points if all(map(math.isfinite, point))]
+
+
 def pieces(points: Sequence[Point]) -> list[list[Point]]:
     """Points that belong together: between two pieces nothing is known."""
     if not points:
@@ -79,7 +86,7 @@ def rows(chart: Chart) -> list[tuple[int, tuple[float | None, ...]]]:
 
 def step(highest: float, most: int = 5) -> float:
     """A round distance between marks of an axis: 1, 2 or 5 times a power of ten."""
-    if highest <= 0:
+    if not _SMALLEST <= highest < math.inf:
         return 1.0
     power = 1.0
     while power * 10 <= highest / most:

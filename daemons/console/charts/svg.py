@@ -12,6 +12,7 @@ from html import escape
 from mq.daemons.console.charts.chart import (
     Chart,
     Line,
+    drawable,
     pieces,
     shown,
     span_marks,
@@ -36,7 +37,7 @@ def svg(chart: Chart, name: str = "chart") -> str:
     Times are UTC; lines beyond MOST_LINES are left out, and the description says so.
     """
     lines = [
-        Line(line.name, tuple(thinned(line.points, chart.begin, chart.end)))
+        Line(line.name, tuple(thinned(drawable(line.points), chart.begin, chart.end)))
         for line in chart.lines[:MOST_LINES]
     ]
     highest = max((p.high for line in lines for p in line.points), default=0.0)

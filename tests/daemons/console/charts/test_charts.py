@@ -1,5 +1,6 @@
 """Charts say their unit, show gaps as gaps, and are text whatever the names in them are."""
 
+import math
 import re
 from xml.etree import ElementTree
 
@@ -106,3 +107,25 @@ def test_an_empty_chart_is_drawn_too() -> None:
     chart = _chart(Line("orders", ()))
     assert chart.empty
     assert "orders: nothing known." in svg(chart)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (math.inf, 1.0),
+        (-math.inf,),
+        (math.nan, 1.0),
+        (1.0, math.nan),
+        (5e-324,),
+        (1e308, 1e308),
+        (2.0**63,),
+        (0.0, 0.0),
+        (7.0,),
+    ],
+)
+def test_a_chart_of_any_numbers_is_drawn_and_has_no_place_that_is_none(
+    values: tuple[float, ...],
+) -> None:
+    picture = svg(_chart(Line("a", _points(*values))))
+    assert "nan" not in picture.split("</desc>")[1]
+    assert "inf" not in picture.split("</desc>")[1]
