@@ -3,7 +3,8 @@
 Only rows of what has changed are made again: most of a large cluster is idle.
 """
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ Row = TypeVar("Row")
 
 # Rows of clients, of which there may be tens of thousands, are made again after this long.
 _CLIENTS_MS = 10_000
+_ROWS_AT_ONCE = 50  # some 5 ms
 _NOT_LISTED = "no name server names it any more"
 
 
@@ -47,7 +49,7 @@ class Assembly:
         self._consumers: tuple[ConsumerRow, ...] = ()
         self._clients_at = 0
         self._telling: list[BrokerBook] = []
-        self._told_before: list[tuple[str, bool]] = []
+        self._told_before: list[tuple[str, str, str, bool]] = []
 
     def leads(self, book: BrokerBook) -> bool:
         """Whether a broker is the one of its name that is asked about topics and groups."""
@@ -62,7 +64,7 @@ class Assembly:
         for address, broker in listed.items():
             book = self._books.get(address)
             if book is None:
-                if len(self._books) >= self._limits.brokers:
+                if len(self._books) >= self._limits.brokers and not self._make_room(listed):
                     continue  # `problems` says so
                 book = BrokerBook(broker.cluster, broker.name, broker.id, address, now)
                 self._books[address] = book
@@ -74,6 +76,16 @@ class Assembly:
         self._sort()
         return list(self._books.values())
 
+    def _make_room(self, listed: Container[str]) -> bool:
+        """Forget the broker that nobody has named for longest: those that come back at other
+        addresses would fill a day's room."""
+        gone = [book for book in self._books.values() if book.address not in listed]
+        if not gone:
+            return False
+        oldest = min(gone, key=lambda book: (book.listed, book.since))
+        self._all_of(self._books.pop(oldest.address))
+        return True
+
     def forget(self, before: int) -> list[str]:
         """Forget brokers that nobody has named since then, in ms; returns their addresses."""
         gone = [a for a, book in self._books.items() if not book.listed and book.since < before]
@@ -83,16 +95,19 @@ class Assembly:
         self._sort()
         return gone
 
-    def snapshot(self, now: int) -> Snapshot:
-        """What is known now, in ms."""
+    async def snapshot(self, now: int) -> Snapshot:
+        """What is known now, in ms. Others have their turns meanwhile: thousands of rows take half
+        a second after the start."""
         self._telling = [_teller(books) for books in self._sets.values()]
         before = self._told_before
-        self._told_before = [(book.address, book.alive) for book in self._telling]
+        self._told_before = [
+            (book.address, book.cluster, book.name, book.alive) for book in self._telling
+        ]
         if before != self._told_before:
-            for book in self._books.values():  # whether they answer is said in each row
+            for book in self._books.values():  # who they are and whether they answer is in each row
                 self._all_of(book)
         brokers = tuple(self._broker_rows())
-        self._make_rows(now, brokers)
+        await self._make_rows(now, brokers)
         if now - self._clients_at >= _CLIENTS_MS or now < self._clients_at:
             self._clients_at = now
             self._producers = rows.producer_rows(self._telling)
@@ -132,16 +147,22 @@ class Assembly:
                 row = replace(row, problem=_NOT_LISTED)
             yield row
 
-    def _make_rows(self, now: int, brokers: Sequence[BrokerRow]) -> None:
+    async def _make_rows(self, now: int, brokers: Sequence[BrokerRow]) -> None:
         clusters = {one.cluster for one in brokers}
         own = {one.name for one in brokers}
         hidden = frozenset(own | clusters | {names.reply_topic(name) for name in clusters})
-        topics = {name: rows.topic_row(name, self._telling, hidden) for name in self.topics}
-        groups = {name: rows.group_row(name, self._telling, now) for name in self.groups}
+        telling = self._telling
+        changed_topics, self.topics = self.topics, set()
+        changed_groups, self.groups = self.groups, set()
+        try:
+            topics = await _each(changed_topics, lambda name: rows.topic_row(name, telling, hidden))
+            groups = await _each(changed_groups, lambda name: rows.group_row(name, telling, now))
+        except BaseException:  # they are still to be made
+            self.topics |= changed_topics
+            self.groups |= changed_groups
+            raise
         self._topic_rows = _merged(self._topic_rows, topics)
         self._group_rows = _merged(self._group_rows, groups)
-        self.topics.clear()
-        self.groups.clear()
 
     def _name_server_rows(self) -> Iterable[NameServerRow]:
         everybody = {address for server in self.name_servers for address in server.brokers}
@@ -181,8 +202,9 @@ class Assembly:
             yield Problem("collector", f"no more than {self._limits.brokers} brokers are watched")
 
 
-def _place(book: BrokerBook) -> tuple[str, str, int, str]:
-    return book.cluster, book.name, book.id, book.address
+def _place(book: BrokerBook) -> tuple[str, str, int, bool, str]:
+    """One that came back at another address is before the one that it was."""
+    return book.cluster, book.name, book.id, not book.listed, book.address
 
 
 def _leader(books: Sequence[BrokerBook]) -> BrokerBook:
@@ -196,6 +218,16 @@ def _teller(books: Sequence[BrokerBook]) -> BrokerBook:
     if leader.topics:
         return leader
     return next((book for book in books if book.topics), leader)
+
+
+async def _each(names: Iterable[str], make: Callable[[str], Row]) -> dict[str, Row]:
+    """A row for each name, a part of them in each turn of the loop."""
+    made: dict[str, Row] = {}
+    for place, name in enumerate(names, 1):
+        made[name] = make(name)
+        if place % _ROWS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return made
 
 
 def _merged(rows_before: dict[str, Row], changed: dict[str, Row | None]) -> dict[str, Row]:

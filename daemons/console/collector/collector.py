@@ -139,11 +139,12 @@ class Collector:
     def _name_server_told(self) -> None:
         self._assembly.name_servers = [watch for watch, _ in self._servers.values()]
         now = clock.milliseconds()
-        for book in self._assembly.follow(now):
-            if book.address not in self._watches:
-                self._watch(book)
-        for address in self._assembly.forget(now - FORGOTTEN_AFTER):
+        self._assembly.forget(now - FORGOTTEN_AFTER)
+        books = {book.address: book for book in self._assembly.follow(now)}
+        for address in self._watches.keys() - books.keys():
             self._watches.pop(address).cancel()
+        for address in books.keys() - self._watches.keys():
+            self._watch(books[address])
         self._dirty.set()
 
     # brokers -------------------------------------------------------------------------------------
@@ -163,7 +164,11 @@ class Collector:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
-            self._snapshot = self._assembly.snapshot(clock.milliseconds())
+            try:
+                self._snapshot = await self._assembly.snapshot(clock.milliseconds())
+            except BaseException:
+                self._dirty.set()  # what was to be shown still is
+                raise
             if self._next is not None and not self._next.done():
                 self._next.set_result(None)
             await asyncio.sleep(ASSEMBLY_SECONDS)

@@ -92,7 +92,10 @@ class NameServerWatch:
     def _take(self, info: ClusterInfo) -> None:
         found: dict[str, Registered] = {}
         left_out, why = 0, ""
-        for broker in _brokers(info):
+        # Those that are known come first: whoever registers more, or an address that is another's,
+        # takes nobody's place.
+        known = self.brokers
+        for broker in sorted(_brokers(info), key=lambda one: known.get(one.address) != one):
             reason = self._limits.refused(broker.address)
             if reason is None and max(len(broker.name), len(broker.cluster)) > self._limits.name:
                 reason = "its name is too long"

@@ -73,7 +73,8 @@ def clusters(call: Call) -> tuple[str, ...]:
 
 def master_names(call: Call) -> tuple[str, ...]:
     """The names of all brokers that have a master now."""
-    return tuple(row.name for row in call.cluster.snapshot.brokers if row.id == MASTER_ID)
+    names = (row.name for row in call.cluster.snapshot.brokers if row.id == MASTER_ID)
+    return tuple(dict.fromkeys(names))
 
 
 def clusters_of(call: Call, names: Iterable[str]) -> tuple[str, ...]:
@@ -86,11 +87,15 @@ def clusters_of(call: Call, names: Iterable[str]) -> tuple[str, ...]:
 def masters(call: Call, cluster: str, names: Iterable[str] | None = None) -> dict[str, BrokerRow]:
     """The masters of a cluster by their addresses; of these names only if they are given."""
     wanted = None if names is None else set(names)
-    return {
-        row.address: row
-        for row in call.cluster.snapshot.brokers
-        if row.cluster == cluster and row.id == MASTER_ID and (wanted is None or row.name in wanted)
-    }
+    found: dict[str, BrokerRow] = {}
+    for row in call.cluster.snapshot.brokers:
+        if (
+            row.cluster == cluster
+            and row.id == MASTER_ID
+            and (wanted is None or row.name in wanted)
+        ):
+            found.setdefault(row.name, row)  # the next one is what it was at another address
+    return {row.address: row for row in found.values()}
 
 
 def silent(failed: Mapping[str, MQError], names: Mapping[str, BrokerRow]) -> tuple[Silent, ...]:

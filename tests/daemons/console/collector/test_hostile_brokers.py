@@ -10,7 +10,7 @@ import pytest
 from mq.daemons.channel import Channel
 from mq.daemons.console.api.values import to_json
 from mq.daemons.console.collector import broker_watch
-from mq.daemons.console.collector.book import BrokerBook
+from mq.daemons.console.collector.book import BrokerBook, GroupSettings
 from mq.daemons.console.collector.broker_watch import BrokerWatch, Look
 from mq.daemons.console.collector.collector import Collector
 from mq.daemons.console.collector.limits import Limits
@@ -164,7 +164,7 @@ async def test_names_that_come_and_go_leave_nothing_behind() -> None:
         watch = BrokerWatch(session, book, Limits(), 5.0, lambda _: True, lambda _: None)
         for number in range(5):
             book.set_topics({f"t{number}": broker_watch._topic(TopicConfig())})
-            book.set_groups({f"g{number}": broker_watch.GroupSettings(True, 16)})
+            book.set_groups({f"g{number}": GroupSettings(True, 16)})
             for what in ("rate", "kept"):
                 await watch._do(Look(what, f"t{number}"))
                 await watch._do(Look(what, f"t{number - 1}"))  # was due when it went
