@@ -192,5 +192,15 @@ class Collector:
         addresses = await self._session.find_name_servers()
         session = PacedSession(addresses, self._options, Pace(CHECKUP_RATE), self.limits)
         session.timeout = _CHECKUP_ANSWER_SECONDS
+        session.refused = self._refused_in_checkup
         async with session:
             yield session
+
+    def _refused_in_checkup(self, address: str) -> str | None:
+        """Connections stay open while a check-up lasts: there are no more of them than brokers are
+        watched, however many a name server names."""
+        reason = self.limits.refused(address)
+        full = len(self._watches) >= self.limits.brokers
+        if reason is None and full and address not in self._watches:
+            reason = f"it is not watched: there are more than {self.limits.brokers} brokers"
+        return reason

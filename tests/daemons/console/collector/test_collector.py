@@ -140,6 +140,27 @@ async def test_what_a_name_server_may_name_is_bounded_and_what_is_left_out_is_sa
 
 
 @in_loop
+async def test_a_checkup_connects_to_no_more_brokers_than_are_watched() -> None:
+    connected: set[int] = set()
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.add(writer.get_extra_info("sockname")[1])
+        writer.close()
+
+    servers = [await asyncio.start_server(hang_up, "127.0.0.1", 0) for _ in range(20)]
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    many = {f"b{port}": {0: f"127.0.0.1:{port}"} for port in ports}
+    async with name_server(many) as naming:
+        limits = Limits(brokers=3)
+        async with Collector(naming, timeout=TIMEOUT, limits=limits) as collector:
+            findings = await checked_up(collector)
+    assert len(connected) == 3
+    assert any("it is not watched" in one.detail for one in findings)
+    for server in servers:
+        server.close()
+
+
+@in_loop
 async def test_nobody_is_connected_to_outside_the_networks_that_brokers_have_to_be_in() -> None:
     connected = 0
 
