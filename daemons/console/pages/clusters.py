@@ -9,11 +9,13 @@ from mq.client.admin import Admin
 from mq.client.caller import Caller
 from mq.client.errors import MQError
 from mq.client.operations import masking
+from mq.client.operations.cluster import within
 from mq.client.operations.errors import NotFound
 from mq.daemons.console.call import Call
 from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
 from mq.daemons.console.collector.snapshot import BrokerRow, ClusterRow
 from mq.daemons.console.history.recording import broker_subject
+from mq.daemons.console.pages.brokers_asked import DEADLINE
 from mq.daemons.console.parsing import BadField, choice
 from mq.daemons.console.route import (
     N_,
@@ -184,7 +186,7 @@ async def _settings(call: Call, row: BrokerRow) -> tuple[SettingRow, ...]:
         if one.cluster == row.cluster and one.address != row.address and one.alive
     ][:_COMPARED]
     own, *rest = await asyncio.gather(
-        call.admin.broker_config(row.address),
+        _config(call, row.address),
         *(_config_or_nothing(call, one.address) for one in others),
     )
     return _rows(own, {one.name: table for one, table in zip(others, rest, strict=True)})
@@ -198,9 +200,13 @@ _OWN = frozenset(
 )  # fmt: skip
 
 
+async def _config(call: Call, address: str) -> dict[str, str]:
+    return await within(DEADLINE, Admin.broker_config)(call.admin, address)
+
+
 async def _config_or_nothing(call: Call, address: str) -> dict[str, str]:
     try:
-        return await call.admin.broker_config(address)
+        return await _config(call, address)
     except MQError:
         return {}
 
@@ -231,7 +237,7 @@ def _defaults() -> Mapping[str, str]:
 
 
 async def _replication(call: Call, row: BrokerRow) -> Replication:
-    info = await call.admin.ha_status(row.address)
+    info = await within(DEADLINE, Admin.ha_status)(call.admin, row.address)
     own = info.ha_client_runtime_info
     if not info.master:
         return Replication(

@@ -6,9 +6,11 @@ from mq.client.admin import Admin
 from mq.client.caller import Caller
 from mq.client.errors import MQError
 from mq.client.operations import masking
+from mq.client.operations.cluster import within
 from mq.client.operations.errors import NotFound
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import NameServerRow
+from mq.daemons.console.pages.brokers_asked import DEADLINE
 from mq.daemons.console.parsing import BadField
 from mq.daemons.console.route import (
     N_,
@@ -77,7 +79,9 @@ async def name_server(call: Call) -> Page:
     settings: tuple[NameServerSetting, ...] | None = None
     problem: str | None = None
     try:
-        found = masking.fields(await call.admin.name_server_config(row.address))
+        found = masking.fields(
+            await within(DEADLINE, Admin.name_server_config)(call.admin, row.address)
+        )
         settings = tuple(NameServerSetting(key, found[key]) for key in sorted(found))
     except MQError as error:
         problem = str(error)
