@@ -43,7 +43,7 @@ async def _fill_to_be_cut(namesrv: str, broker: Broker, root: Path, left: Path) 
     config = TopicConfig(topic_name=TOPIC, read_queue_nums=2, write_queue_nums=2)
     await broker.stores.topics.update(config)
     await _fill(namesrv, numbers(3))
-    shutil.copytree(root, left)
+    shutil.copytree(root, left, ignore=shutil.ignore_patterns("*.tmp"))
     (left / "abort").write_text("of another boot\n")
     await _fill(namesrv, [b"lost", b"lost, too"])
 

@@ -45,7 +45,7 @@ def test_a_group_that_is_ahead_goes_back_though_the_start_behind_the_power_cut_i
         await _fill(tmp_path, loses_power=True)
         async with PullBroker(tmp_path, {}) as broker:
             await broker.put(*[b"new"] * 9)
-            shutil.copytree(tmp_path, tmp_path / "killed")
+            shutil.copytree(tmp_path, tmp_path / "killed", ignore=shutil.ignore_patterns("*.tmp"))
         async with PullBroker(tmp_path / "killed", {}) as broker:
             assert not broker.stores.messages.report.machine_crashed
             assert broker.stores.offsets.query("g", TOPIC, 0) == 5
@@ -62,7 +62,7 @@ def test_a_group_that_is_ahead_of_a_damaged_log_gets_what_comes_next(tmp_path: P
             await broker.stores.offsets.save()
             entry = broker.stores.messages.entries.at(TOPIC, 0, 5)
             assert entry is not None
-            shutil.copytree(tmp_path, root)
+            shutil.copytree(tmp_path, root, ignore=shutil.ignore_patterns("*.tmp"))
         with open(root / "store" / "commitlog" / f"{0:020}", "r+b") as file:
             file.seek(entry[0] + 88)  # its body
             file.write(b"bad")

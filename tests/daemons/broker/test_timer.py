@@ -186,7 +186,7 @@ def test_what_was_acknowledged_comes_though_a_power_cut_took_the_name_of_the_whe
             log = next((root / "timerlog").iterdir())
             while not log.read_bytes().strip(b"\0"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            shutil.copytree(root, left)
+            shutil.copytree(root, left, ignore=shutil.ignore_patterns("*.tmp"))
 
     async def after() -> None:
         async with broker_on(left, **SMALL) as broker, Session("127.0.0.1:1") as session:

@@ -317,7 +317,7 @@ def test_what_was_not_acknowledged_comes_again_though_it_was_due_before_it_could
         ):
             await fill(peer, 1)
             assert len(await PopConsumer(peer, broker).pop(invisibleTime="1000")) == 1
-            shutil.copytree(tmp_path / "1", killed / "1")
+            shutil.copytree(tmp_path / "1", killed / "1", ignore=shutil.ignore_patterns("*.tmp"))
         controllers = ScriptedControllers((1, 2))
         controllers.gate.clear()  # the other is waited for
         async with (

@@ -36,6 +36,9 @@ from tests.daemons.broker.replication.pair import (
 from tests.daemons.peer import Peer
 from tests.interop.ports import free_port
 
+# Files that a running broker just writes, and renames when they are whole.
+WRITTEN_NOW = shutil.ignore_patterns("*.tmp")
+
 
 async def fill(broker: Broker, count: int, seed: int = 1) -> None:
     chance = random.Random(seed)
@@ -214,8 +217,7 @@ def test_a_slave_that_is_killed_amid_a_record_has_the_same_log_in_the_end(tmp_pa
                 log = first.stores.messages.log
                 more = content(log, replica.received)
                 replica.receive(replica.received, more[: len(more) - 3])
-                written_now = shutil.ignore_patterns("*.tmp")
-                shutil.copytree(tmp_path / "slave", tmp_path / "killed", ignore=written_now)
+                shutil.copytree(tmp_path / "slave", tmp_path / "killed", ignore=WRITTEN_NOW)
             async with slave_of(tmp_path, first, "killed") as again:
                 assert again.stores.messages.report.crashed
                 assert not again.stores.messages.report.damages
@@ -448,7 +450,7 @@ def test_who_is_ahead_of_a_slave_that_was_made_master_gets_what_comes_next(tmp_p
         async with Broker(same) as promoted:
             await fill(promoted, 12)
             assert await moved(promoted.port) == 5
-            shutil.copytree(tmp_path / "slave", tmp_path / "killed")
+            shutil.copytree(tmp_path / "slave", tmp_path / "killed", ignore=WRITTEN_NOW)
         for root in ("slave", "slave", "killed"):
             async with Broker(settings_of(tmp_path / root, listenPort=port)) as again:
                 assert await moved(again.port) == 5
@@ -471,7 +473,7 @@ def test_who_is_ahead_of_a_slave_that_has_cut_its_end_gets_what_comes_next(tmp_p
             await caught_up(slave, first)
         async with Broker(same) as promoted:
             await fill(promoted, 4)
-            shutil.copytree(tmp_path / "slave", tmp_path / "later")
+            shutil.copytree(tmp_path / "slave", tmp_path / "later", ignore=WRITTEN_NOW)
             await fill(promoted, 12)
         later = settings_of(tmp_path / "later")
         async with Broker(later) as other, slave_of(tmp_path, other, listenPort=str(port)) as slave:

@@ -110,7 +110,9 @@ def test_what_was_popped_and_acknowledged_does_not_come_again(tmp_path: Path) ->
                 for one in popped:
                     reply = await PopConsumer(peer, first).ack(one)
                     assert reply.code == ResponseCode.SUCCESS
-            shutil.copytree(tmp_path / "1", tmp_path / "killed" / "1")
+            shutil.copytree(
+                tmp_path / "1", tmp_path / "killed" / "1", ignore=shutil.ignore_patterns("*.tmp")
+            )
         async with set_master(tmp_path / "killed", both()) as first, Peer(first.port) as peer:
             consumer = PopConsumer(peer, first)
             assert in_sight(first, TOPIC) == 3
