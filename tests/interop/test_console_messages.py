@@ -25,7 +25,7 @@ from tests.daemons.console.pages.filled import Filled, assert_harmless, hostile_
 from tests.daemons.console.site import Consoles
 from tests.interop.conftest import JavaCluster
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 TOPIC = "ConsoleMessages"
 GROUP = "console-messages"
@@ -139,13 +139,13 @@ async def resend_letters(made: Filled, broker: str) -> None:
         answer = await made.site.api(f"/dead-letters/{GROUP}")
         return answer.status == 200 and len(answer.json["letters"]) == 2
 
-    await eventually(both)
+    await eventually(both, 120)
 
     async def listed() -> bool:  # once the console has collected the topic
         found = (await made.site.api("/dead-letters")).json["groups"]
         return (GROUP, 2) in [(row["group"], row["messages"]) for row in found]
 
-    await eventually(listed, 90)
+    await eventually(listed, 120)
     page = await made.site.get(f"/dead-letters/{GROUP}")
     ids = [str(box["value"]) for box in page.soup.find_all("input", {"name": "ids"})]
     done = await made.site.submit(await made.site.submit(page, {"ids": ids[:1]}))
@@ -166,7 +166,7 @@ async def wait(made: Filled, *, is_of_5: bool) -> None:
         timed = [row["waiting"] for row in answer["timed"]]
         return 18 in levels and levels[18]["waiting"] == 1 and timed == ([1] if is_of_5 else [])
 
-    await eventually(waits)
+    await eventually(waits, 120)
     page = await made.site.get("/waiting")
     assert page.status == 200 and TOPIC in page.soup.get_text()
 
@@ -185,6 +185,6 @@ async def open_one(made: Filled) -> None:
                 "open"
             ]
 
-        await eventually(is_open)
+        await eventually(is_open, 120)
     page = await made.site.get("/transactions")
     assert [TOPIC, "console-payments"] in [row[1:3] for row in page.tables()[1]]
