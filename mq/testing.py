@@ -17,6 +17,7 @@ The setting `mq_broker_settings` (a list of name=value lines in the ini file) is
 
 import asyncio
 import errno
+import os
 import random
 import socket
 import threading
@@ -41,6 +42,7 @@ _SETTINGS = "mq_broker_settings"
 _PAUSE = 0.01  # seconds between two looks at what a test waits for
 _START_SECONDS = 30.0
 _PORTS = range(12_000, 20_000, 5)
+_SHARES = 32  # of these ports, for workers of pytest-xdist
 
 
 class _InThread:
@@ -326,8 +328,11 @@ def free_ports() -> tuple[int, int]:
     """Ports of a name server and a broker, which listens two below and one above its own, too.
 
     Not of those that the system gives to outgoing connections, which might take one in a restart.
+    Workers of pytest-xdist have shares of their own: what two find free both would take.
     """
-    firsts = list(_PORTS)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    share = int(worker) % _SHARES if worker.isdecimal() else None
+    firsts = list(_PORTS if share is None else _PORTS[share::_SHARES])
     random.SystemRandom().shuffle(firsts)  # a seed would have processes side by side pick the same
     for first in firsts:
         if all(is_free(first + number) for number in (0, 1, 3, 4)):

@@ -11,7 +11,7 @@ import pytest
 
 from mq.client.blocking import BlockingSession
 from mq.daemons.config import ConfigError
-from mq.testing import RunningBroker
+from mq.testing import RunningBroker, free_ports
 
 TESTS = """
 import asyncio
@@ -119,6 +119,16 @@ def test_a_restart_needs_no_port_that_the_system_may_give_away(tmp_path: Path) -
         assert all(int(address.rpartition(":")[2]) < ephemeral for address in addresses)
         broker.restart()
         assert (broker.name_server, broker.address) == addresses
+
+
+def test_workers_side_by_side_are_given_other_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for worker in ("gw0", "gw1", "gw31"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        found.append({port for _ in range(40) for port in free_ports()})
+    one, two, three = found
+    assert one.isdisjoint(two) and two.isdisjoint(three) and three.isdisjoint(one)
+    assert min(map(len, found)) > 10  # and not the same each time
 
 
 def test_a_broker_whose_port_was_taken_meanwhile_says_so_once(tmp_path: Path) -> None:
