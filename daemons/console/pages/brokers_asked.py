@@ -5,7 +5,7 @@ a browser.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mq.client.errors import MQError
@@ -13,7 +13,8 @@ from mq.client.operations.cluster import any_address
 from mq.client.operations.wire import Clusters
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow
-from mq.daemons.console.route import Outcome
+from mq.daemons.console.parsing import BadField
+from mq.daemons.console.route import N_, Cell, Outcome, Sheet
 from mq.protocol.bodies import TopicRouteData
 from mq.protocol.names import MASTER_ID, retry_topic
 
@@ -96,6 +97,22 @@ def masters(call: Call, cluster: str, names: Iterable[str] | None = None) -> dic
         ):
             found.setdefault(row.name, row)  # the next one is what it was at another address
     return {row.address: row for row in found.values()}
+
+
+def masters_there(call: Call, cluster: str) -> dict[str, BrokerRow]:
+    """The masters of a cluster that a form names. Raises BadField where there is none."""
+    found = masters(call, cluster)
+    if not found:
+        known = ", ".join(clusters(call)) or call.text("none")
+        line = call.text("No cluster of this name has a master now: %(known)s.", known=known)
+        raise BadField("cluster", line)
+    return found
+
+
+def settings_table(call: Call, rows: Sequence[tuple[Cell, ...]]) -> Sheet:
+    """Of a plan: broker, setting, before and after."""
+    heads = (N_("Broker"), N_("Setting"), N_("Before"), N_("After"))
+    return Sheet(tuple(map(call.text, heads)), rows, call.text("Settings"))
 
 
 def silent(failed: Mapping[str, MQError], names: Mapping[str, BrokerRow]) -> tuple[Silent, ...]:

@@ -15,8 +15,9 @@ from mq.daemons.console.call import Call
 from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
 from mq.daemons.console.collector.snapshot import BrokerRow, ClusterRow
 from mq.daemons.console.history.recording import broker_subject
+from mq.daemons.console.pages import one_setting
 from mq.daemons.console.pages.brokers_asked import DEADLINE
-from mq.daemons.console.parsing import BadField, choice
+from mq.daemons.console.parsing import choice
 from mq.daemons.console.route import (
     N_,
     Change,
@@ -272,38 +273,24 @@ async def _charts(call: Call, row: BrokerRow) -> tuple[Drawn, ...]:
 # changes -----------------------------------------------------------------------------------------
 
 
-def _one_line(call: Call, values: Values) -> None:
-    """Raises BadField for what would be more than one setting."""
-    for name in ("key", "value"):
-        if any(sign in (values[name] or "") for sign in "\r\n"):
-            raise BadField(name, call.text("expected one line"))
-    if "=" in values["key"]:
-        raise BadField("key", call.text("expected a name without ="))
-
-
-async def _setting_initial(call: Call) -> Values:
-    return {"key": call.query.get("key") or "", "value": None}
-
-
 async def _setting_plan(call: Call, values: Values) -> Plan:
     row = _row(call)
-    key, value = values["key"], values["value"] or ""
+    key = values["key"]
     own = await call.admin.broker_config(row.address)
     before = own.get(key)
     if before is None:
         raise NotFound(call.text("broker %(name)s has no setting %(key)s", name=row.name, key=key))
-    secret = masking.is_secret(key, before) or masking.is_secret(key, value)
-    old, new = (masking.MASK, masking.MASK) if secret else (before, value)
-    line = call.text(
-        "%(key)s of broker %(name)s (%(id)d): %(old)s → %(new)s",
-        key=key, name=row.name, id=row.id, old=old or '""', new=new or '""',
-    )  # fmt: skip
-    heads = (call.text("Setting"), call.text("Before"), call.text("After"))
-    return Plan(
-        (line, call.text("The broker keeps it in its configuration file.")),
-        (Sheet(heads, [(key, old, new)]),),
-        ("updateBrokerConfig", "-b", row.address, "-k", key, "-v", new, *_name_servers(call)),
-        "" if before != value else call.text("It has this value already."),
+    return one_setting.plan(
+        call,
+        values,
+        before,
+        (
+            N_("%(key)s of broker %(name)s (%(id)d): %(old)s → %(new)s"),
+            call.text("The broker keeps it in its configuration file."),
+        ),
+        ("updateBrokerConfig", "-b", row.address, *_name_servers(call)),
+        name=row.name,
+        id=row.id,
     )
 
 
@@ -379,15 +366,12 @@ ROUTES = (
         Permission.OPERATE,
         N_("Change a setting of a broker"),
         "",
-        (
-            Field("key", N_("Setting"), required=True, limit=200),
-            Field("value", N_("New value"), help=N_("Empty: an empty value."), limit=4000),
-        ),
+        one_setting.FIELDS,
         _setting_plan,
         _set,
-        initial=_setting_initial,
-        query=(Query("key", about=N_("The setting to fill in.")),),
-        check=_one_line,
+        initial=one_setting.initial,
+        query=one_setting.QUERY,
+        check=one_setting.check,
     ),
     Change(
         "/broker-sets/{name}/writing",

@@ -10,17 +10,15 @@ from mq.client.operations.cluster import within
 from mq.client.operations.errors import NotFound
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import NameServerRow
+from mq.daemons.console.pages import one_setting
 from mq.daemons.console.pages.brokers_asked import DEADLINE
-from mq.daemons.console.parsing import BadField
 from mq.daemons.console.route import (
     N_,
     Change,
-    Field,
     Outcome,
     Page,
     Permission,
     Plan,
-    Query,
     Route,
     Sheet,
     Values,
@@ -106,38 +104,23 @@ def _row(call: Call) -> NameServerRow:
 # changes -----------------------------------------------------------------------------------------
 
 
-async def _initial(call: Call) -> Values:
-    return {"key": call.query.get("key") or "", "value": None}
-
-
-def _one_line(call: Call, values: Values) -> None:
-    """Raises BadField for what would be more than one setting."""
-    for name in ("key", "value"):
-        if any(sign in (values[name] or "") for sign in "\r\n"):
-            raise BadField(name, call.text("expected one line"))
-    if "=" in values["key"]:
-        raise BadField("key", call.text("expected a name without ="))
-
-
 async def _plan(call: Call, values: Values) -> Plan:
     row = _row(call)
-    key, value = values["key"], values["value"] or ""
+    key = values["key"]
     before = (await call.admin.name_server_config(row.address)).get(key)
     if before is None:
         text = "name server %(address)s has no setting %(key)s"
         raise NotFound(call.text(text, address=row.address, key=key))
-    secret = masking.is_secret(key, before) or masking.is_secret(key, value)
-    old, new = (masking.MASK, masking.MASK) if secret else (before, value)
-    line = call.text(
-        "%(key)s of name server %(address)s: %(old)s → %(new)s",
-        key=key, address=row.address, old=old or '""', new=new or '""',
-    )  # fmt: skip
-    heads = (call.text("Setting"), call.text("Before"), call.text("After"))
-    return Plan(
-        (line, call.text("Name servers do not tell each other: the others stay as they are.")),
-        (Sheet(heads, [(key, old, new)]),),
-        ("updateNamesrvConfig", "-n", row.address, "-k", key, "-v", new),
-        "" if before != value else call.text("It has this value already."),
+    return one_setting.plan(
+        call,
+        values,
+        before,
+        (
+            N_("%(key)s of name server %(address)s: %(old)s → %(new)s"),
+            call.text("Name servers do not tell each other: the others stay as they are."),
+        ),
+        ("updateNamesrvConfig", "-n", row.address),
+        address=row.address,
     )
 
 
@@ -174,14 +157,11 @@ ROUTES = (
         Permission.OPERATE,
         N_("Change a setting of a name server"),
         "",
-        (
-            Field("key", N_("Setting"), required=True, limit=200),
-            Field("value", N_("New value"), help=N_("Empty: an empty value."), limit=4000),
-        ),
+        one_setting.FIELDS,
         _plan,
         _set,
-        initial=_initial,
-        query=(Query("key", about=N_("The setting to fill in.")),),
-        check=_one_line,
+        initial=one_setting.initial,
+        query=one_setting.QUERY,
+        check=one_setting.check,
     ),
 )

@@ -6,6 +6,7 @@ from mq.client.admin import Admin
 from mq.client.caller import Caller
 from mq.client.operations.subjects import accounts
 from mq.daemons.console.call import Call
+from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.pages.accounts import everywhere
 from mq.daemons.console.parsing import BadField
 from mq.daemons.console.route import (
@@ -109,7 +110,6 @@ async def plan_account(call: Call, values: Values) -> Plan:
         )
         for label, before, after in _differences(call, old, wanted):
             rows.append((f"{names[address].name} {names[address].id}", label, before, after))
-    heads = (N_("Broker"), N_("Setting"), N_("Before"), N_("After"))
     line = N_("Account %(name)s is made, or becomes as below.")
     return Plan(
         (
@@ -117,7 +117,7 @@ async def plan_account(call: Call, values: Values) -> Plan:
             everywhere.at_each(call, values),
             *(f"{names[at].name} {names[at].id}: {error}" for at, error in failed.items()),
         ),
-        (Sheet(tuple(map(call.text, heads)), rows, call.text("Settings")),),
+        (asked.settings_table(call, rows),),
         _command(values),
         call.text("An administrator may do everything.") if values["admin"] else "",
     )

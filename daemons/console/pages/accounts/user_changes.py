@@ -7,6 +7,7 @@ from mq.client.caller import Caller
 from mq.client.operations.subjects import users
 from mq.client.operations.subjects.users import PolicyRow
 from mq.daemons.console.call import Call
+from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.pages.accounts import everywhere
 from mq.daemons.console.parsing import BadField
 from mq.daemons.console.route import (
@@ -72,7 +73,6 @@ async def plan_user(call: Call, values: Values) -> Plan:
         ):
             if after and before != after:
                 rows.append((broker, label, before or "", after))
-    heads = (N_("Broker"), N_("Setting"), N_("Before"), N_("After"))
     command = ["createUser", "-c", values["cluster"], "-u", name]
     if any(found is not None for found in done.values()):
         command[0] = "updateUser"
@@ -86,7 +86,7 @@ async def plan_user(call: Call, values: Values) -> Plan:
             everywhere.at_each(call, values),
             *(f"{names[at].name} {names[at].id}: {error}" for at, error in failed.items()),
         ),
-        (Sheet(tuple(map(call.text, heads)), rows, call.text("Settings")),),
+        (asked.settings_table(call, rows),),
         tuple(command),
         call.text("A super user may do everything.") if values["user_type"] == "super" else "",
     )

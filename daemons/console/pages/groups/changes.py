@@ -119,16 +119,6 @@ def _with(config: SubscriptionGroupConfig, values: Values) -> SubscriptionGroupC
     return SubscriptionGroupConfig(**kept)
 
 
-def _masters(call: Call, name: str) -> dict[str, BrokerRow]:
-    """The masters of a cluster. Raises BadField where there is none."""
-    found = asked.masters(call, name)
-    if not found:
-        known = ", ".join(asked.clusters(call)) or call.text("none")
-        line = call.text("No cluster of this name has a master now: %(known)s.", known=known)
-        raise BadField("cluster", line)
-    return found
-
-
 async def _now(
     admin: Admin, group: str, names: dict[str, BrokerRow]
 ) -> tuple[dict[str, SubscriptionGroupConfig | None], dict[str, MQError]]:
@@ -158,12 +148,12 @@ def _check_new(call: Call, values: Values) -> None:
     if not call.may(Permission.ADMINISTER, group=values["group"]):
         raise Forbidden(call.text("You may not do this."))
     _check_settings(call, values)
-    _masters(call, values["cluster"])
+    asked.masters_there(call, values["cluster"])
 
 
 async def plan_new(call: Call, values: Values) -> Plan:
     """Where it is made."""
-    names = _masters(call, values["cluster"])
+    names = asked.masters_there(call, values["cluster"])
     there = call.cluster.snapshot.group(values["group"])
     warning = ""
     if there is not None:
@@ -198,7 +188,7 @@ def _command(values: Values, group: str) -> tuple[str, ...]:
 
 async def perform_new(call: Call, values: Values, session: Caller) -> list[Outcome]:
     """As updateSubGroup -c."""
-    names = _masters(call, values["cluster"])
+    names = asked.masters_there(call, values["cluster"])
     config = _with(SubscriptionGroupConfig(group_name=values["group"]), values)
     done, failed = await cluster.outcomes(
         Admin(session), names, lambda admin, at: admin.update_subscription_group(at, config)
@@ -235,7 +225,7 @@ async def _as_it_is(call: Call) -> Values:
 
 async def _planned(call: Call, values: Values, change: _Changing) -> tuple[list[str], list[Sheet]]:
     """Lines and a table of what changes, broker by broker."""
-    names = _masters(call, values["cluster"])
+    names = asked.masters_there(call, values["cluster"])
     done, failed = await _now(call.admin, call.path["group"], names)
     rows: list[tuple[Any, ...]] = []
     absent = []
@@ -256,8 +246,7 @@ async def _planned(call: Call, values: Values, change: _Changing) -> tuple[list[
         lines.append(call.text(line, brokers=", ".join(absent)))
     if not rows:
         lines.insert(0, call.text("Nothing changes: all brokers have these settings already."))
-    heads = (N_("Broker"), N_("Setting"), N_("Before"), N_("After"))
-    table = Sheet(tuple(map(call.text, heads)), rows, call.text("Settings"))
+    table = asked.settings_table(call, rows)
     return lines, [table] if rows else []
 
 
@@ -266,7 +255,7 @@ async def _write(
 ) -> list[Outcome]:
     """Change the settings at each master of the cluster that has the group."""
     group = call.path["group"]
-    names = _masters(call, values["cluster"])
+    names = asked.masters_there(call, values["cluster"])
     admin = Admin(session)
     now, unread = await _now(admin, group, names)
     configs = {at: change(config) for at, config in now.items() if config is not None}
@@ -358,7 +347,7 @@ async def _home(call: Call) -> Values:
 async def plan_delete(call: Call, values: Values) -> Plan:
     """What is lost, and who is still there."""
     group = call.path["group"]
-    names = _masters(call, values["cluster"])
+    names = asked.masters_there(call, values["cluster"])
     known = call.cluster.snapshot.group(group)
     lines = [
         call.text(
@@ -388,7 +377,7 @@ async def plan_delete(call: Call, values: Values) -> Plan:
 
 async def perform_delete(call: Call, values: Values, session: Caller) -> list[Outcome]:
     """As deleteSubGroup -c: at the masters of one cluster."""
-    names = _masters(call, values["cluster"])
+    names = asked.masters_there(call, values["cluster"])
     admin = Admin(session)
     try:
         info = await cluster.clusters(session)

@@ -80,16 +80,6 @@ def _attributes(values: Values) -> dict[str, str] | None:
     return found or None
 
 
-def _masters(call: Call, name: str) -> dict[str, BrokerRow]:
-    """The masters of a cluster, for the texts of results. Raises BadField where there is none."""
-    found = asked.masters(call, name)
-    if not found:
-        known = ", ".join(asked.clusters(call)) or call.text("none")
-        line = call.text("No cluster of this name has a master now: %(known)s.", known=known)
-        raise BadField("cluster", line)
-    return found
-
-
 # Create
 
 
@@ -108,7 +98,7 @@ def _check_new(call: Call, values: Values) -> None:
     if not call.may(Permission.ADMINISTER, topic=values["topic"]):
         raise Forbidden(call.text("You may not do this."))
     _check_queues(call, values)
-    _masters(call, values["cluster"])
+    asked.masters_there(call, values["cluster"])
 
 
 def _new_config(values: Values) -> TopicConfig:
@@ -124,7 +114,7 @@ def _new_config(values: Values) -> TopicConfig:
 
 async def plan_new(call: Call, values: Values) -> Plan:
     """Where it is made, and what there is under its name already."""
-    names = _masters(call, values["cluster"])
+    names = asked.masters_there(call, values["cluster"])
     there = call.cluster.snapshot.topic(values["topic"])
     warning = ""
     if there is not None:
@@ -157,7 +147,7 @@ def _command(values: Values, where: tuple[str, str], topic: str) -> tuple[str, .
 
 async def perform_new(call: Call, values: Values, session: Caller) -> list[Outcome]:
     """As updateTopic -c."""
-    names = _masters(call, values["cluster"])
+    names = asked.masters_there(call, values["cluster"])
     try:
         made = await topics.make_in_cluster(Admin(session), values["cluster"], _new_config(values))
     except MQError as error:
@@ -179,7 +169,7 @@ def _made(call: Call, made: topics.Made, names: dict[str, BrokerRow]) -> list[Ou
 async def _brokers_with(call: Call, values: Values) -> dict[str, BrokerRow]:
     """The masters of the cluster that have the topic, or the one that is named."""
     topic = call.path["topic"]
-    found = _masters(call, values["cluster"])
+    found = asked.masters_there(call, values["cluster"])
     if values["broker"]:
         found = {at: row for at, row in found.items() if row.name == values["broker"]}
         if not found:
@@ -261,11 +251,10 @@ async def plan_settings(call: Call, values: Values) -> Plan:
     if not rows:
         lines = [call.text("Nothing changes: all brokers have these settings already.")]
     lines += [f"{names[at].name}: {error}" for at, error in failed.items()]
-    heads = (N_("Broker"), N_("Setting"), N_("Before"), N_("After"))
     warning = N_("Queues that are not read any more keep what waits in them, unread.")
     return Plan(
         tuple(lines),
-        (Sheet(tuple(map(call.text, heads)), rows, call.text("Settings")),) if rows else (),
+        (asked.settings_table(call, rows),) if rows else (),
         _command(values, ("-c", values["cluster"]), topic),
         call.text(warning) if shrinks else "",
     )
@@ -318,7 +307,7 @@ async def _home(call: Call) -> Values:
 async def plan_delete(call: Call, values: Values) -> Plan:
     """What is lost."""
     topic = call.path["topic"]
-    names = _masters(call, values["cluster"])
+    names = asked.masters_there(call, values["cluster"])
     known = call.cluster.snapshot.topic(topic)
     done, failed = await topics.status(call.admin, names, topic, DEADLINE)
     stored = sum(row.max_offset - row.min_offset for row in done)
@@ -352,7 +341,7 @@ async def plan_delete(call: Call, values: Values) -> Plan:
 
 async def perform_delete(call: Call, values: Values, session: Caller) -> list[Outcome]:
     """As deleteTopic -c: at the masters of one cluster, then its route at the name servers."""
-    names = _masters(call, values["cluster"])
+    names = asked.masters_there(call, values["cluster"])
     topic = call.path["topic"]
     admin = Admin(session)
     try:

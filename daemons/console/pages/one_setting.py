@@ -1,0 +1,50 @@
+"""The change of one setting of a server, by its name: its form, its check, what its plan says."""
+
+from mq.client.operations import masking
+from mq.daemons.console.call import Call
+from mq.daemons.console.parsing import BadField
+from mq.daemons.console.route import N_, Field, Plan, Query, Sheet, Values
+
+FIELDS = (
+    Field("key", N_("Setting"), required=True, limit=200),
+    Field("value", N_("New value"), help=N_("Empty: an empty value."), limit=4000),
+)
+QUERY = (Query("key", about=N_("The setting to fill in.")),)
+
+
+async def initial(call: Call) -> Values:
+    """The setting that the address names, its value to be written."""
+    return {"key": call.query.get("key") or "", "value": None}
+
+
+def check(call: Call, values: Values) -> None:
+    """Raises BadField for what would be more than one setting."""
+    for name in ("key", "value"):
+        if any(sign in (values[name] or "") for sign in "\r\n"):
+            raise BadField(name, call.text("expected one line"))
+    if "=" in values["key"]:
+        raise BadField("key", call.text("expected a name without ="))
+
+
+def plan(
+    call: Call,
+    values: Values,
+    before: str,
+    lines: tuple[str, str],
+    command: tuple[str, ...],
+    **names: object,
+) -> Plan:
+    """What changes, secrets masked. Of the `lines` the first is a text for the catalogue with
+    %(key)s, %(old)s, %(new)s and `names`, the second says who else is told; `-k` and `-v` are added
+    to the `command` behind its first three words."""
+    key, value = values["key"], values["value"] or ""
+    secret = masking.is_secret(key, before) or masking.is_secret(key, value)
+    old, new = (masking.MASK, masking.MASK) if secret else (before, value)
+    line = call.text(lines[0], key=key, old=old or '""', new=new or '""', **names)
+    heads = (call.text("Setting"), call.text("Before"), call.text("After"))
+    return Plan(
+        (line, lines[1]),
+        (Sheet(heads, [(key, old, new)]),),
+        (*command[:3], "-k", key, "-v", new, *command[3:]),
+        "" if before != value else call.text("It has this value already."),
+    )
