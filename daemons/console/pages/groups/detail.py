@@ -11,7 +11,7 @@ from mq.client.operations.subjects import members as judged
 from mq.client.operations.subjects.drift import SettingRow
 from mq.client.operations.subjects.groups import QueueProgress
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, Wanted, drawn
+from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
 from mq.daemons.console.collector.snapshot import BrokerRow, GroupRow
 from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
@@ -94,13 +94,7 @@ async def show(call: Call) -> Page:
     queues = [row for row in progress.queues if call.sees_topic(row.topic)]
     by_broker = {brokers[at].name: one for at, one in settings.items() if one is not None}
     compared = drift.compare({name: _plain(config) for name, config in by_broker.items()})
-    lags = await drawn(
-        call,
-        "lag",
-        call.text("Messages behind"),
-        call.text("messages"),
-        [Wanted(call.text("lag"), "group", group, "lag")],
-    )
+    lags = await _lags(call, group)
     enabled = {config.consume_enable for config in by_broker.values()}
     first = next(iter(there.connections.values()), ConsumerConnection())
     data = GroupDetail(
@@ -131,15 +125,20 @@ async def show(call: Call) -> Page:
         group,
         data,
         command=("consumerProgress", "-g", group),
-        sheet=Sheet(
-            (
-                *("topic", "brokerName", "queueId", "brokerOffset", "consumerOffset", "diff"),
-                *("lastConsumed", "client"),
-            ),
-            [_cells(row) for row in queues],
-        ),
+        sheet=Sheet(_COLUMNS, [_cells(row) for row in queues]),
         extra={"charts_drawn": (lags,)},
     )
+
+
+async def _lags(call: Call, group: str) -> Drawn:
+    line = Wanted(call.text("lag"), "group", group, "lag")
+    return await drawn(call, "lag", call.text("Messages behind"), call.text("messages"), [line])
+
+
+_COLUMNS = (
+    *("topic", "brokerName", "queueId", "brokerOffset", "consumerOffset", "diff"),
+    *("lastConsumed", "client"),
+)
 
 
 def _cells(row: QueueProgress) -> tuple[str | int | None, ...]:
