@@ -131,6 +131,11 @@ async def resend_letters(made: Filled, broker: str) -> None:
     begin = await consumer.max_offset(queue)
     for body in (b"a", b"b"):
         await made.producer.send(Message(TOPIC, body), queue)
+
+    async def readable() -> bool:  # Java's broker fills its queues behind its answers
+        return await consumer.max_offset(queue) == begin + 2
+
+    await eventually(readable)
     async for message in consumer.read(queue, begin):
         await send_back(made.session, GROUP, queue, message, delay_level=-1, max_reconsume_times=0)
     await routed(made.session, dead_letter_topic(GROUP))
