@@ -1,7 +1,7 @@
 """The asyncio client: sessions, admin calls, producers and consumers; `mq.client.sync` has the same
 for programs without a loop.
 
-What most programs need can be imported from here; it is loaded when it is asked for.
+What most programs need can be imported from here, messages too; it is loaded when it is asked for.
 """
 
 from importlib import import_module
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from mq.client.credentials import AccessKey as AccessKey
     from mq.client.credentials import read_access_key as read_access_key
     from mq.client.errors import BrokerError as BrokerError
+    from mq.client.errors import ClientError as ClientError
+    from mq.client.errors import ConnectError as ConnectError
     from mq.client.errors import MQError as MQError
+    from mq.client.errors import RequestTimeout as RequestTimeout
+    from mq.client.errors import RouteNotFound as RouteNotFound
     from mq.client.filter_classes import ClassFilter as ClassFilter
     from mq.client.hooks import ConsumeContext as ConsumeContext
     from mq.client.hooks import ConsumeHook as ConsumeHook
@@ -49,49 +53,61 @@ if TYPE_CHECKING:
     from mq.client.transactions import TransactionProducer as TransactionProducer
     from mq.client.transactions import TransactionResult as TransactionResult
     from mq.client.transactions import TransactionState as TransactionState
+    from mq.protocol.bodies import ConsumeFromWhere as ConsumeFromWhere
+    from mq.protocol.bodies import MessageQueue as MessageQueue
+    from mq.protocol.message import Message as Message
+    from mq.protocol.message import StoredMessage as StoredMessage
 
 _MODULE_OF = {
-    "AccessKey": "credentials",
-    "Admin": "admin",
-    "BlockingSession": "blocking",
-    "BrokerError": "errors",
-    "ClassFilter": "filter_classes",
-    "ClientOptions": "options",
-    "ConsumeContext": "hooks",
-    "ConsumeHook": "hooks",
-    "ConsumeOptions": "consume_options",
-    "ConsumeOutcome": "trace.entries",
-    "Consumer": "consumer",
-    "FaultTolerance": "latency",
-    "FlowLimits": "process_queue",
-    "HookRefused": "hooks",
-    "Intervals": "intervals",
-    "LitePullConsumer": "lite_pull_consumer",
-    "MQError": "errors",
-    "MessageLogHandler": "log_handler",
-    "Offsets": "offsets",
-    "PollOptions": "consume_options",
-    "Producer": "producer",
-    "ProducerOptions": "producer_options",
-    "PullConsumer": "pull_consumer",
-    "PushConsumer": "push_consumer",
-    "RetryLater": "push.listener",
-    "RpcHook": "hooks",
-    "SendContext": "hooks",
-    "SendHook": "hooks",
-    "SendResult": "send_result",
-    "SendStatus": "send_result",
-    "Serialization": "options",
-    "Session": "session",
-    "SnodeSession": "snode.session",
-    "Sql92": "subscription",
-    "SuspendQueue": "push.listener",
-    "TransactionCheck": "transactions",
-    "TransactionProducer": "transactions",
-    "TransactionResult": "transactions",
-    "TransactionState": "transactions",
-    "client_context": "tls",
-    "read_access_key": "credentials",
+    "AccessKey": "mq.client.credentials",
+    "Admin": "mq.client.admin",
+    "BlockingSession": "mq.client.blocking",
+    "BrokerError": "mq.client.errors",
+    "ClassFilter": "mq.client.filter_classes",
+    "ClientError": "mq.client.errors",
+    "ClientOptions": "mq.client.options",
+    "ConnectError": "mq.client.errors",
+    "ConsumeContext": "mq.client.hooks",
+    "ConsumeFromWhere": "mq.protocol.bodies",
+    "ConsumeHook": "mq.client.hooks",
+    "ConsumeOptions": "mq.client.consume_options",
+    "ConsumeOutcome": "mq.client.trace.entries",
+    "Consumer": "mq.client.consumer",
+    "FaultTolerance": "mq.client.latency",
+    "FlowLimits": "mq.client.process_queue",
+    "HookRefused": "mq.client.hooks",
+    "Intervals": "mq.client.intervals",
+    "LitePullConsumer": "mq.client.lite_pull_consumer",
+    "MQError": "mq.client.errors",
+    "Message": "mq.protocol.message",
+    "MessageLogHandler": "mq.client.log_handler",
+    "MessageQueue": "mq.protocol.bodies",
+    "Offsets": "mq.client.offsets",
+    "PollOptions": "mq.client.consume_options",
+    "Producer": "mq.client.producer",
+    "ProducerOptions": "mq.client.producer_options",
+    "PullConsumer": "mq.client.pull_consumer",
+    "PushConsumer": "mq.client.push_consumer",
+    "RequestTimeout": "mq.client.errors",
+    "RetryLater": "mq.client.push.listener",
+    "RouteNotFound": "mq.client.errors",
+    "RpcHook": "mq.client.hooks",
+    "SendContext": "mq.client.hooks",
+    "SendHook": "mq.client.hooks",
+    "SendResult": "mq.client.send_result",
+    "SendStatus": "mq.client.send_result",
+    "Serialization": "mq.client.options",
+    "Session": "mq.client.session",
+    "SnodeSession": "mq.client.snode.session",
+    "Sql92": "mq.client.subscription",
+    "StoredMessage": "mq.protocol.message",
+    "SuspendQueue": "mq.client.push.listener",
+    "TransactionCheck": "mq.client.transactions",
+    "TransactionProducer": "mq.client.transactions",
+    "TransactionResult": "mq.client.transactions",
+    "TransactionState": "mq.client.transactions",
+    "client_context": "mq.client.tls",
+    "read_access_key": "mq.client.credentials",
 }
 
 __all__ = sorted(_MODULE_OF)
@@ -100,10 +116,10 @@ __all__ = sorted(_MODULE_OF)
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"mq.client.{_MODULE_OF[name]}"), name)
+    value = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__]

@@ -5,6 +5,7 @@ database, say), and then commits the message or rolls it back. When that end doe
 because the producer has died or did not know it yet, the broker asks any producer of the group.
 """
 
+import asyncio
 import copy
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,9 +31,12 @@ from mq.protocol.headers.transaction import (
 )
 from mq.protocol.message import Message, StoredMessage, decode_record
 from mq.protocol.message_id import decode_offset_id
+from mq.protocol.names import SELF_TEST_TOPIC
 from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
+
+_SEEK_SECONDS = 3.0  # between two tries to learn of the brokers
 
 
 class TransactionState(Enum):
@@ -112,9 +116,13 @@ class TransactionProducer(Producer):
         if self.session.options.snode:
             raise ClientError("transactions do not go through snodes, which ask no producer")
         self._check = check
+        self._seeking: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Get ready to send and to be asked. Safe to call again.
+
+        All brokers that the name servers know are told of the producer, not only those that it
+        sends to: each may have transactions that a producer of the group has left open.
 
         Raises ClientError if another producer of the group is open on the same session.
         """
@@ -122,9 +130,30 @@ class TransactionProducer(Producer):
         if producers.setdefault(self.group, self) is not self:
             raise ClientError(f"the session has a transaction producer of {self.group} already")
         await super().open()
+        if self._seeking is None:
+            self._seeking = self.session.keep_task(self._be_known_everywhere())
+
+    async def _be_known_everywhere(self) -> None:
+        """Let all brokers hear of us: each registers SELF_TEST_TOPIC, ours and Java's.
+
+        Java's producers are known where TBW102 is, that is where topics are made by sending to them
+        (MQClientInstance, DefaultMQProducerImpl.start).
+        """
+        while True:
+            try:
+                await self.session.route(SELF_TEST_TOPIC)
+                await self._heartbeats.beat_new()
+                return
+            except MQError as error:
+                log.warning("transaction producer %s: no broker can ask it yet: %s",
+                            self.group, error)  # fmt: skip
+            await asyncio.sleep(_SEEK_SECONDS)
 
     async def close(self) -> None:
         """Say good-bye to the brokers, and close the session if it is this producer's own."""
+        if self._seeking is not None:
+            self._seeking.cancel()
+            self._seeking = None
         producers = _producers_of(self.session)
         if producers.get(self.group) is self:
             del producers[self.group]

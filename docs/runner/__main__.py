@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def pages() -> list[Path]:
     """The documents that show commands with their output."""
-    candidates = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    candidates = [ROOT / "README.md", ROOT / "examples/README.md"]
+    candidates += sorted((ROOT / "docs").rglob("*.md"))
     return [path for path in candidates if read(path).steps]
 
 

@@ -40,6 +40,8 @@ class Play:
             Notebook(folder, self._cluster.environment, spark or SparkSetup()) as self._notebook,
         ):
             self._write_files()
+            if page.path.parent.name == "examples":  # it shows the programs beside it
+                (self._cluster.home / "examples").symlink_to(page.path.parent.resolve())
             following = [*page.steps[1:], None]
             for part in page.parts:
                 if isinstance(part, Setup):

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.admin import Admin
 from mq.client.errors import BrokerError, ClientError
 from mq.client.producer import Producer, SendStatus
 from mq.client.pull_consumer import PullConsumer
 from mq.client.session import Session
 from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import Message
 from tests.client.brokers import Served, served
+from tests.client.scripted import routed
 from tests.daemons.broker.transactions.producers import now
 
 COMMIT, ROLLBACK = TransactionState.COMMIT, TransactionState.ROLLBACK
@@ -101,6 +104,25 @@ def test_what_is_not_known_yet_is_asked_for_until_it_is(tmp_path: Path) -> None:
                 assert (first.message.topic, first.message.keys) == ("T", ("k",))
                 assert first.message.properties["own"] == "x"
                 assert first.address == at.broker.address
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("creates", ["true", "false"])
+def test_a_producer_that_has_sent_nothing_is_asked_for_what_another_has_left(
+    tmp_path: Path, creates: str
+) -> None:
+    async def scenario() -> None:
+        settings = OFTEN | {"autoCreateTopicEnable": creates}
+        async with served(tmp_path, **settings) as at:
+            async with Session(at.namesrv) as session:
+                config = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+                await Admin(session).create_topic(at.broker.address, config)
+                await routed(session, "T")
+            async with TransactionProducer(at.namesrv, "g", Answers(UNKNOWN)) as gone:
+                await gone.send_in_transaction(Message("T", b"left"), ending(UNKNOWN))
+            async with TransactionProducer(at.namesrv, "g", Answers(COMMIT)):
+                assert await until_consumed(at, 1) == [b"left"]
 
     asyncio.run(scenario())
 

@@ -180,6 +180,31 @@ def test_our_producer_commits_rolls_back_and_is_asked(namesrv: str) -> None:
     asyncio.run(scenario())
 
 
+def test_a_producer_of_ours_that_has_sent_nothing_is_asked(namesrv: str) -> None:
+    topic, group = new_topic(), f"our-producers-{next(_numbers)}"
+
+    async def unknown(question: TransactionCheck) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    async def leave(message: Message) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    async def commit(question: TransactionCheck) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async def scenario() -> None:
+        async with TransactionProducer(namesrv, group, unknown, timeout=10) as gone:
+            await gone.send_in_transaction(Message(topic, b"left"), leave)
+        async with (
+            TransactionProducer(namesrv, group, commit, timeout=10),
+            Session(namesrv) as session,
+        ):
+            (found,) = await read(session, topic, 1)
+            assert found.body == b"left"
+
+    asyncio.run(scenario())
+
+
 def test_java_asks_and_we_reply(namesrv: str, java: peers.JavaProgram) -> None:
     topic = new_topic()
 

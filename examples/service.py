@@ -1,0 +1,108 @@
+"""A web service: takes orders over HTTP, sends them as messages, and knows which have been billed.
+
+    uvicorn service:app                 NAMESRV_ADDR says where the name servers are
+
+    POST /orders {"id": "order-1", "euro": 40}
+    GET /orders/order-1
+
+One producer and one consumer live as long as the service: each request uses them, none makes its
+own. What the service shows is what it has read of the topics Orders and Bills. Each process keeps a
+view of its own, read from the beginning, in memory; one with more orders than fit keeps a database.
+"""
+
+import json
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from pydantic import BaseModel, Field
+
+from mq.client import ConsumeFromWhere, Consumer, Message, MQError, Producer, StoredMessage
+
+log = logging.getLogger("service")
+
+NAME_SERVERS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
+
+
+class Order(BaseModel):
+    """What is ordered."""
+
+    id: str = Field(pattern=r"^[\w.-]{1,64}$")
+    euro: int = Field(gt=0)
+
+
+class View:
+    """Which orders there are, and which are billed, as far as messages have told."""
+
+    def __init__(self) -> None:
+        self._euro: dict[str, int] = {}
+        self._billed: set[str] = set()
+
+    async def take(self, message: StoredMessage) -> None:
+        """The listener. Messages of two topics come in any order, and may come twice."""
+        try:
+            content = json.loads(message.body)
+            if message.topic == "Orders":
+                self._euro[str(content["id"])] = int(content["euro"])
+            else:
+                self._billed.add(str(content["order"]))
+        except (ValueError, TypeError, KeyError) as error:
+            log.error("%s of %s passed over: %s", message.message_id, message.topic, error)
+
+    def status(self, order: str) -> str | None:
+        """`ordered` or `billed`; None if no message has told of it yet."""
+        if order in self._billed:
+            return "billed"
+        return "ordered" if order in self._euro else None
+
+
+@asynccontextmanager
+async def lifespan(service: FastAPI) -> AsyncIterator[None]:
+    view = View()
+    with TemporaryDirectory() as offsets:  # they end with the view that was read up to them
+        async with (
+            Producer(NAME_SERVERS, "order-service") as producer,
+            Consumer(
+                NAME_SERVERS,
+                "order-view",
+                {"Orders": "*", "Bills": "*"},
+                listener=view.take,
+                broadcasting=True,  # each process gets every message
+                offset_directory=Path(offsets),
+                consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+                instance=f"order-view-{os.getpid()}",
+            ),
+        ):
+            service.state.producer, service.state.view = producer, view
+            yield
+
+
+app = FastAPI(title="Orders", lifespan=lifespan)
+
+
+@app.post("/orders", status_code=202)
+async def place(order: Order, request: Request, response: Response) -> dict[str, str]:
+    """Send an order. 202: the broker has it. 503: try again; it may be there already."""
+    body = order.model_dump_json().encode()
+    try:
+        sent = await request.app.state.producer.send(Message("Orders", body, keys=order.id))
+    except MQError as error:
+        log.error("%s: %s", order.id, error)
+        if error.retriable:
+            raise HTTPException(503, "no broker has taken it", {"Retry-After": "1"}) from error
+        raise
+    response.headers["Location"] = f"/orders/{order.id}"
+    return {"messageId": sent.message_id}
+
+
+@app.get("/orders/{order}")
+async def status(order: str, request: Request) -> dict[str, str]:
+    """How far an order is."""
+    found = request.app.state.view.status(order)
+    if found is None:
+        raise HTTPException(404, f"no order {order}")
+    return {"id": order, "status": found}

@@ -1,0 +1,49 @@
+"""Programs of the folder examples/, run as processes of their own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@contextmanager
+def running(
+    arguments: list[str], name_server: str, folder: Path, **environment: str
+) -> Iterator["subprocess.Popen[str]"]:
+    """Python with these arguments, in the folder of the examples; killed at the end."""
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=EXAMPLES,
+        env={
+            **os.environ,
+            "NAMESRV_ADDR": name_server,
+            "ORDERS_DB": str(folder / "orders.db"),
+            "BILLS_DB": str(folder / "bills.db"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **environment,
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(process: "subprocess.Popen[str]", words: str) -> str:
+    """The first line with these words in it. The test's own time limit ends the waiting."""
+    assert process.stdout is not None
+    before = []
+    for line in process.stdout:
+        if words in line:
+            return line
+        before.append(line)
+    raise AssertionError(f"it has ended without {words!r}:\n{''.join(before)}")
