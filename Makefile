@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Processes killed, power and disks that fail, seeds of the simulator: as long as all else together.
 FAULTS := tests/simulation tests/system/faults
 
-.PHONY: install native tools run test test-faults test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual translations clean
+.PHONY: install native tools run test test-faults test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual translations pictures clean
 
 install: $(VENV)/.installed native ## a virtual environment with mq: nothing that only its tests need
 
@@ -107,6 +107,9 @@ manual: tools ## man pages, completions and docs/json-output.md, from the comman
 
 translations: tools ## the catalogues of the console's texts, from its pages
 	$(BIN)/python -m tests.daemons.console.catalogues
+
+pictures: tools ## the pictures of docs/jobs/console.md anew, taken in Chromium
+	MQ_TEST_LONG=1 MQ_PICTURES=1 $(BIN)/python -m pytest --quiet tests/daemons/console/browser/test_pictures.py
 
 build: $(VENV)/.installed ## a wheel and a source archive in dist/
 	$(PIP) build

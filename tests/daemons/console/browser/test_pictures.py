@@ -1,4 +1,4 @@
-"""The pictures of docs/jobs/console.md: `MQ_PICTURES=1` writes them anew."""
+"""The pictures of docs/jobs/console.md: `make pictures` writes them anew."""
 
 import asyncio
 import os
@@ -31,6 +31,7 @@ def test_the_pictures_of_the_page_are_those_that_are_taken() -> None:
     assert all((DOCS / "images" / f"{name}.png").is_file() for name in shown)
 
 
+@pytest.mark.long  # pages are opened, axe at hand, by test_every_page
 def test_pictures_can_be_taken(console: Consoles, chromium: Chromium, tmp_path: Path) -> None:
     folder = DOCS / "images" if WRITES else tmp_path
 
