@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.daemons.console.call import Call
 
+API = "/api/v1"
+
 Values = Mapping[str, Any]  # what was given for the fields of a form, by their names
 Choices = Sequence[str | tuple[str, str]]
 Cell = str | int | float | bool | None  # None is unknown, and shown as such: never as 0
@@ -204,3 +206,8 @@ class Stream:
 
 
 AnyRoute = Route | Change | Stream
+
+
+def subject_of(route: AnyRoute, path: Mapping[str, str]) -> dict[str, str]:
+    """The topic or group of a path that its user's patterns are held against."""
+    return {route.subject: path[route.subject]} if route.subject in path else {}

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
@@ -21,7 +21,6 @@ from starlette.routing import Route as WebRoute
 from starlette.routing import Router
 
 from mq import __version__
-from mq.client.machine import clock
 from mq.daemons.console import own_pages, rendering
 from mq.daemons.console.api import openapi
 from mq.daemons.console.asking import Asking, asking, read_query
@@ -29,33 +28,30 @@ from mq.daemons.console.assets import load
 from mq.daemons.console.audit import Audit
 from mq.daemons.console.call import Call
 from mq.daemons.console.changes.engine import Engine, entry_of
-from mq.daemons.console.changes.pending import Preview
-from mq.daemons.console.changes.reading import BadValues, fields_for, read_form, read_json
+from mq.daemons.console.changes.pages import ChangePages
 from mq.daemons.console.clusters import Cluster
 from mq.daemons.console.config import ConsoleSettings
-from mq.daemons.console.parsing import BadField
 from mq.daemons.console.problems import Refused, problem_of
 from mq.daemons.console.rendering import Pages
 from mq.daemons.console.route import (
+    API,
     AnyRoute,
     Change,
     Download,
     Page,
-    Permission,
     Redirect,
     Route,
     Stream,
-    Values,
+    subject_of,
 )
 from mq.daemons.console.security.access import Access
+from mq.daemons.console.showing import quoted
 from mq.daemons.console.streams import Streams
 
 T = TypeVar("T")
 Answer = Callable[[Request], Awaitable[Response]]
 
-API = "/api/v1"
 MOST_FIELDS = 200
-MOST_BODY = 1024 * 1024
 
 
 class _Router(Router):
@@ -84,13 +80,14 @@ class Frame:
         self.audit = audit
         self.routes = routes
         self.streams = Streams()
-        self.engine = Engine(audit)
         self.seconds = settings.console.page_timeout_millis / 1000
         self._assets = load()
         self._by_address = {one.address: one for one in self._assets.values()}
         self.pages = Pages(
             settings.console.path_prefix, self._assets, access.forms.make, self._menu, self._known
         )
+        self.engine = Engine(audit)
+        self.changes = ChangePages(self, self.engine)
         self.router = _Router(self._web_routes(), redirect_slashes=False)
         self.router.nothing = self._not_found
 
@@ -106,13 +103,14 @@ class Frame:
         ]
         for route in self.routes:
             made += self._routes_of(route)
-        made.append(WebRoute("/c/{cluster}/results/{id}", self.answering(self._result)))
+        made.append(WebRoute("/c/{cluster}/results/{id}", self.answering(self.changes.result)))
         made.append(WebRoute("/c/{cluster}", self._start))
         return made
 
     def _routes_of(self, route: AnyRoute) -> list[WebRoute]:
         """The addresses of a route: for people and for programs."""
         people, programs = f"/c/{{cluster}}{route.path}", f"{API}/clusters/{{cluster}}{route.path}"
+        changes = self.changes
         if isinstance(route, Route):
             return [
                 WebRoute(people, self.answering(partial(self._page, route))),
@@ -124,10 +122,12 @@ class Frame:
                 WebRoute(programs, self.answering(partial(self._stream, route), api=True)),
             ]
         return [
-            WebRoute(people, self.answering(partial(self._form, route)), methods=["GET"]),
-            WebRoute(people, self.answering(partial(self._post, route)), methods=["POST"]),
+            WebRoute(people, self.answering(partial(changes.form, route)), methods=["GET"]),
+            WebRoute(people, self.answering(partial(changes.post, route)), methods=["POST"]),
             WebRoute(
-                programs, self.answering(partial(self._api_post, route), api=True), methods=["POST"]
+                programs,
+                self.answering(partial(changes.by_program, route), api=True),
+                methods=["POST"],
             ),
         ]
 
@@ -225,7 +225,7 @@ class Frame:
             self._note,
             self.audit.path,
         )
-        subject = _subject(route, path)
+        subject = subject_of(route, path)
         if isinstance(route, Change) and cluster.read_only:
             line = asked.texts.gettext("This console changes nothing: it is read-only.")
             raise Refused(403, line)
@@ -267,7 +267,7 @@ class Frame:
             named = asked.path_parts.get("cluster")
             if not known or (named is not None and named not in known):
                 raise Refused(404, asked.texts.gettext("There is no cluster for you here."))
-            return self.redirect(f"/c/{_quoted(named or known[0])}/")
+            return self.redirect(f"/c/{quoted(named or known[0])}/")
 
         return await self.answering(answer)(request)
 
@@ -284,13 +284,13 @@ class Frame:
 
     async def _page(self, route: Route, asked: Asking, *, api: bool = False) -> Response:
         call = self.call(asked, route)
-        found = await self._while_wanted(asked.request, route.show(call), route.seconds)
+        found = await self.while_wanted(asked.request, route.show(call), route.seconds)
         if isinstance(found, Download):
             self._check_export(asked)
             return rendering.download(found)
         if isinstance(found, Redirect):
             prefix = f"{API}/clusters" if api else "/c"
-            return self.redirect(f"{prefix}/{_quoted(call.cluster.name)}{found.path}")
+            return self.redirect(f"{prefix}/{quoted(call.cluster.name)}{found.path}")
         form = asked.request.query_params.get("format", "json" if api else "")
         if form == "csv":
             if found.sheet is None:
@@ -320,7 +320,7 @@ class Frame:
         if not self.settings.console.exports_allowed:
             raise Refused(403, asked.texts.gettext("Downloads are switched off here."))
 
-    async def _while_wanted(self, request: Request, work: Awaitable[T], seconds: float = 0.0) -> T:
+    async def while_wanted(self, request: Request, work: Awaitable[T], seconds: float = 0.0) -> T:
         """What work gives; it is cancelled when nobody waits for it any more, or for too long."""
         task: asyncio.Future[T] = asyncio.ensure_future(work)
         gone: asyncio.Future[None] = asyncio.ensure_future(_gone(request))
@@ -347,108 +347,10 @@ class Frame:
             user = self.access.still(visitor)
             if user is None:
                 return False
-            subject = _subject(route, call.path)
+            subject = subject_of(route, call.path)
             return user.may(call.cluster.name, route.needs, **subject)
 
         return self.streams.response(route.events(call), call.user.name, call.id, allowed)
-
-    # changes ----------------------------------------------------------------------------------
-
-    async def _form(self, change: Change, asked: Asking) -> Response:
-        call = self.call(asked, change)
-        initial: Values = {}
-        if change.initial is not None:
-            initial = await self._while_wanted(asked.request, change.initial(call))
-        return self._show_form(change, asked, call, initial, {})
-
-    def _show_form(
-        self, change: Change, asked: Asking, call: Call, values: Values, errors: Mapping[str, str]
-    ) -> Response:
-        return self.pages.html(
-            asked,
-            "frame/form.html",
-            self._change_title(change, call),
-            cluster=call.cluster.name,
-            status=400 if errors else 200,
-            call=call,
-            change=change,
-            fields=fields_for(change, call),
-            values=values,
-            errors=errors,
-            data=None,
-        )
-
-    def _change_title(self, change: Change, call: Call) -> str:
-        about = call.text(change.about)
-        subject = call.path.get(change.subject, "")
-        return f"{about}: {subject}" if subject else about
-
-    async def _post(self, change: Change, asked: Asking) -> Response:
-        """A form that was sent: its preview, or the change itself where that is confirmed."""
-        form = await self.form(asked)
-        call = self.call(asked, change)
-        path, visitor = self._bound(asked), asked.visitor.id
-        confirmed = form.get("confirm", [""])[-1]
-        if confirmed and form.get("again"):
-            preview = self.engine.look(confirmed, call, visitor, path)
-            return self._show_form(change, asked, call, preview.values if preview else {}, {})
-        if confirmed:
-            typed = form.get("typed", [""])[-1]
-            result = await self.engine.confirm(
-                change, call, visitor, path, confirmed, typed, self._may_still(change, call)
-            )
-            return self.redirect(f"/c/{_quoted(call.cluster.name)}/results/{result.id}")
-        values: Values = {}
-        try:
-            values = read_form(fields_for(change, call), form, asked.reading)
-            preview = await self._while_wanted(
-                asked.request, self.engine.preview(change, call, visitor, path, values)
-            )
-        except BadValues as error:
-            return self._show_form(change, asked, call, _as_given(form), error.errors)
-        except BadField as error:
-            return self._show_form(change, asked, call, values, {error.field: str(error)})
-        return self._show_preview(change, asked, call, preview)
-
-    def _show_preview(
-        self, change: Change, asked: Asking, call: Call, preview: Preview
-    ) -> Response:
-        return self.pages.html(
-            asked,
-            "frame/confirm.html",
-            self._change_title(change, call),
-            cluster=call.cluster.name,
-            command=preview.plan.command,
-            call=call,
-            change=change,
-            preview=preview,
-            data=None,
-        )
-
-    async def _result(self, asked: Asking) -> Response:
-        call = self.call(asked, _RESULT)
-        result = self.engine.result(call.path["id"], call)
-        if result is None:
-            raise Refused(404, call.text("This result is not kept any more: the audit has it."))
-        return self.pages.html(
-            asked,
-            "frame/result.html",
-            result.title,
-            cluster=call.cluster.name,
-            call=call,
-            result=result,
-            data=None,
-        )
-
-    def _may_still(self, change: Change, call: Call) -> Callable[[], bool]:
-        """Whether the user may go on with a change; who has left or logged out may."""
-
-        def may_still() -> bool:
-            user = self.access.user_now(call.user)
-            subject = _subject(change, call.path)
-            return user is not None and user.may(call.cluster.name, change.needs, **subject)
-
-        return may_still
 
     async def form(self, asked: Asking) -> dict[str, list[str]]:
         """The fields of a form that one of our pages has sent. Raises Refused for any other."""
@@ -471,65 +373,7 @@ class Frame:
             raise Refused(403, asked.texts.gettext("This form is too old: load its page again."))
         return found
 
-    def _bound(self, asked: Asking) -> str:
-        """The address of a change, however it is asked for and however its parts are quoted."""
-        path = asked.path.removeprefix(self.settings.console.path_prefix)
-        return path.removeprefix(f"{API}/clusters").removeprefix("/c")
-
-    async def _api_post(self, change: Change, asked: Asking) -> Response:
-        """A change by a program: its plan, or with {"confirm": HASH} the change itself."""
-        given = await self.access.json_body(asked, MOST_BODY)
-        call = self.call(asked, change, {})
-        # Of a program there is no session: its previews are its user's.
-        path, visitor = self._bound(asked), f"api {call.user.token}"
-        confirmed = given.pop("confirm", None)
-        typed = given.pop("typed", "")
-        if confirmed is not None:
-            may_still = self._may_still(change, call)
-            result = await self.engine.confirm(
-                change, call, visitor, path, str(confirmed), str(typed), may_still
-            )
-            done = all(one.ok for one in result.outcomes)
-            content = {"done": done, "outcomes": result.outcomes}
-            return rendering.json_response(content, 200 if done else 502)
-        values = read_json(fields_for(change, call), given, asked.reading)
-        preview = await self._while_wanted(
-            asked.request, self.engine.preview(change, call, visitor, path, values)
-        )
-        return rendering.json_response(
-            {
-                "confirm": preview.hash,
-                "seconds": int(preview.expires - clock.monotonic()),
-                "plan": preview.plan,
-                "requests": preview.requests,
-                "more_requests": preview.unshown,
-                "type": preview.destroys or None,
-            }
-        )
-
-
-def _subject(route: AnyRoute, path: Mapping[str, str]) -> dict[str, str]:
-    """The topic or group of a path that its user's patterns are held against."""
-    return {route.subject: path[route.subject]} if route.subject in path else {}
-
-
-def _as_given(form: Mapping[str, list[str]]) -> dict[str, str]:
-    """What was written into a form that is shown again."""
-    return {name: "\n".join(texts) for name, texts in form.items()}
-
 
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _quoted(name: str) -> str:
-    return quote(name, safe="")
-
-
-async def _no_page(call: Call) -> Page:
-    raise Refused(404, "There is no such page.")
-
-
-# What a result needs is what it shows: its user has made the change.
-_RESULT = Route("/results/{id}", _no_page, Permission.READ, "")

@@ -9,9 +9,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from mq.daemons.console.api.values import camel
 from mq.daemons.console.permissions import ROLES
-from mq.daemons.console.route import AnyRoute, Change, Field, Outcome, Plan, Query, Stream
+from mq.daemons.console.route import API, AnyRoute, Change, Field, Outcome, Plan, Query, Stream
 
-BASE = "/api/v1/clusters/{cluster}"
+BASE = f"{API}/clusters/{{cluster}}"
 _PARAMETER = re.compile(r"\{([a-z_]+)(?::path)?\}")
 # A number beyond 2^53 is a text: a script could not hold it.
 _INTEGER = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$"}]}
