@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -82,6 +82,10 @@ class Chromium:
     async def follow(self, text: str) -> None:
         """Click the first link or button that says so, and wait for the page behind it."""
         await self._do(self._follow, text)
+
+    async def back(self) -> None:
+        """Go to the page before, and wait until it is complete."""
+        await self._do(self.driver.back)
 
     async def follow_in_place(self, text: str) -> None:
         """Click the first link or button that says so; the page stays."""
@@ -182,8 +186,10 @@ class Chromium:
         def clicked(driver: Any) -> bool:
             try:
                 self._named(text).click()
-            except StaleElementReferenceException:
-                return False
+            except WebDriverException as error:
+                if _was_replaced(error):
+                    return False
+                raise
             return True
 
         WebDriverWait(self.driver, SECONDS).until(clicked)
@@ -239,6 +245,15 @@ class Chromium:
 def _is_gone(element: WebElement) -> bool:
     try:
         element.is_enabled()
-    except StaleElementReferenceException:
-        return True
+    except WebDriverException as error:
+        if _was_replaced(error):
+            return True
+        raise
     return False
+
+
+def _was_replaced(error: WebDriverException) -> bool:
+    """Whether an element is of a page that is no more: in the very moment in which its page is
+    replaced, the driver has another error for that."""
+    stale = isinstance(error, StaleElementReferenceException)
+    return stale or "does not belong to the document" in str(error)
