@@ -5,10 +5,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 
@@ -27,7 +28,7 @@ class Beside(Protocol):
     def state(self) -> Iterator[str]: ...
 
 
-class Standalone:
+class Standalone(Lifecycle):
     """Both daemons on loopback: `async with Standalone() as pair`.
 
     ``store`` is the folder for everything that is kept; None takes a temporary one that is deleted
@@ -51,26 +52,19 @@ class Standalone:
         self._store = store
         self._ports = (name_server_port, broker_port)
         self._properties = dict(properties or {})
-        self._parts = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            folder = self._store
-            if folder is None:
-                temporary = tempfile.TemporaryDirectory(prefix="mq-standalone-")
-                folder = Path(parts.enter_context(temporary))
-            self.folder = folder
-            self.name_server = await parts.enter_async_context(
-                NameServer(self._name_server_settings(folder))
-            )
-            self.broker = await parts.enter_async_context(Broker(self._broker_settings(folder)))
-            if self._beside is not None:
-                self.beside = await parts.enter_async_context(self._beside(self))
-            self._parts = parts.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
+    async def _start(self, parts: AsyncExitStack) -> None:
+        folder = self._store
+        if folder is None:
+            temporary = tempfile.TemporaryDirectory(prefix="mq-standalone-")
+            folder = Path(parts.enter_context(temporary))
+        self.folder = folder
+        self.name_server = await parts.enter_async_context(
+            NameServer(self._name_server_settings(folder))
+        )
+        self.broker = await parts.enter_async_context(Broker(self._broker_settings(folder)))
+        if self._beside is not None:
+            self.beside = await parts.enter_async_context(self._beside(self))
 
     @property
     def name_server_address(self) -> str:

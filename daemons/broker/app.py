@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mq.daemons import exporters
 from mq.daemons.acl.files import AclFiles
@@ -41,6 +41,7 @@ from mq.daemons.broker.requests import serve
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Dispatcher
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.supervision import Tasks
@@ -57,7 +58,7 @@ log = logging.getLogger(__name__)
 LAST_ANSWERS_SECONDS = 1.0
 
 
-class Broker:
+class Broker(Lifecycle):
     """A broker in this process: `async with Broker(settings) as broker`.
 
     With `listenPort` 0 any free port is taken; `port` is the one that was. Raises OSError when it
@@ -98,7 +99,6 @@ class Broker:
         self.filters: Filters
         self.registration: Registration
         self.metrics_port = -1  # none
-        self._parts = AsyncExitStack()
 
     @property
     def port(self) -> int:
@@ -154,15 +154,6 @@ class Broker:
 
     def _listeners(self) -> dict[str, Listener]:
         return {"main": self.listener, "fast": self.fast_listener}
-
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            await self._start(parts)
-            self._parts = parts.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
 
     async def _start(self, parts: AsyncExitStack) -> None:
         """Start everything, in order; `parts` stops it in reverse."""

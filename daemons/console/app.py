@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from starlette.middleware.gzip import GZipMiddleware
 
@@ -30,6 +30,7 @@ from mq.daemons.console.security.access import Access
 from mq.daemons.console.security.shell import Shell
 from mq.daemons.console.server import HttpServer
 from mq.daemons.console.web import Frame
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.operation_config import OFF
 from mq.daemons.service import CannotStart
 from mq.daemons.state_file import make_folder
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Console:
+class Console(Lifecycle):
     """A console in this process: `async with Console(settings, sources) as console`.
 
     Raises OSError when it cannot listen, CannotStart where something it needs is not there.
@@ -67,7 +68,6 @@ class Console:
         self.server: HttpServer
         self.metrics_port = OFF
         self._tls: ssl.SSLContext | None = None
-        self._parts = AsyncExitStack()
 
     @property
     def port(self) -> int:
@@ -85,15 +85,6 @@ class Console:
         host = self.settings.console.bind_address
         host = f"[{host}]" if ":" in host else host
         return f"{scheme}://{host}:{self.port}{self.settings.console.path_prefix}/"
-
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            await self._start(parts)
-            self._parts = parts.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
 
     async def _start(self, parts: AsyncExitStack) -> None:
         settings = self.settings

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mq.client.session import Session
 from mq.daemons import exporters
@@ -22,6 +22,7 @@ from mq.daemons.controller.leadership import Leadership
 from mq.daemons.controller.liveness import Liveness
 from mq.daemons.controller.registry import Registry
 from mq.daemons.guarded_port import GuardedPort
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
 from mq.daemons.serving import handlers_of
 from mq.daemons.supervision import Tasks
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 _DOUBT_SECONDS = 0.5
 
 
-class Controller:
+class Controller(Lifecycle):
     """A controller in this process: `async with Controller(settings) as controller`.
 
     It serves without etcd, too, and says so in the log: brokers then find no leader. Raises OSError
@@ -53,7 +54,6 @@ class Controller:
         self.elections: Elections
         self.metrics_port = -1  # none
         self._guarded: GuardedPort
-        self._parts = AsyncExitStack()
 
     @property
     def port(self) -> int:
@@ -65,15 +65,6 @@ class Controller:
         if self.settings.controller.controller_address:
             return self.settings.controller.controller_address
         return self._guarded.address
-
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            await self._start(parts)
-            self._parts = parts.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
 
     async def _start(self, parts: AsyncExitStack) -> None:
         settings = self.settings

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
@@ -25,6 +25,7 @@ from mq.daemons.filtersrv.config import FiltersrvSettings
 from mq.daemons.filtersrv.folder import look_again
 from mq.daemons.filtersrv.handlers import FilterHandlers
 from mq.daemons.filtersrv.stats import GroupStats, metrics_of
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.serving import handlers_of
@@ -44,7 +45,7 @@ FORGET_LOOK_SECONDS = 60.0
 LOOK_SECONDS = 1.0  # between two looks at what sandboxes do that nobody asks
 
 
-class FilterServer:
+class FilterServer(Lifecycle):
     """A filter server in this process: `async with FilterServer(settings) as server`.
 
     Raises OSError when it cannot listen, ConfigError for files that cannot be used.
@@ -59,7 +60,6 @@ class FilterServer:
         self.access: FilterAccess | None = None
         self.metrics_port = -1  # none
         self._tls: ServerTls | None = None
-        self._parts = AsyncExitStack()
 
     @property
     def port(self) -> int:
@@ -69,15 +69,6 @@ class FilterServer:
     def address(self) -> str:
         """host:port as consumers are told it."""
         return f"{self.settings.filtersrv.filter_server_ip}:{self.port}"
-
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            await self._start(parts)
-            self._parts = parts.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
 
     async def _start(self, parts: AsyncExitStack) -> None:
         settings, tasks = self.settings, self.tasks

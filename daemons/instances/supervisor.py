@@ -12,16 +12,16 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Self
 
 from mq.daemons.instances.child import Child, State
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.service import EX_CONFIG, CannotStart
 from mq.daemons.supervision import LONGEST_PAUSE
 
 log = logging.getLogger(__name__)
 
 
-class Instances:
+class Instances(Lifecycle):
     """`async with Instances("brokers", commands)`: daemons in processes of their own.
 
     ``commands`` are what runs each of them, by its name; those in ``first`` have begun to serve
@@ -38,26 +38,19 @@ class Instances:
         self._first = first
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
-        self._parts = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            folder = parts.enter_context(tempfile.TemporaryDirectory(prefix="mq-brokers-"))
-            lifeline, ours = os.pipe()
-            parts.callback(os.close, lifeline)
-            parts.callback(os.close, ours)
-            parts.push_async_callback(self._stop)
-            others = [name for name in self._commands if name not in self._first]
-            for names in (self._first, others):
-                await self._begin(names, Path(folder), lifeline)
-            serving = any(child.state is State.SERVING for child in self.children)
-            if not serving and not self._stopping:
-                raise self._none_serves()
-            self._parts = parts.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
+    async def _start(self, parts: AsyncExitStack) -> None:
+        folder = parts.enter_context(tempfile.TemporaryDirectory(prefix="mq-brokers-"))
+        lifeline, ours = os.pipe()
+        parts.callback(os.close, lifeline)
+        parts.callback(os.close, ours)
+        parts.push_async_callback(self._stop)
+        others = [name for name in self._commands if name not in self._first]
+        for names in (self._first, others):
+            await self._begin(names, Path(folder), lifeline)
+        serving = any(child.state is State.SERVING for child in self.children)
+        if not serving and not self._stopping:
+            raise self._none_serves()
 
     async def _begin(self, names: Collection[str], folder: Path, lifeline: int) -> None:
         watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6

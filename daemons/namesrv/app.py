@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mq.daemons import exporters
 from mq.daemons.acl.writers import WriteAccess
 from mq.daemons.dispatch import Handler
 from mq.daemons.guarded_port import GuardedPort
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
 from mq.daemons.namesrv.acting_master import Notices
 from mq.daemons.namesrv.beacons import BeaconListener
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from mq.daemons.metrics import Metric
 
 
-class NameServer:
+class NameServer(Lifecycle):
     """A name server in this process: `async with NameServer(settings) as server`.
 
     With `listenPort` 0 any free port is taken; `port` is the one that was. Raises OSError when it
@@ -50,7 +51,6 @@ class NameServer:
         self.access: WriteAccess | None = None
         self.metrics_port = -1  # none
         self._guarded: GuardedPort
-        self._parts = AsyncExitStack()
 
     @property
     def port(self) -> int:
@@ -61,40 +61,30 @@ class NameServer:
         """host:port to reach it at from this machine."""
         return self._guarded.address
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            settings = self.settings
-            self._guarded = port = GuardedPort(
-                settings, NAME_SERVER, settings.namesrv.rocketmq_home
+    async def _start(self, parts: AsyncExitStack) -> None:
+        settings = self.settings
+        self._guarded = port = GuardedPort(settings, NAME_SERVER, settings.namesrv.rocketmq_home)
+        self.access, self.listener = port.access, port.listener
+        kv = KvConfig(Path(self.settings.namesrv.kv_config_path))
+        self.tasks = await parts.enter_async_context(Tasks())
+        elsewhere = None
+        if self.settings.namesrv.cluster_test:
+            elsewhere = await parts.enter_async_context(ProductEnvironment(self.settings.namesrv))
+        self.routes.shows_acting = lambda: self.settings.namesrv.support_acting_master
+        if self.settings.namesrv.notify_min_broker_id_changed:
+            notices = Notices()
+            await parts.enter_async_context(notices.session)
+            self.routes.on_lowest_changed = notices.send
+        self.listener.dispatcher.serve(self._handlers(kv, elsewhere))
+        await parts.enter_async_context(self.listener)
+        self.tasks.spawn(self._expire, "expiry of brokers")
+        self.tasks.spawn(kv.log_again_and_again, "log of the KV configuration")
+        await self._hear_beacons(parts)
+        if exporters.are_wanted(self.settings.operation):
+            self.metrics_port = await exporters.start_exporters(
+                self.settings.operation, self._metrics, self.tasks, parts
             )
-            self.access, self.listener = port.access, port.listener
-            kv = KvConfig(Path(self.settings.namesrv.kv_config_path))
-            self.tasks = await parts.enter_async_context(Tasks())
-            elsewhere = None
-            if self.settings.namesrv.cluster_test:
-                elsewhere = await parts.enter_async_context(
-                    ProductEnvironment(self.settings.namesrv)
-                )
-            self.routes.shows_acting = lambda: self.settings.namesrv.support_acting_master
-            if self.settings.namesrv.notify_min_broker_id_changed:
-                notices = Notices()
-                await parts.enter_async_context(notices.session)
-                self.routes.on_lowest_changed = notices.send
-            self.listener.dispatcher.serve(self._handlers(kv, elsewhere))
-            await parts.enter_async_context(self.listener)
-            self.tasks.spawn(self._expire, "expiry of brokers")
-            self.tasks.spawn(kv.log_again_and_again, "log of the KV configuration")
-            await self._hear_beacons(parts)
-            if exporters.are_wanted(self.settings.operation):
-                self.metrics_port = await exporters.start_exporters(
-                    self.settings.operation, self._metrics, self.tasks, parts
-                )
-            port.watch(self.tasks)
-            self._parts = parts.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
+        port.watch(self.tasks)
 
     def _handlers(self, kv: KvConfig, elsewhere: ProductEnvironment | None) -> dict[int, Handler]:
         routes, settings = self.routes, self.settings

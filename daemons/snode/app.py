@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError
 from mq.daemons import exporters
@@ -23,6 +23,7 @@ from mq.daemons.broker.filter.subscriptions import refuse_unsupported
 from mq.daemons.broker.handlers.client import ClientRules
 from mq.daemons.broker.registry import ConsumerGroup, Consumers, Producers
 from mq.daemons.config import ConfigError
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
 from mq.daemons.serving import handlers_of
 from mq.daemons.snode.access import SnodeAccess
@@ -61,7 +62,7 @@ LAST_ANSWERS_SECONDS = 1.0
 _FIRST_LOOK_SECONDS = 3.0
 
 
-class Snode:
+class Snode(Lifecycle):
     """A snode in this process: `async with Snode(settings) as snode`.
 
     With `listenPort` 0 any free port is taken; `port` is the one that was. It serves without name
@@ -90,7 +91,6 @@ class Snode:
         self._ports: Ports
         self._relays: Relays | None = None  # without the native path there are none
         self._stand_ins: StandIns
-        self._parts = AsyncExitStack()
 
     @property
     def listener(self) -> Listener:
@@ -123,15 +123,6 @@ class Snode:
     def listeners(self) -> dict[str, Listener]:
         """All ports, by name."""
         return self._ports.all()
-
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            await self._start(parts)
-            self._parts = parts.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
 
     async def _start(self, parts: AsyncExitStack) -> None:
         settings = self.settings

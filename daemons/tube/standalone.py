@@ -7,9 +7,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from mq.daemons.config import ConfigError
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.tube.broker.app import Broker
 from mq.daemons.tube.broker.config import BrokerSettings
 from mq.daemons.tube.master.admin.brokers import addition
@@ -55,7 +56,7 @@ def parse_topics(texts: Sequence[str]) -> dict[str, int]:
     return topics
 
 
-class TubeStandalone:
+class TubeStandalone(Lifecycle):
     """Both daemons on loopback: `async with TubeStandalone() as pair`.
 
     ``store`` is the folder for everything that is kept; None takes a temporary one that is deleted
@@ -79,26 +80,19 @@ class TubeStandalone:
         self._ports = (master_port, broker_port, web_port)
         self._topics = dict(topics or {})
         self._properties = dict(properties or {})
-        self._parts = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            folder = self._store
-            if folder is None:
-                temporary = tempfile.TemporaryDirectory(prefix="mq-tube-")
-                folder = Path(parts.enter_context(temporary))
-            self.folder = folder
-            self.master = await parts.enter_async_context(Master(self._master_settings(folder)))
-            self.broker = await parts.enter_async_context(
-                Broker(self._broker_settings(folder), self._admit)
-            )
-            for topic, partitions in self._topics.items():
-                await self.create_topic(topic, partitions)
-            self._parts = parts.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
+    async def _start(self, parts: AsyncExitStack) -> None:
+        folder = self._store
+        if folder is None:
+            temporary = tempfile.TemporaryDirectory(prefix="mq-tube-")
+            folder = Path(parts.enter_context(temporary))
+        self.folder = folder
+        self.master = await parts.enter_async_context(Master(self._master_settings(folder)))
+        self.broker = await parts.enter_async_context(
+            Broker(self._broker_settings(folder), self._admit)
+        )
+        for topic, partitions in self._topics.items():
+            await self.create_topic(topic, partitions)
 
     @property
     def master_address(self) -> str:

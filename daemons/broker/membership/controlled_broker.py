@@ -19,7 +19,6 @@ import dataclasses
 import logging
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from typing import Self
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
@@ -35,6 +34,7 @@ from mq.daemons.broker.membership.standing import (
 from mq.daemons.broker.parts.group import Metrics
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.store_config import BrokerRole
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.supervision import Tasks
 from mq.protocol.headers.controller import BrokerHeartbeatRequestHeader
 from mq.protocol.names import MASTER_ID
@@ -54,7 +54,7 @@ LONGEST_PAUSE = 30.0
 _MISSED_SECONDS = 1.0
 
 
-class ControlledBroker:
+class ControlledBroker(Lifecycle):
     """A broker whose role controllers decide: `async with ControlledBroker(settings)`.
 
     ``broker`` is the one that runs now, None while there is no role or it changes. Entering waits,
@@ -75,30 +75,23 @@ class ControlledBroker:
         self._served = asyncio.Event()  # a role has been taken
         self._is_entered = False
         self._running: asyncio.Task[None]
-        self._parts = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            await self.member.check_identity()
-            self._standing = await asyncio.to_thread(standing_on_disk, self._settings)
-            if await asyncio.to_thread(may_have_lost_its_end, self._settings):
-                silence = self._settings.broker.controller_heart_beat_timeout_mills / 1000
-                self._stands_back = [FIRST_PAUSE, silence + _MISSED_SECONDS]
-            await self._group.open()
-            parts.push_async_callback(self._group.close)
-            await parts.enter_async_context(self.tasks)
-            self.tasks.spawn(self.member.run, "membership")
-            self.tasks.spawn(self.member.watch_leader, "leader of the controllers")
-            self.tasks.spawn(self.member.watch_lease, "lease of the master")
-            self._running = asyncio.create_task(self._run())
-            parts.push_async_callback(self._end)
-            await self._wait_for_first_role()
-            self._parts = parts.pop_all()
+    async def _start(self, parts: AsyncExitStack) -> None:
+        await self.member.check_identity()
+        self._standing = await asyncio.to_thread(standing_on_disk, self._settings)
+        if await asyncio.to_thread(may_have_lost_its_end, self._settings):
+            silence = self._settings.broker.controller_heart_beat_timeout_mills / 1000
+            self._stands_back = [FIRST_PAUSE, silence + _MISSED_SECONDS]
+        await self._group.open()
+        parts.push_async_callback(self._group.close)
+        await parts.enter_async_context(self.tasks)
+        self.tasks.spawn(self.member.run, "membership")
+        self.tasks.spawn(self.member.watch_leader, "leader of the controllers")
+        self.tasks.spawn(self.member.watch_lease, "lease of the master")
+        self._running = asyncio.create_task(self._run())
+        parts.push_async_callback(self._end)
+        await self._wait_for_first_role()
         self._is_entered = True
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
 
     def stop_starting(self) -> None:
         """End entering soon, though there is no role yet."""

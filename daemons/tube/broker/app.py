@@ -5,9 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mq.daemons import exporters
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.state_file import make_folder
 from mq.daemons.supervision import Tasks
@@ -50,7 +51,7 @@ _OFFSETS_LOOK = 3600.0  # and for offsets of groups that have
 Hook = Callable[["Broker"], Awaitable[None]]
 
 
-class Broker:
+class Broker(Lifecycle):
     """A broker in this process: `async with Broker(settings) as broker`.
 
     Where a port is 0 any free one is taken; `port`, `tls_port` and `web_port` are those that were.
@@ -71,7 +72,6 @@ class Broker:
         self.web: WebServer | None = None
         self.metrics_port = -1  # none
         self._before_registering = before_registering
-        self._parts = AsyncExitStack()
 
     @property
     def port(self) -> int:
@@ -90,30 +90,27 @@ class Broker:
         """host:port to reach it at."""
         return f"{self.settings.broker.host_name}:{self.port}"
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            self.tasks = await parts.enter_async_context(Tasks())
-            await self._open(parts)
-            await self._listen(parts)
-            if self._before_registering is not None:
-                await self._before_registering(self)
-            await self._learn_topics(parts)
-            self.serving.is_started = True
-            # Not before: a producer that is told 503 leaves a broker alone for 50 s, and one that
-            # is not let in comes back at once.
-            for listener in self.listeners.values():
-                await listener.start()
-            self._spawn()
-            await self._administer(parts)
-            self._parts = parts.pop_all()
-        return self
+    async def _start(self, parts: AsyncExitStack) -> None:
+        self.tasks = await parts.enter_async_context(Tasks())
+        await self._open(parts)
+        await self._listen(parts)
+        if self._before_registering is not None:
+            await self._before_registering(self)
+        await self._learn_topics(parts)
+        self.serving.is_started = True
+        # Not before: a producer that is told 503 leaves a broker alone for 50 s, and one that
+        # is not let in comes back at once.
+        for listener in self.listeners.values():
+            await listener.start()
+        self._spawn()
+        await self._administer(parts)
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         for listener in self.listeners.values():
             listener.stopping = True  # told by an exception, for the same reason
             listener.stop_accepting()
         await self.tasks.close()  # before the thread that they have work for
-        await self._parts.aclose()
+        await super().__aexit__(*exc)
 
     # parts ------------------------------------------------------------------------------------
 

@@ -12,10 +12,11 @@ import logging
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mq.daemons import exporters
 from mq.daemons.config import ConfigError
+from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.service import CannotStart
 from mq.daemons.supervision import Tasks
@@ -44,7 +45,7 @@ _DOUBT_SECONDS = 0.5
 METADATA = "metadata.sqlite"
 
 
-class Master:
+class Master(Lifecycle):
     """A master in this process: `async with Master(settings) as master`.
 
     With port 0 any free port is taken; ``port`` is the one that was. Raises OSError when it cannot
@@ -61,7 +62,6 @@ class Master:
         self.web: WebServer | None = None
         self.leadership: Leadership | None = None  # of a set only
         self.metrics_port = -1  # none
-        self._parts = AsyncExitStack()
 
     @property
     def port(self) -> int:
@@ -81,15 +81,6 @@ class Master:
     def is_active(self) -> bool:
         """Whether this master answers: it is alone, or was elected."""
         return self.leadership is None or self.leadership.leads
-
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
-            await self._start(parts)
-            self._parts = parts.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
 
     async def _start(self, parts: AsyncExitStack) -> None:
         settings, config = self.settings, self.settings.master
