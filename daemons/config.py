@@ -143,6 +143,8 @@ def _camel_case(attribute: str) -> str:
 class Section:
     """Base of the frozen dataclasses that declare settings."""
 
+    #: Not so where it is complete only behind a step of its own, which checks it (TlsConfig).
+    is_checked_at_once: ClassVar[bool] = True
     _settings: ClassVar[dict[str, Setting]]
 
     @classmethod
@@ -337,11 +339,18 @@ class Settings:
         return frozenset(changed)
 
     def check_sections(self, sections: Mapping[str, Section]) -> None:
-        """Refuse values that do not go together; a daemon overrides what it needs.
+        """Refuse values that cannot work; a daemon adds those that do not go together.
 
         Raises:
-            ConfigError: they do not.
+            ConfigError: names the setting.
         """
+        for section in sections.values():
+            if section.is_checked_at_once:
+                section.check()
+
+    def check(self) -> None:
+        """Refuse the values that are now. Raises ConfigError."""
+        self.check_sections({name: getattr(self, name) for name in self.section_names})
 
     def log_without_effect(self) -> None:
         """Name the settings that the operator has changed in vain."""

@@ -60,6 +60,8 @@ class NettyServerConfig(Section):
     def check(self) -> None:
         """Refuse values that cannot work. Raises ConfigError naming the setting."""
         check_not_negative(self, "server_socket_snd_buf_size", "server_socket_rcv_buf_size")
+        if not 0 <= self.listen_port <= 65535:
+            raise ConfigError(f"listenPort={self.listen_port}: expected 0 to 65535")
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ _CLIENT_AUTH = {
 class TlsConfig(Section):
     """TLS of this daemon."""
 
+    is_checked_at_once = False
+
     mode: TlsMode = setting(  # noqa: RUF009
         TlsMode.permissive,
         "disabled, permissive (plain and TLS on one port) or enforcing; without a certificate a "

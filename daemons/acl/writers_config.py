@@ -80,19 +80,10 @@ class GuardedSettings(Settings):
             setattr(settings, cls.own, section.replace(config_store_path=str(path)))
         settings.overrides = dict(overrides or {})
         settings.apply(settings.overrides)
-        settings.check_sections({name: getattr(settings, name) for name in cls.section_names})
+        settings.check()
         settings.tls = settings.tls.complete()
         settings.log_without_effect()
         return settings
-
-    def check_sections(self, sections: Mapping[str, Section]) -> None:
-        for section in sections.values():
-            if not isinstance(section, TlsConfig):  # it is checked when it is complete
-                section.check()
-        server = sections["server"]
-        assert isinstance(server, NettyServerConfig)
-        if not 0 <= server.listen_port <= 65535:
-            raise ConfigError(f"listenPort={server.listen_port}: expected 0 to 65535")
 
     def listen_host(self) -> str:
         """Where to listen: loopback unless bindAddress says otherwise or somebody checks who asks.

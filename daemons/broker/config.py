@@ -137,7 +137,7 @@ class BrokerSettings(Settings):
                 self.store.broker_role,
             )
             self.broker = self.broker.replace(broker_id=MASTER_ID)
-        self.check_sections({name: getattr(self, name) for name in self.section_names})
+        self.check()
         if is_controlled and self.broker.enable_slave_acting_master:
             log.warning("enableSlaveActingMaster=true has no effect: controllers elect a master")
         self.tls = self.tls.complete()
@@ -146,17 +146,12 @@ class BrokerSettings(Settings):
 
     def check_sections(self, sections: Mapping[str, Section]) -> None:
         broker, store, server = sections["broker"], sections["store"], sections["server"]
-        operation = sections["operation"]
-        assert isinstance(operation, BrokerOperationConfig)
-        operation.check()
-        client = sections["client"]
-        assert isinstance(client, NettyClientConfig)
-        client.check()
         assert isinstance(broker, BrokerConfig)
         assert isinstance(store, MessageStoreConfig)
         assert isinstance(server, NettyServerConfig)
-        broker.check()
-        store.check()
+        if not 0 <= server.listen_port <= 65535 or 0 < server.listen_port <= FAST_PORT_DISTANCE:
+            raise ConfigError(f"listenPort={server.listen_port}: expected 0 or 3 to 65535")
+        super().check_sections(sections)
         if broker.enable_controller_mode:  # role and id are what controllers say
             _check_controlled(broker, store, server)
         elif store.broker_role is BrokerRole.SLAVE and broker.broker_id <= MASTER_ID:
@@ -169,9 +164,6 @@ class BrokerSettings(Settings):
                 parse_address(store.ha_master_address)
             except ClientError as error:
                 raise ConfigError(f"haMasterAddress={store.ha_master_address}: {error}") from None
-        server.check()
-        if not 0 <= server.listen_port <= 65535 or 0 < server.listen_port <= FAST_PORT_DISTANCE:
-            raise ConfigError(f"listenPort={server.listen_port}: expected 0 or 3 to 65535")
         if not 0 <= store.ha_listen_port <= 65535:
             raise ConfigError(
                 f"haListenPort={store.ha_listen_port}: expected 0 to 65535 (listenPort + 1 "

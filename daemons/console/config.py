@@ -131,9 +131,7 @@ class ConsoleSettings(Settings):
         if path is not None:
             settings.apply(read_file(path))
         settings.apply(overrides or {})
-        for section in settings.sections:
-            if not isinstance(section, TlsConfig):  # it is checked when it is complete
-                section.check()
+        settings.check()
         settings.tls = settings.tls.complete()
         settings.log_without_effect()
         return settings

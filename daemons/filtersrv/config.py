@@ -165,17 +165,18 @@ class FiltersrvSettings(Settings):
             properties["filterServerIP"] = properties["brokerIP1"]
         settings.apply({k: v for k, v in properties.items() if k not in _OF_THE_BROKER})
         settings.apply(overrides or {})
-        settings._check()
+        settings.check()
         settings.tls = settings.tls.complete()
         settings.log_without_effect()
         settings._resolve_addresses()
         return settings
 
-    def _check(self) -> None:
-        own, sandbox = self.filtersrv, self.sandbox
+    def check_sections(self, sections: Mapping[str, Section]) -> None:
+        super().check_sections(sections)
+        own, sandbox = sections["filtersrv"], sections["sandbox"]
+        assert isinstance(own, FiltersrvConfig)
+        assert isinstance(sandbox, SandboxConfig)
         parse_name_servers(own.namesrv_addr or "")
-        self.server.check()
-        self.operation.check()
         try:
             parse_address(own.connect_which_broker)
         except ClientError as error:

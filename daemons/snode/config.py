@@ -283,20 +283,11 @@ class SnodeSettings(Settings):
             settings.apply(read_file(path))
             settings.snode = settings.snode.replace(config_store_path=str(path))
         settings.apply(overrides or {})
-        settings.check_sections({name: getattr(settings, name) for name in cls.section_names})
+        settings.check()
         settings.tls = settings.tls.complete()
         settings.log_without_effect()
         settings._resolve_addresses()
         return settings
-
-    def check_sections(self, sections: Mapping[str, Section]) -> None:
-        for section in sections.values():
-            if not isinstance(section, TlsConfig):  # it is checked when it is complete
-                section.check()
-        server = sections["server"]
-        assert isinstance(server, NettyServerConfig)
-        if not 0 <= server.listen_port <= 65535:
-            raise ConfigError(f"listenPort={server.listen_port}: expected 0 to 65535")
 
     def exported(self) -> SnodeOperationConfig:
         """The operation section with the port that metrics are read from."""
