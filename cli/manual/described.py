@@ -27,11 +27,13 @@ class Option:
     repeated: bool
     shared: bool
     kind: str
+    subject: int = 0  # which word may give it instead of its flag, from 1; 0: none
 
     @property
     def usage(self) -> str:
-        """`-t TOPIC`, as a line of usage has it."""
-        shown = " ".join(part for part in (*self.flags[:1], self.metavar) if part)
+        """`-t TOPIC`, as a line of usage has it; a subject is its word alone."""
+        flags = () if self.subject else self.flags[:1]
+        shown = " ".join(part for part in (*flags, self.metavar) if part)
         return shown if self.required else f"[{shown}]"
 
 
@@ -129,6 +131,7 @@ def _texts(function: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
 
 
 def _options(declared: Declared) -> Iterator[Option]:
+    positions = {name: number for number, name in enumerate(declared.subjects, 1)}
     for option in declared.command.get_params(declared.context):
         if option.name == "help":
             continue
@@ -136,7 +139,7 @@ def _options(declared: Declared) -> Iterator[Option]:
         is_argument = option.param_type_name == "argument"
         flags = () if is_argument else tuple(option.opts)
         is_flag = bool(getattr(option, "is_flag", False))
-        metavar = "" if is_flag else _metavar(option, declared)
+        metavar = declared.metavar(option.name)
         default = parameter.default
         yield Option(
             flags=flags,
@@ -147,16 +150,8 @@ def _options(declared: Declared) -> Iterator[Option]:
             repeated=bool(getattr(option, "multiple", False)) or option.nargs == -1,
             shared=option.name.startswith(SHARED),
             kind=kind_of(flags, metavar, is_flag=is_flag),
+            subject=positions.get(option.name, 0),
         )
-
-
-def _metavar(option: Any, declared: Declared) -> str:
-    if option.metavar:
-        return str(option.metavar)
-    kind = declared.kind(option.name)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "|".join(str(member.value) for member in kind)
-    return {int: "N", float: "NUMBER"}.get(kind, "TEXT")
 
 
 def _default_text(value: Any) -> str:

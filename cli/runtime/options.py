@@ -19,13 +19,13 @@ converts.
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from mq.cli.runtime import shared_options
+from mq.cli.runtime import shared_options, words
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import effect_of
 from mq.cli.runtime.errors import UsageError
@@ -58,6 +58,20 @@ def one_of(*names: str) -> Callable[[F], F]:
 
     def mark(function: F) -> F:
         function.__dict__["one_of"] = names
+        return function
+
+    return mark
+
+
+def subject(*names: str) -> Callable[[F], F]:
+    """Declare that these parameters, which have flags, may be given as words in this order, too.
+
+    `mq topicStatus Orders` is `mq topicStatus -t Orders`. Words go to those that no flag gives:
+    after `-t Orders` the first word of a command about a group and a topic is the group.
+    """
+
+    def mark(function: F) -> F:
+        function.__dict__["subjects"] = names
         return function
 
     return mark
@@ -125,6 +139,18 @@ class Declared:
             self.command, info_name=f"mq {name}", help_option_names=["-h", "--help"]
         )
         options = self.command.get_params(self.context)
+        by_name = {option.name: option for option in options}
+        # Words of typer come first: what the parser leaves is for those that have flags.
+        arguments_first = [item for item in options if item.param_type_name == "argument"]
+        self.subjects: tuple[str, ...] = function.__dict__.get("subjects", ())
+        self.words = [
+            _word(item, self._parameters[item.name])
+            for item in (*arguments_first, *(by_name[name] for name in self.subjects))
+        ]
+        if self.words:
+            shown = " ".join(word.usage for word in self.words)
+            self.command.options_metavar = f"{shown} [OPTIONS]" if self.subjects else "[OPTIONS]"
+        self._options = by_name
         self._flags: dict[str, list[str]] = {
             name: [*option.opts] for option in options if (name := option.name)
         }
@@ -176,13 +202,9 @@ class Declared:
         given, rest = self._split(arguments)
         if given.get("help"):
             return None
-        if rest:
-            raise self._wrong(f"unexpected argument {rest[0]!r}")
+        self._take_words(given, rest)
         self._check_groups(given)
-        return {
-            name: self._value(parameter, given.get(name))
-            for name, parameter in self._parameters.items()
-        }
+        return {name: self._value(parameter, given) for name, parameter in self._parameters.items()}
 
     def split(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The command's own values by parameter, and those of the shared options by name."""
@@ -203,16 +225,16 @@ class Declared:
             raise self._wrong(message[:1].lower() + message[1:]) from None
         return given, rest
 
-    def _normalized(self, words: Sequence[str]) -> Iterator[str]:
+    def _normalized(self, given: Sequence[str]) -> Iterator[str]:
         """The words with options as declared; what follows an option that takes a value is one."""
         is_value = False
         flag, instead = self._bare
-        for word, following in zip(words, [*words[1:], "-"], strict=False):
-            given = word if is_value else self._normal(word)
-            if given == flag and not is_value and following.startswith("-"):
-                given = instead
-            is_value = not is_value and given in self._takes_value
-            yield given
+        for word, following in zip(given, [*given[1:], "-"], strict=False):
+            normal = word if is_value else self._normal(word)
+            if normal == flag and not is_value and following.startswith("-"):
+                normal = instead
+            is_value = not is_value and normal in self._takes_value
+            yield normal
 
     def _normal(self, word: str) -> str:
         """Write an option as declared: Java takes `-topic` too, and we take `--broker-addr`."""
@@ -229,6 +251,31 @@ class Declared:
                     return option + equals + value
         return word
 
+    def _take_words(self, given: dict[str, Any], rest: list[str]) -> None:
+        """Give the words to the subjects that no flag gives."""
+        by_flag = [word for word in self.words if word.name in given]
+        left = words.take(self.words, given, rest)
+        if left:
+            why = f"unexpected argument {left[0]!r}"
+            if self.subjects and by_flag:
+                nouns = " and ".join(word.noun for word in by_flag)
+                why += f": the {nouns} {'are' if len(by_flag) > 1 else 'is'} given by flag"
+            raise self._wrong(why, form=self.form(given))
+
+    def form(self, given: Mapping[str, Any]) -> str:
+        """The command as it is to be written, with what was given and what it needs."""
+        needed = [
+            words.Word(name, tuple(self._flags[name]), self.metavar(name), required=True)
+            for name, parameter in self._parameters.items()
+            if parameter.default is inspect.Parameter.empty
+            and name not in {word.name for word in self.words}
+        ]
+        return words.form(f"mq {self.name}", self.words, needed, given)
+
+    def metavar(self, name: str) -> str:
+        """What stands for the value of a parameter: TOPIC; empty for a flag without a value."""
+        return metavar_of(self._options[name], self.kind(name))
+
     def _check_groups(self, given: dict[str, Any]) -> None:
         chosen = [name for name in self._one_of if given.get(name) is not None]
         flags = [self.flags(name) for name in self._one_of]
@@ -237,10 +284,11 @@ class Declared:
         if len(chosen) > 1:
             raise self._wrong(f"only one of {' and '.join(flags)} may be given")
 
-    def _value(self, parameter: inspect.Parameter, raw: Any) -> Any:
+    def _value(self, parameter: inspect.Parameter, given: Mapping[str, Any]) -> Any:
+        raw = given.get(parameter.name)
         if raw is None or raw == ():
             if parameter.default is inspect.Parameter.empty:
-                raise self._wrong(f"{self.flags(parameter.name)} is required")
+                raise self._missing(parameter.name, given)
             return parameter.default
         kind = _plain_type(parameter.annotation)
         try:
@@ -248,8 +296,15 @@ class Declared:
         except ValueError as error:
             raise self._wrong(f"{self.flags(parameter.name)}: {error}") from None
 
-    def _wrong(self, message: str) -> UsageError:
-        return UsageError(message, hint=f"see: mq {self.name} --help")
+    def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError:
+        for word in self.words:
+            if word.name == name:
+                return self._wrong(f"which {word.noun}? {self.form(given)}")
+        return self._wrong(f"{self.flags(name)} is required")
+
+    def _wrong(self, message: str, *, form: str = "") -> UsageError:
+        see = f"see: mq {self.name} --help"
+        return UsageError(message, hint=f"write: {form}; {see}" if form else see)
 
 
 def _sources(function: Function) -> list[Function]:
@@ -284,6 +339,27 @@ def _free(source: Function, taken: list[inspect.Parameter]) -> list[inspect.Para
             parameter.replace(name=SHARED + parameter.name, annotation=Annotated[kind, declared])
         )
     return free
+
+
+def metavar_of(option: Any, kind: Any) -> str:
+    """What stands for the value of an option of click; empty for a flag without a value."""
+    if getattr(option, "is_flag", False):
+        return ""
+    if option.metavar:
+        return str(option.metavar)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "|".join(str(member.value) for member in kind)
+    return {int: "N", float: "NUMBER"}.get(kind, "TEXT")
+
+
+def _word(option: Any, parameter: inspect.Parameter) -> words.Word:
+    return words.Word(
+        parameter.name,
+        () if option.param_type_name == "argument" else tuple(option.opts),
+        metavar_of(option, _plain_type(parameter.annotation)),
+        required=parameter.default is inspect.Parameter.empty,
+        repeated=bool(getattr(option, "multiple", False)),
+    )
 
 
 def _declarations(parameter: inspect.Parameter) -> list[str]:

@@ -1,0 +1,73 @@
+"""The words of a command line that no flag introduces: `Orders` of `mq tail Orders`.
+
+They go to the subjects of the command (`options.subject`) in order, leaving out those that a flag
+has given. What is wrong with them is answered with the command as it is to be written.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Word(NamedTuple):
+    """A parameter that a word may give. `flags` are empty where only a word can."""
+
+    name: str
+    flags: tuple[str, ...]
+    metavar: str
+    required: bool
+    repeated: bool = False  # takes all words that are left
+
+    @property
+    def usage(self) -> str:
+        """`TOPIC`, or `[TOPIC]` where it may be left out."""
+        shown = f"{self.metavar}…" if self.repeated else self.metavar
+        return shown if self.required else f"[{shown}]"
+
+    @property
+    def noun(self) -> str:
+        """What a question calls it: `topic`."""
+        if self.metavar.isalpha() and self.metavar.isupper():
+            return self.metavar.lower()
+        long = max(self.flags, key=len, default=self.name).lstrip("-")
+        return _NOUNS.get(long, long.replace("_", " ").lower())
+
+
+_NOUNS = {"brokerAddr": "broker", "brokerName": "broker", "msgId": "message id"}
+
+
+def take(words: Sequence[Word], given: dict[str, Any], rest: Sequence[str]) -> list[str]:
+    """Put `rest` into `given`, for each of `words` that is not there one; return what is left."""
+    left = list(rest)
+    for word in words:
+        if not left:
+            break
+        if word.name in given or not word.flags:
+            continue
+        if word.repeated:
+            given[word.name], left = left, []
+        else:
+            given[word.name] = left.pop(0)
+    return left
+
+
+def form(
+    command: str, words: Iterable[Word], needed: Iterable[Word], given: Mapping[str, Any]
+) -> str:
+    """The command with all that it needs: the values that were given, and names for the others."""
+    parts = [command]
+    for word in words:
+        parts += _values(word, given) or [word.usage]
+    for word in needed:
+        for value in _values(word, given) or [word.metavar]:
+            parts += [*word.flags[:1], *filter(None, [value])]
+    return " ".join(parts)
+
+
+def _values(word: Word, given: Mapping[str, Any]) -> list[str]:
+    found = given.get(word.name)
+    if found is None:
+        return []
+    from shlex import quote
+
+    values = found if isinstance(found, list | tuple) else [found]
+    return [quote(str(value)) for value in values]

@@ -1,0 +1,118 @@
+"""What words without a flag give, and how a wrong form is answered."""
+
+from typing import Annotated, Any
+
+import pytest
+import typer
+
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import Declared, one_of, subject
+
+
+@subject("group", "topic")
+def seek(
+    environment: Environment,
+    group: Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Group.")],
+    topic: Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic.")],
+    to: Annotated[str, typer.Option("-s", "--time", metavar="TIME", help="When.")],
+    queue: Annotated[int | None, typer.Option("-q", help="Queue.")] = None,
+) -> None:
+    """Seek."""
+
+
+@subject("names")
+def several(
+    environment: Environment,
+    names: Annotated[list[str], typer.Option("-i", "--id", metavar="ID", help="Names.")],
+) -> None:
+    """Several."""
+
+
+@one_of("broker", "cluster")
+@subject("broker")
+def either(
+    environment: Environment,
+    broker: Annotated[str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT")] = None,
+    cluster: Annotated[str | None, typer.Option("-c", "--cluster", metavar="CLUSTER")] = None,
+) -> None:
+    """Either."""
+
+
+def parsed(function: Any, line: str) -> dict[str, Any]:
+    values = Declared(function.__name__, function).parse(line.split())
+    assert values is not None
+    return values
+
+
+def refused(function: Any, line: str) -> tuple[str, str]:
+    with pytest.raises(UsageError) as caught:
+        parsed(function, line)
+    return caught.value.message, caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "billing Orders -s 1h",
+        "-s 1h billing Orders",
+        "billing -s 1h Orders",
+        "-g billing Orders -s 1h",
+        "billing -t Orders -s 1h",
+        "Orders -s 1h -g billing",
+        "-g billing -t Orders -s 1h",
+        "-s 1h -- billing Orders",
+    ],
+)
+def test_words_go_to_the_subjects_that_no_flag_gives(line: str) -> None:
+    found = parsed(seek, line)
+    assert (found["group"], found["topic"], found["to"]) == ("billing", "Orders", "1h")
+
+
+def test_a_subject_that_may_be_repeated_takes_all_words() -> None:
+    assert parsed(several, "A B C")["names"] == ["A", "B", "C"]
+
+
+def test_a_word_counts_where_one_of_several_is_required() -> None:
+    assert parsed(either, "127.0.0.1:10911")["broker"] == "127.0.0.1:10911"
+    message, _ = refused(either, "127.0.0.1:10911 -c C")
+    assert message == "only one of -b/--brokerAddr and -c/--cluster may be given"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "which group? seek GROUP TOPIC -s TIME"),
+        ("billing -s 1h", "which topic? seek billing TOPIC -s 1h"),
+        ("-t Orders", "which group? seek GROUP Orders -s TIME"),
+    ],
+)
+def test_a_subject_that_is_missing_is_asked_for_with_the_form(line: str, message: str) -> None:
+    assert refused(seek, line)[0] == message.replace("seek", "mq seek")
+
+
+def test_a_word_too_many_is_refused_with_the_form() -> None:
+    message, hint = refused(seek, "billing Orders Paid -s 1h")
+    assert message == "unexpected argument 'Paid'"
+    assert hint == "write: mq seek billing Orders -s 1h; see: mq seek --help"
+
+
+def test_what_is_given_both_ways_is_refused() -> None:
+    message, hint = refused(seek, "billing Orders -t Paid -s 1h")
+    assert message == "unexpected argument 'Orders': the topic is given by flag"
+    assert hint.startswith("write: mq seek billing Paid -s 1h")
+
+
+def test_a_form_quotes_what_a_shell_would_take_apart() -> None:
+    with pytest.raises(UsageError) as caught:
+        Declared("seek", seek).parse(["billing", "a b"])
+    assert caught.value.message == "-s/--time is required"
+    with pytest.raises(UsageError) as caught:
+        Declared("seek", seek).parse(["-t", "a b"])
+    assert caught.value.message == "which group? mq seek GROUP 'a b' -s TIME"
+
+
+def test_help_shows_words_and_flags() -> None:
+    text = Declared("seek", seek).help()
+    assert text.startswith("Usage: mq seek GROUP TOPIC [OPTIONS]")
+    assert "-g, --group GROUP" in text
