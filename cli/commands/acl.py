@@ -13,7 +13,7 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.option_groups import option_group
-from mq.cli.runtime.options import Truth, one_of
+from mq.cli.runtime.options import Truth, one_of, subject
 from mq.cli.runtime.release import until_5
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, nested, number, text, time
@@ -93,6 +93,7 @@ class AccountOptions:
 @writes
 @one_of("broker_addr", "cluster_name")
 @gives(_CHANGED)
+@subject("access_key")
 async def update_acl_config(
     call: Call,
     access_key: AccessKey,
@@ -138,6 +139,7 @@ async def _at_brokers(
 @destroys("delete the account of access key {access_key}")
 @one_of("broker_addr", "cluster_name")
 @gives(_CHANGED)
+@subject("access_key")
 async def delete_acl_config(
     call: Call,
     access_key: AccessKey,
@@ -162,6 +164,7 @@ _ADDRESSES = (text("brokerAddr", "Broker"), text("addresses", "Addresses that ma
 @writes
 @one_of("broker_addr", "cluster_name")
 @gives(_ADDRESSES)
+@subject("global_white_remote_addresses")
 async def update_global_white_addr(
     call: Call,
     global_white_remote_addresses: Annotated[
@@ -209,6 +212,7 @@ _VERSIONS = (
 
 @one_of("broker_addr", "cluster_name")
 @gives(_VERSIONS)
+@subject("broker_addr")
 async def cluster_acl_config_version(
     call: Call,
     broker_addr: where.BrokerAddr = None,
@@ -261,6 +265,7 @@ _ACCOUNTS = (
         nested("accounts", "The accounts; permissions are lists"),
     ),
 )
+@subject("broker_addr")
 async def get_acl_config(
     call: Call,
     broker_addr: where.BrokerAddr = None,

@@ -10,6 +10,7 @@ from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
@@ -69,6 +70,7 @@ _COLUMNS = (
 @gives(_COLUMNS)
 @writes
 @concurrently
+@subject("topic")
 async def bench_produce(
     call: Call,
     topic: Topic,
@@ -95,6 +97,7 @@ async def bench_produce(
 
 @gives(_COLUMNS)
 @concurrently
+@subject("topic")
 async def bench_consume(
     call: Call,
     topic: Topic,
@@ -121,6 +124,7 @@ async def bench_consume(
 @gives(_COLUMNS)
 @writes
 @concurrently
+@subject("topic")
 async def bench_end_to_end(
     call: Call,
     topic: Topic,

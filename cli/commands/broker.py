@@ -9,7 +9,7 @@ from mq.cli.parameters import broker_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.options import Truth, one_of
+from mq.cli.runtime.options import Truth, one_of, subject
 from mq.cli.show import java_text
 from mq.cli.show.broker_heads import broker_heads
 from mq.cli.show.result import Result, Row, number, text, time
@@ -36,6 +36,7 @@ _BY_ADDRESS = "an object for each broker by its address, with the text of each v
 
 @gives(_COLUMNS, data=_BY_ADDRESS)
 @one_of("broker_addr", "cluster_name")
+@subject("broker_addr")
 async def broker_status(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
@@ -59,6 +60,7 @@ async def broker_status(
 
 @gives(_COLUMNS, data=_BY_ADDRESS)
 @one_of("broker_addr", "cluster_name")
+@subject("broker_addr")
 async def get_broker_config(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
@@ -86,6 +88,7 @@ async def get_broker_config(
 
 @writes
 @gives(_COLUMNS)
+@subject("key", "value")
 async def update_broker_config(
     call: Call,
     key: Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Setting.")],
@@ -132,6 +135,7 @@ _STATS_HEADS = "Topic", "Group", "Broker Name", "QID", "Broker Offset", "Consume
 
 
 @gives(_STATS_COLUMNS, totals=(number("diffTotal", "Messages that wait"),))
+@subject("broker_addr")
 async def broker_consume_stats(
     call: Call,
     broker_addr: Annotated[str, broker_option("Of this broker.")],

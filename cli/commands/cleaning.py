@@ -7,6 +7,7 @@ import typer
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives
+from mq.cli.runtime.options import subject
 from mq.cli.show.result import Result, Row, text
 from mq.cli.where import BrokerAddr
 from mq.client.operations import cluster, java_order
@@ -34,6 +35,7 @@ _COLUMNS = (text("brokerAddr", "Done at"),)
 
 @destroys("delete queue files whose messages are gone")
 @gives(_COLUMNS)
+@subject("broker_addr")
 async def clean_expired_cq(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
@@ -51,6 +53,7 @@ async def clean_expired_cq(
 
 @destroys("delete queue files of topics that brokers have no settings of")
 @gives(_COLUMNS)
+@subject("broker_addr")
 async def clean_unused_topic(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
@@ -62,6 +65,7 @@ async def clean_unused_topic(
 
 @destroys("delete log files that are past their time")
 @gives(_COLUMNS)
+@subject("broker_addr")
 async def delete_expired_commit_log(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:

@@ -9,6 +9,7 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Column, Result, Row, number, text, time
 from mq.client.operations import broker_figures as figures
@@ -48,6 +49,7 @@ Broker = tuple[str, str, int, str]  # cluster, name, id, address
 
 
 @gives(_BASE, _MORE)
+@subject("cluster_name")
 def cluster_list(
     call: Call,
     more_stats: Annotated[

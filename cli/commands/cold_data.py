@@ -13,6 +13,7 @@ from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.release import since_5
 from mq.cli.show import java_text
 from mq.cli.show.broker_heads import broker_heads
@@ -51,6 +52,7 @@ async def _heads(admin: "Admin", broker_addr: str | None, name: str | None) -> d
 
 
 @gives(_INFO_COLUMNS, data="By broker: the limits, and what each group has read in this second.")
+@subject("broker_addr")
 async def get_cold_data_flow_ctr_info(
     call: Call,
     broker_addr: where.BrokerAddr = None,
@@ -117,6 +119,7 @@ _LIMIT_COLUMNS = (
 
 @writes
 @gives(_LIMIT_COLUMNS)
+@subject("consumer_group", "threshold")
 async def update_cold_data_flow_ctr_group_config(
     call: Call,
     consumer_group: Group,
@@ -147,6 +150,7 @@ _REMOVED_COLUMNS = (text("brokerAddr", "Broker"), text("group", "Consumer group"
 
 @writes
 @gives(_REMOVED_COLUMNS)
+@subject("consumer_group")
 async def remove_cold_data_flow_ctr_group_config(
     call: Call,
     consumer_group: Group,
@@ -171,6 +175,7 @@ _MODE_COLUMNS = (text("brokerAddr", "Broker"), text("answer", "Answer"))
 
 @writes
 @gives(_MODE_COLUMNS)
+@subject("commit_log_read_ahead_mode")
 async def set_commit_log_read_ahead_mode(
     call: Call,
     commit_log_read_ahead_mode: Annotated[

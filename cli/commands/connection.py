@@ -7,6 +7,7 @@ import typer
 from mq.cli.parameters import broker_option, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
+from mq.cli.runtime.options import subject
 from mq.cli.show.result import Result, Row, number, text, time
 from mq.client.operations import connections, java_order
 from mq.client.operations.errors import NotFound
@@ -31,6 +32,7 @@ _CLIENTS = (
 
 
 @gives(_CLIENTS, data="The group: consumers, subscriptions, consumeType, messageModel, where from.")
+@subject("consumer_group")
 async def consumer_connection(
     call: Call,
     consumer_group: Annotated[str, group_option("--consumerGroup")],
@@ -88,6 +90,7 @@ def _client(connection: "Connection | ProducerInfo") -> Row:
 
 
 @gives(_CLIENTS)
+@subject("producer_group", "topic")
 async def producer_connection(
     call: Call,
     producer_group: Annotated[
@@ -127,6 +130,7 @@ _PRODUCERS = (
 
 
 @gives(_PRODUCERS)
+@subject("broker")
 async def producer(
     call: Call,
     broker: Annotated[

@@ -10,7 +10,7 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.option_groups import option_group
-from mq.cli.runtime.options import Truth, one_of
+from mq.cli.runtime.options import Truth, one_of, subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text, time
 from mq.client.operations import cluster, java_order
@@ -134,6 +134,7 @@ class GroupSettings:
 @gives(_CONFIG)
 @writes
 @one_of("broker_addr", "cluster_name")
+@subject("group_name")
 async def update_sub_group(
     call: Call,
     group_name: Annotated[str, group_option("--groupName")],
@@ -203,6 +204,7 @@ def _config_text(config: "SubscriptionGroupConfig") -> str:
         number("diffTotal", "messages that wait for the group"),
     ),
 )
+@subject("group_name", "topic_name")
 async def consumer_progress(
     call: Call,
     group_name: Annotated[

@@ -13,6 +13,7 @@ import typer
 from mq.cli.parameters import broker_option, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
+from mq.cli.runtime.options import subject
 from mq.cli.show import running_text
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result, Row, flag, nested, number, text
@@ -61,6 +62,7 @@ Members = dict[str, tuple[str, "ConsumerRunningInfo"]]  # release and state, by 
 
 
 @gives(_COLUMNS, data=_DATA, totals=_TOTALS)
+@subject("consumer_group")
 async def consumer_status(
     call: Call,
     consumer_group: Group,
@@ -88,6 +90,7 @@ _HEADS = "#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile"
 
 
 @gives(_COLUMNS, data=_DATA, totals=_TOTALS)
+@subject("consumer_group")
 async def consumer(call: Call, consumer_group: Group, jstack: Stacks = False) -> Result:
     """Show what each member of a consumer group says of itself, as consumerStatus does."""
     line = "{:03d}  {:<40} {:<20} {}\n"

@@ -10,6 +10,7 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.show.result import Result, Row, flag, number, text
 from mq.client.operations import cluster, java_order, masking
 from mq.client.operations.errors import NotFound
@@ -51,6 +52,7 @@ _METADATA_COLUMNS = (
 
 
 @gives(_METADATA_COLUMNS)
+@subject("controller_address")
 async def get_controller_meta_data(call: Call, controller_address: Controller) -> Result:
     """Show the controllers of a group and which of them leads."""
     async with call.admin() as admin:
@@ -75,6 +77,7 @@ def _addresses(controllers: str) -> list[str]:
 
 
 @gives(_CONFIG_COLUMNS, data="The settings of each controller, by its address.")
+@subject("controller_address")
 async def get_controller_config(call: Call, controller_address: Controllers) -> Result:
     """Show the settings of controllers.
 
@@ -100,6 +103,7 @@ async def get_controller_config(call: Call, controller_address: Controllers) -> 
 
 @writes
 @gives(_CONFIG_COLUMNS)
+@subject("key", "value")
 async def update_controller_config(
     call: Call,
     controller_address: Controllers,

@@ -9,6 +9,7 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
 from mq.client.operations import local_files
@@ -45,6 +46,7 @@ _TOTALS = (
 
 
 @gives(_COLUMNS, totals=_TOTALS)
+@subject("file")
 async def topic_plan(call: Call, file: File) -> Result:
     """Compare topics, groups and accounts with what a file declares.
 
@@ -62,6 +64,7 @@ async def topic_plan(call: Call, file: File) -> Result:
 
 @gives(_COLUMNS, totals=_TOTALS)
 @writes
+@subject("file")
 async def apply(call: Call, file: File) -> Result:
     """Make topics, groups and accounts what a file declares.
 

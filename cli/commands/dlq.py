@@ -11,6 +11,7 @@ from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
 from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.show import message_text
 from mq.cli.show.result import Result, Row, number, text, time
@@ -119,6 +120,7 @@ async def dlq_list(
 @concurrently
 @shows_messages
 @gives(_SHOWN)
+@subject("group")
 async def dlq_show(
     call: Call,
     group: Group,
@@ -162,6 +164,7 @@ async def dlq_show(
 @concurrently
 @writes
 @gives(_RESENT, totals=_RESENT_TOTALS)
+@subject("group")
 async def dlq_resend(
     call: Call,
     group: Group,

@@ -12,7 +12,7 @@ from mq.cli import where
 from mq.cli.machine.exported import COLUMNS, PRINTED, FilePath, export
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.options import Truth
+from mq.cli.runtime.options import Truth, subject
 from mq.cli.show.result import Result, Row, flag, text
 from mq.client.operations import cluster
 from mq.protocol.names import (
@@ -145,6 +145,7 @@ _SETTINGS = (
 
 @writes
 @gives(COLUMNS, data=PRINTED)
+@subject("cluster_name")
 async def export_configs(call: Call, cluster_name: Cluster, file_path: FilePath = None) -> Result:
     """Write what sets the brokers of a cluster apart, and how many there are, to configs.json."""
     async with call.admin() as admin:

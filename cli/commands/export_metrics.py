@@ -7,6 +7,7 @@ from mq.cli.commands.stats import day_sum
 from mq.cli.machine.exported import COLUMNS, PRINTED, FilePath, export
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.options import subject
 from mq.cli.show.result import Result
 from mq.client.operations import cluster
 from mq.protocol.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
@@ -24,6 +25,7 @@ _COUNTS = ("normalOneDayInNum", "normalOneDayOutNum", "transOneDayInNum", "sched
 
 @writes
 @gives(COLUMNS, data=PRINTED)
+@subject("cluster_name")
 async def export_metrics(call: Call, cluster_name: Cluster, file_path: FilePath = None) -> Result:
     """Write rates, counts, disk use and client releases of a cluster's masters to metrics.json."""
     async with call.admin() as admin:

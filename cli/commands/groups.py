@@ -14,7 +14,7 @@ from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError, legal
-from mq.cli.runtime.options import Truth, one_of
+from mq.cli.runtime.options import Truth, one_of, subject
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, nested, number, text
@@ -42,6 +42,7 @@ _DELETED_COLUMNS = (text("role", "Role"), text("address", "Address"), text("name
 
 @destroys("delete consumer group {group_name}")
 @gives(_DELETED_COLUMNS)
+@subject("group_name")
 async def delete_sub_group(
     call: Call,
     group_name: Group,
@@ -98,6 +99,7 @@ _FIELDS_OF_4 = (
 
 
 @gives(_CONFIG_COLUMNS, data=_CONFIG_DATA)
+@subject("group_name")
 async def get_consumer_config(call: Call, group_name: Group) -> Result:
     """Show the settings of a consumer group at each broker."""
     async with call.admin() as admin:
@@ -152,6 +154,7 @@ _MODE_COLUMNS = (
 
 @writes
 @gives(_MODE_COLUMNS)
+@subject("group_name", "topic_name", "mode")
 async def set_consume_mode(
     call: Call,
     topic_name: Annotated[str, typer.Option("-t", "--topicName", metavar="TOPIC", help="Topic.")],
@@ -206,6 +209,7 @@ _LIST_COLUMNS = (
 @writes
 @gives(_LIST_COLUMNS)
 @one_of("broker_addr", "cluster_name")
+@subject("filename")
 async def update_sub_group_list(
     call: Call,
     filename: Annotated[

@@ -13,6 +13,7 @@ from mq.cli.parameters import broker_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.release import since_5
 from mq.cli.runtime.repeating import Interval, Outcome, repeatedly
 from mq.cli.show import java_text
@@ -50,6 +51,7 @@ _REPLICA_HEADS = (
 
 
 @gives(_STATUS_COLUMNS, data="What each broker says of its replication, by its address.")
+@subject("broker_addr")
 def ha_status(
     call: Call,
     cluster_name: where.ClusterName = None,
@@ -136,6 +138,7 @@ _EPOCH_COLUMNS = (
 
 
 @gives(_EPOCH_COLUMNS)
+@subject("broker_name")
 def get_broker_epoch(
     call: Call,
     cluster_name: where.EachOfCluster = None,
@@ -189,6 +192,7 @@ _RESET_COLUMNS = (text("brokerAddr", "Broker"), number("masterFlushOffset", "Off
 
 @writes
 @gives(_RESET_COLUMNS)
+@subject("broker_addr", "offset")
 async def reset_master_flush_offset(
     call: Call,
     broker_addr: Annotated[str, broker_option("At this replica.")],
@@ -218,6 +222,7 @@ _SET_COLUMNS = (
 
 
 @gives(_SET_COLUMNS, data="The replicas of each set, by its name.")
+@subject("controller_address")
 def get_sync_state_set(
     call: Call,
     controller_address: Annotated[

@@ -11,7 +11,7 @@ from mq.cli.parameters import Topic, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.options import Truth
+from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
 from mq.cli.show.output import Format
@@ -71,6 +71,7 @@ _DETAILS = (
 @writes
 @shows_messages
 @concurrently
+@subject("msg_id")
 async def query_msg_by_id(
     call: Call,
     msg_id: Annotated[
@@ -198,6 +199,7 @@ async def _details(
 
 @gives(message_text.COLUMNS, data=message_text.DOCUMENT)
 @shows_messages
+@subject("topic", "msg_key")
 async def query_msg_by_key(
     call: Call,
     topic: Topic,
@@ -245,6 +247,7 @@ async def query_msg_by_key(
 @gives(message_text.COLUMNS, _DIRECTLY, data=_DETAILS)
 @writes
 @shows_messages
+@subject("topic", "msg_id")
 async def query_msg_by_unique_key(
     call: Call,
     msg_id: Annotated[str, typer.Option("-i", "--msgId", metavar="ID", help="Unique id.")],
@@ -277,6 +280,7 @@ async def query_msg_by_unique_key(
 
 @gives(message_text.COLUMNS, data=_DETAILS)
 @shows_messages
+@subject("topic", "broker_name", "queue_id", "offset")
 async def query_msg_by_offset(
     call: Call,
     topic: Topic,
@@ -310,6 +314,7 @@ _DECODED_COLUMNS = (
 
 
 @gives(_DECODED_COLUMNS)
+@subject("message_id")
 def decode_message_id(
     call: Call,
     message_id: Annotated[

@@ -14,6 +14,7 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.option_groups import option_group
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result, Row, number, text
 
@@ -223,6 +224,7 @@ async def _run(importer: "Importer", source: BinaryIO) -> list[str]:
 @in_bulk
 @writes
 @gives(_SENT, totals=_TOTALS)
+@subject("topic", "to_topic")
 async def message_copy(
     call: Call,
     topic: Topic,

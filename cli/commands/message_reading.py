@@ -9,7 +9,7 @@ from mq.cli.parameters import Topic, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages
 from mq.cli.runtime.errors import CommandError, UsageError
-from mq.cli.runtime.options import Truth
+from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text, message_text
 from mq.cli.show.result import Result, Row, number, text
@@ -46,6 +46,7 @@ EndTimestamp = Annotated[
 
 @gives(message_text.COLUMNS, data=message_text.DOCUMENT)
 @shows_messages
+@subject("topic")
 async def print_msg(
     call: Call,
     topic: Topic,
@@ -94,6 +95,7 @@ _TAG_COLUMNS = (text("tag", "Tag"), number("count", "Messages"))
 
 @shows_messages
 @gives(message_text.COLUMNS, _TAG_COLUMNS, data=message_text.DOCUMENT)
+@subject("topic", "broker_name", "queue_id")
 async def print_msg_by_queue(
     call: Call,
     topic: Topic,
@@ -152,6 +154,7 @@ async def print_msg_by_queue(
 
 @gives(message_text.COLUMNS, data=message_text.DOCUMENT)
 @shows_messages
+@subject("topic")
 async def consume_message(
     call: Call,
     topic: Topic,
@@ -240,6 +243,7 @@ _AT_ONCE = 256  # messages of a file that are shown together
 
 @shows_messages
 @gives(message_text.COLUMNS, data=message_text.DOCUMENT)
+@subject("file")
 async def dump_compaction_log(
     call: Call,
     file: Annotated[

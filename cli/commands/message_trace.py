@@ -7,6 +7,7 @@ import typer
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
+from mq.cli.runtime.options import subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.client.operations import java_order
@@ -34,6 +35,7 @@ _LINE = "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}\n"
 
 
 @gives(COLUMNS)
+@subject("msg_id")
 async def query_msg_trace_by_id(
     call: Call,
     msg_id: Annotated[

@@ -12,6 +12,7 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.show.result import Result, Row, number, text
 from mq.client.operations import cluster, java_order, masking
 
@@ -45,6 +46,7 @@ _PERMISSION = (
 
 @writes
 @gives(_PERMISSION)
+@subject("broker_name")
 async def wipe_write_perm(call: Call, broker_name: BrokerName) -> Result:
     """Take a broker out of the routes for producers, at every name server.
 
@@ -58,6 +60,7 @@ async def wipe_write_perm(call: Call, broker_name: BrokerName) -> Result:
 
 @writes
 @gives(_PERMISSION)
+@subject("broker_name")
 async def add_write_perm(call: Call, broker_name: BrokerName) -> Result:
     """Give a broker back to producers, at every name server."""
     return await _permission(
@@ -111,6 +114,7 @@ async def get_namesrv_config(call: Call) -> Result:
 
 @writes
 @gives(_CONFIG)
+@subject("key", "value")
 async def update_namesrv_config(call: Call, key: Key, value: Value) -> Result:
     """Change a setting of the running name servers."""
     async with call.admin() as admin:
@@ -143,6 +147,7 @@ _KV = (
 
 @writes
 @gives(_KV)
+@subject("namespace", "key", "value")
 async def update_kv_config(call: Call, namespace: Namespace, key: Key, value: Value) -> Result:
     """Set a key-value setting, at every name server."""
     async with call.admin() as admin:
@@ -158,6 +163,7 @@ async def update_kv_config(call: Call, namespace: Namespace, key: Key, value: Va
 
 @destroys("delete key {key} of namespace {namespace} at every name server")
 @gives(_KV[:3])
+@subject("namespace", "key")
 async def delete_kv_config(call: Call, namespace: Namespace, key: Key) -> Result:
     """Delete a key-value setting, at every name server.
 

@@ -12,7 +12,7 @@ from mq.cli.parameters import Topic, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError, legal
-from mq.cli.runtime.options import Truth, bare
+from mq.cli.runtime.options import Truth, bare, subject
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text, reset_text
 from mq.cli.show.result import Result, Row, number, text
@@ -56,6 +56,7 @@ RouteTopic = Annotated[
 @destroys("set the offsets of group {group} in topic {topic} to {timestamp}")
 @bare("-c", "--cplus")
 @gives(reset_text.COLUMNS)
+@subject("group", "topic", "timestamp")
 async def reset_offset_by_time(
     call: Call,
     group: Group,
@@ -107,6 +108,7 @@ async def reset_offset_by_time(
 
 @destroys("set the offsets of group {group} in topic {topic} to {timestamp}")
 @gives(reset_text.COLUMNS)
+@subject("group", "topic", "timestamp")
 async def reset_offset_by_time_old(
     call: Call,
     group: Group,
@@ -129,6 +131,7 @@ async def reset_offset_by_time_old(
 
 @destroys("skip all messages of topic {topic} that wait for group {group}")
 @gives(reset_text.COLUMNS)
+@subject("group", "topic")
 async def skip_accumulated_message(
     call: Call,
     group: Group,
@@ -158,6 +161,7 @@ _CLONED = (text("brokerName", "Broker"), number("queueId", "Queue"), number("off
 
 @writes
 @gives(_CLONED)
+@subject("src_group", "dest_group", "topic")
 async def clone_group_offset(
     call: Call,
     src_group: Annotated[
@@ -221,6 +225,7 @@ _STATUS = (
 
 
 @gives(_STATUS)
+@subject("group", "topic")
 async def get_consumer_status(
     call: Call,
     group: Group,

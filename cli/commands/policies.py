@@ -14,7 +14,7 @@ from mq.cli.commands.auth_subjects import (
 )
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.options import one_of
+from mq.cli.runtime.options import one_of, subject
 from mq.cli.show.result import Result, Row, text
 from mq.client.operations.subjects import users
 
@@ -76,6 +76,7 @@ _POLICY = AuthSubject(
 @writes
 @one_of("cluster_name", "broker_addr")
 @gives(_POLICY.changed)
+@subject("subject")
 async def create_acl(
     call: Call,
     subject: Subject,
@@ -100,6 +101,7 @@ async def create_acl(
 @writes
 @one_of("cluster_name", "broker_addr")
 @gives(_POLICY.changed)
+@subject("subject")
 async def update_acl(
     call: Call,
     subject: Subject,
@@ -121,6 +123,7 @@ async def update_acl(
 @destroys("delete policies of {subject}")
 @one_of("cluster_name", "broker_addr")
 @gives(_POLICY.changed)
+@subject("subject")
 async def delete_acl(
     call: Call,
     subject: Subject,
@@ -153,6 +156,7 @@ _LINE = "{:<16}  {:<10}  {:<22}  {:<20}  {:<24}  {:<10}\n"
 
 @one_of("broker_addr", "cluster_name")
 @gives(_POLICIES)
+@subject("subject")
 async def get_acl(
     call: Call,
     subject: Subject,
@@ -222,6 +226,7 @@ def _line(row: "users.PolicyRow") -> str:
 
 @writes
 @gives(_POLICY.copied)
+@subject("from_broker", "to_broker")
 async def copy_acl(
     call: Call,
     from_broker: FromBroker,

@@ -8,6 +8,7 @@ from mq.cli.parameters import Topic, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text
 from mq.client.operations import cluster, java_order
@@ -33,6 +34,7 @@ _ALLOCATION = (
 
 
 @gives(_ALLOCATION)
+@subject("topic", "ip_list")
 async def allocate_mq(
     call: Call,
     topic: Topic,
@@ -108,6 +110,7 @@ _RULE = "======================================\n"
 
 
 @gives(_ENTRIES, totals=(number("maxQueueIndex", "End"), number("minQueueIndex", "Begin")))
+@subject("topic", "queue", "index")
 async def query_cq(
     call: Call,
     topic: Topic,
@@ -187,6 +190,7 @@ _CHECK_ERROR = 3
 
 
 @gives(_PROGRESS)
+@subject("cluster_name")
 async def check_rocksdb_cq_write_progress(
     call: Call,
     cluster_name: Annotated[

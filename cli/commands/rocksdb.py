@@ -14,7 +14,7 @@ from mq.cli.parameters import broker_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.options import Truth
+from mq.cli.runtime.options import Truth, subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, text
 from mq.client.operations import cluster, java_order
@@ -34,6 +34,7 @@ _COLUMNS = (text("type", "Kind"), text("name", "Name"), text("value", "Settings"
 
 
 @gives(_COLUMNS)
+@subject("path")
 async def export_metadata_in_rocks_db(
     call: Call,
     path: Annotated[

@@ -13,7 +13,7 @@ from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.options import Truth
+from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
 from mq.cli.show.result import Result, Row, flag, number, text
@@ -46,6 +46,7 @@ _SENT = (
 @gives(_SENT)
 @writes
 @concurrently
+@subject("topic", "body")
 async def send_message(
     call: Call,
     topic: Topic,
@@ -126,6 +127,7 @@ _STATUS_COLUMNS = (
 @writes
 @concurrently
 @gives(_STATUS_COLUMNS)
+@subject("broker_name")
 async def send_msg_status(
     call: Call,
     broker_name: Annotated[
@@ -185,6 +187,7 @@ _ROUND_TRIP_COLUMNS = (
 @writes
 @concurrently
 @gives(_ROUND_TRIP_COLUMNS, totals=(number("averageMillis", "Mean but for the first (ms)"),))
+@subject("topic")
 async def check_msg_send_rt(
     call: Call,
     topic: Topic,
@@ -244,6 +247,7 @@ _CLUSTER_LINE = "{:<24}  {:<24}  {:<8}  {:<16}  {:<16}\n"
 @endless
 @concurrently
 @gives(_CLUSTER_COLUMNS)
+@subject("cluster_name")
 async def cluster_rt(
     call: Call,
     amount: Annotated[

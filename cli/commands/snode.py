@@ -6,6 +6,7 @@ import typer
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
+from mq.cli.runtime.options import subject
 from mq.cli.show.result import Result, Row, text
 from mq.client.operations import cluster, java_order
 from mq.client.operations.errors import NextStep, NotFound
@@ -21,6 +22,7 @@ _COLUMNS = (
 
 
 @gives(_COLUMNS)
+@subject("cluster_name")
 async def snode_list(
     call: Call,
     cluster_name: Annotated[

@@ -17,7 +17,7 @@ from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError, legal
-from mq.cli.runtime.options import Truth, one_of
+from mq.cli.runtime.options import Truth, one_of, subject
 from mq.cli.runtime.release import OlderBroker
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
@@ -69,6 +69,7 @@ _TOTALS = (
 @writes
 @one_of("clusters", "brokers")
 @gives(_COLUMNS, totals=_TOTALS)
+@subject("topic")
 async def update_static_topic(
     call: Call,
     topic: Topic,
@@ -108,6 +109,7 @@ async def update_static_topic(
 @writes
 @one_of("clusters", "brokers")
 @gives(_COLUMNS, totals=_TOTALS)
+@subject("topic")
 async def remapping_static_topic(
     call: Call,
     topic: Topic,

@@ -7,6 +7,7 @@ import typer
 from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
+from mq.cli.runtime.options import subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text
 from mq.client.operations import java_order
@@ -33,6 +34,7 @@ _LINE = "{:<64}  {:<64} {:>12} {:>11} {:>11} {:>14} {:>14}\n"
 
 
 @gives(_COLUMNS)
+@subject("topic")
 async def stats_all(
     call: Call,
     active_topic: Annotated[

@@ -9,7 +9,7 @@ from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import legal
-from mq.cli.runtime.options import Truth, one_of
+from mq.cli.runtime.options import Truth, one_of, subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.client.operations import cluster, java_order
@@ -65,6 +65,7 @@ _CLUSTERS = (text("cluster", "Cluster"),)
 @writes
 @gives(_CONFIG_COLUMNS)
 @one_of("broker_addr", "cluster_name")
+@subject("topic")
 async def update_topic(
     call: Call,
     topic: Topic,
@@ -152,6 +153,7 @@ def config_text(config: "TopicConfig") -> str:
 
 @gives(_DELETED)
 @destroys("delete topic {topic} and its messages from cluster {cluster_name}")
+@subject("topic")
 async def delete_topic(
     call: Call,
     topic: Topic,
@@ -232,6 +234,7 @@ async def _topics_with_groups(admin: "Admin") -> Result:
         number("writeQueueNums", "write queues at all brokers"),
     ),
 )
+@subject("topic")
 async def topic_route(
     call: Call,
     topic: Topic,
@@ -284,6 +287,7 @@ def _route_json(route: "TopicRouteData") -> str:
 
 
 @gives(_QUEUES)
+@subject("topic")
 async def topic_status(
     call: Call,
     topic: Topic,
@@ -321,6 +325,7 @@ async def topic_status(
 
 
 @gives(_CLUSTERS)
+@subject("topic")
 async def topic_cluster_list(
     call: Call,
     topic: Topic,

@@ -15,7 +15,7 @@ from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError, legal
-from mq.cli.runtime.options import one_of
+from mq.cli.runtime.options import one_of, subject
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, flag, number, text
 from mq.client.operations import cluster, local_files
@@ -44,6 +44,7 @@ _PERM_COLUMNS = (
 
 @writes
 @gives(_PERM_COLUMNS)
+@subject("topic", "perm")
 async def update_topic_perm(
     call: Call,
     topic: Topic,
@@ -138,6 +139,7 @@ class OrderMethod(Enum):
 
 @writes
 @gives(_ORDER_COLUMNS)
+@subject("topic")
 async def update_order_conf(
     call: Call,
     topic: Topic,
@@ -201,6 +203,7 @@ _LIST_COLUMNS = (
 @writes
 @one_of("broker_addr", "cluster_name")
 @gives(_LIST_COLUMNS)
+@subject("filename")
 async def update_topic_list(
     call: Call,
     filename: Annotated[

@@ -7,6 +7,7 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, of_tube, writes
 from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, flag, number, text
 from mq.cli.tube_clients import Authority, Brokers, Topic, TopicFilter, admin_of, ids_of
@@ -67,6 +68,7 @@ _TOPICS = (
 
 @of_tube
 @gives(_TOPICS)
+@subject("topic")
 def tube_topics(call: Call, topic: TopicFilter = None) -> Result:
     """List the topics of a TubeMQ cluster, with the brokers that have them.
 

@@ -8,6 +8,7 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, of_tube, writes
 from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
 from mq.cli.tube_clients import Authority, Brokers, Group, TopicFilter, admin_of, ids_of
@@ -26,6 +27,7 @@ _MEMBERS = (text("consumerId", "Member"), text("partition", "Partition"))
 
 @of_tube
 @gives(_GROUPS, _MEMBERS)
+@subject("group", "topic")
 def tube_groups(
     call: Call,
     group: Annotated[
@@ -81,6 +83,7 @@ _OFFSETS = (
 
 @of_tube
 @gives(_OFFSETS)
+@subject("group", "topic")
 def tube_offsets(
     call: Call,
     group: Annotated[

@@ -13,7 +13,7 @@ from mq.cli.commands.auth_subjects import AuthSubject, FromBroker, ToBroker, at_
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.options import one_of
+from mq.cli.runtime.options import one_of, subject
 from mq.cli.show.result import Result, Row, text
 from mq.client.operations.subjects import users
 
@@ -77,6 +77,7 @@ def secret(call: Call, value: str) -> str:
 @writes
 @one_of("cluster_name", "broker_addr")
 @gives(_USER.changed)
+@subject("username")
 async def create_user(
     call: Call,
     username: Username,
@@ -99,6 +100,7 @@ async def create_user(
 @writes
 @one_of("cluster_name", "broker_addr")
 @gives(_USER.changed)
+@subject("username")
 async def update_user(
     call: Call,
     username: Username,
@@ -139,6 +141,7 @@ def _user(
 @destroys("delete user {username}")
 @one_of("cluster_name", "broker_addr")
 @gives(_USER.changed)
+@subject("username")
 async def delete_user(
     call: Call,
     username: Username,
@@ -164,6 +167,7 @@ _LINE = "{:<16}  {:<22}  {:<22}  {:<22}\n"
 
 @one_of("broker_addr", "cluster_name")
 @gives(_USERS)
+@subject("username")
 async def get_user(
     call: Call,
     username: Username,
@@ -222,6 +226,7 @@ def _table(told: list["UserInfo"]) -> str:
 
 @writes
 @gives(_USER.copied)
+@subject("from_broker", "to_broker")
 async def copy_user(
     call: Call,
     from_broker: FromBroker,
