@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MASTERS = "127.0.0.1:8715"
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Name of the topic.")]
 TopicFilter = Annotated[
     str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only of this topic.")
 ]

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli import inputs
 from mq.cli.commands.daemon import configuring, path_of
 from mq.cli.commands.users import secret
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, flag, text, time
 from mq.client.machine import clock
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.daemons.console.security.accounts import Account
@@ -214,10 +217,17 @@ def console_user_remove(
 
 @gives(_IMPORTED)
 @writes
+@subject("file")
 def console_user_import(
     call: Call,
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="users.properties of rocketmq-dashboard.")
+        str,
+        typer.Option(
+            "-f",
+            "--file",
+            metavar="FILE",
+            help="users.properties of rocketmq-dashboard; -: standard input.",
+        ),
     ],
     config_file: Config = None,
     data: Data = None,
@@ -234,7 +244,7 @@ def console_user_import(
     known = accounts.read(path).users
     rows: list[tuple[str, str, str]] = []
     made: dict[str, accounts.Account] = {}
-    for name, password, role in dashboard_users(_properties(file)):
+    for name, password, role in dashboard_users(_properties(call, file)):
         note = _why_not(name, password, known)
         rows.append((name, "" if note else role, note or _weak(password)))
         if not note:
@@ -265,13 +275,14 @@ def _weak(password: str) -> str:
     return "the password is short: mq console user passwd" if short else ""
 
 
-def _properties(file: str) -> dict[str, str]:
+def _properties(call: Call, file: str) -> dict[str, str]:
     from mq.daemons.properties import read_properties
 
     try:
-        return read_properties(Path(file).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise CommandError(f"{file} cannot be read: {error}", status=Status.BAD_DATA) from None
+        return read_properties(inputs.content(call.environment, file).decode())
+    except (NotFound, ValueError) as error:
+        text = f"{inputs.called(file)} cannot be read: {error}"
+        raise CommandError(text, status=Status.BAD_DATA) from None
 
 
 def dashboard_users(properties: Mapping[str, str]) -> list[tuple[str, str, str]]:

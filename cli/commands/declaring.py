@@ -1,11 +1,11 @@
 """Topics, groups and accounts as a file declares them."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli import inputs
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
@@ -17,7 +17,6 @@ from mq.client.operations import local_files
 if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.client.operations.declared.comparison import Change, Comparison
-    from mq.client.operations.declared.document import Document
 
 COMMANDS = {
     "topic": (
@@ -94,18 +93,11 @@ async def apply(call: Call, file: File) -> Result:
 
 async def _compare(call: Call, admin: "Admin", file: str) -> "tuple[Comparison, list[Change]]":
     from mq.client.operations.declared.comparison import Comparison
-
-    document = _read(file)
-    comparison = Comparison(admin)
-    return comparison, await comparison.changes(document)
-
-
-def _read(file: str) -> "Document":
     from mq.client.operations.declared.document import read
 
-    if file == "-":
-        return read(Path("standard input"), sys.stdin.buffer.read())
-    return read(Path(file), local_files.read(Path(file)))
+    document = read(Path(inputs.called(file)), inputs.content(call.environment, file))
+    comparison = Comparison(admin)
+    return comparison, await comparison.changes(document)
 
 
 def _secret(call: Call, change: "Change") -> str | None:

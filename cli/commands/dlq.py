@@ -254,10 +254,11 @@ def _resent(results: "list[Resent]", failures: list[str]) -> Result:
 @in_bulk
 @writes
 @gives(message_files.EXPORTED, totals=message_files.TOTALS)
+@subject("group", "file")
 async def dlq_export(
     call: Call,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")],
     group: Group,
+    file: message_files.OutputFile = "-",
     body: BodyOption = BodyForm.TEXT,
     limit: Limit = None,
     rate: RateOption = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import where
+from mq.cli import inputs, where
 from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
@@ -213,7 +213,10 @@ _LIST_COLUMNS = (
 async def update_sub_group_list(
     call: Call,
     filename: Annotated[
-        str, typer.Option("-f", "--filename", metavar="FILE", help="JSON: a list of groups.")
+        str,
+        typer.Option(
+            "-f", "--filename", metavar="FILE", help="JSON: a list of groups; -: standard input."
+        ),
     ],
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
@@ -226,7 +229,7 @@ async def update_sub_group_list(
     """
     from mq.cli.runtime.release import since_5
 
-    configs = _read_groups(filename)
+    configs = _read_groups(call, filename)
     async with call.admin() as admin:
         targets = await where.targets(admin, broker_addr, cluster_name)
 
@@ -247,21 +250,21 @@ async def update_sub_group_list(
     return Result(_LIST_COLUMNS, rows, plain, failures=failures)
 
 
-def _read_groups(filename: str) -> list["SubscriptionGroupConfig"]:
+def _read_groups(call: Call, filename: str) -> list["SubscriptionGroupConfig"]:
     from mq.cli.commands.topic_settings import read_list
     from mq.protocol.bodies import SubscriptionGroupConfig
     from mq.protocol.errors import RemoteProtocolError
     from mq.protocol.names import check_group
 
     configs = []
-    for position, item in enumerate(read_list(filename, "consumer groups"), 1):
+    for position, item in enumerate(read_list(call, filename, "consumer groups"), 1):
         try:
             config = SubscriptionGroupConfig.from_plain(item)
         except RemoteProtocolError as error:
-            message = f"{filename}: group {position}: {error}"
+            message = f"{inputs.called(filename)}: group {position}: {error}"
             raise CommandError(message, status=Status.BAD_DATA) from None
         if not config.group_name:
-            raise UsageError(f"{filename}: group {position} has no groupName")
+            raise UsageError(f"{inputs.called(filename)}: group {position} has no groupName")
         legal(check_group, config.group_name)
         configs.append(config)
     return configs

@@ -144,9 +144,12 @@ class TubeEnd:
 @in_bulk
 @writes
 @gives(_SENT, totals=_TOTALS)
+@subject("file")
 async def message_import(
     call: Call,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of message export.")],
+    file: Annotated[
+        str, typer.Option("-f", "--file", metavar="FILE", help="A file of message export.")
+    ],
     to_topic: ToTopic = None,
     *,
     sending: Sending,

@@ -19,6 +19,7 @@ from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result, Row, number, text
 from mq.client.operations.messages.lines import BodyForm
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from mq.client.operations.messages.export import Exported
     from mq.client.operations.messages.rate import Rate
     from mq.client.operations.messages.sinks import Sink
+
+OutputFile = Annotated[
+    str, typer.Option("-f", "--file", metavar="FILE", help="Where to; -: standard output.")
+]
 
 COMMANDS = {"message": ("message export",)}
 
@@ -43,10 +48,11 @@ TOTALS = (number("messages", "All messages that were written"),)
 @in_bulk
 @writes
 @gives(EXPORTED, totals=TOTALS)
+@subject("topic", "file")
 async def message_export(
     call: Call,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")],
     topic: Topic,
+    file: OutputFile = "-",
     begin: Begin = None,
     end: End = None,
     *,

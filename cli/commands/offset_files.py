@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli import inputs
 from mq.cli.parameters import group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.option_groups import option_group
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text, time
@@ -76,14 +78,33 @@ _IMPORTED = (
 )
 
 
+InputFile = Annotated[
+    str,
+    typer.Option(
+        "-f", "--file", metavar="FILE", help="A file of offset export; -: standard input."
+    ),
+]
+
+
+def records_in(call: Call, file: str) -> list[Record]:
+    """The offsets in a file. Raises BadData where it is none of offset export."""
+    from mq.client.operations.offsets import records as offset_records
+
+    return offset_records.decode(inputs.content(call.environment, file), inputs.called(file))
+
+
 @concurrently
 @writes
 @gives(_EXPORTED, totals=(number("queues", "Groups' queues that were written"),))
+@subject("file")
 async def offset_export(
     call: Call,
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Where to; - is standard output. .csv: as CSV.")
-    ],
+        str,
+        typer.Option(
+            "-f", "--file", metavar="FILE", help="Where to; -: standard output. .csv: as CSV."
+        ),
+    ] = "-",
     *,
     selecting: Selecting,
     cluster_name: ClusterName = None,
@@ -188,9 +209,10 @@ def _brokers_of(path: Path, selection: Selection) -> set[str]:
 @concurrently
 @writes
 @gives(_IMPORTED, totals=(number("set", "Offsets that were changed"),))
+@subject("file")
 async def offset_import(
     call: Call,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of offset export.")],
+    file: InputFile,
     *,
     selecting: Selecting,
     by: By = None,
@@ -227,7 +249,7 @@ async def offset_import(
     """
     from mq.client.operations.offsets.importing import Import
 
-    records, by_time = _records_of(file, selecting.selection(), by)
+    records, by_time = _records_of(call, file, selecting.selection(), by)
     if (earliest or everywhere) and not by_time:
         raise UsageError("--earliest goes with --by timestamp")
     now = int(call.environment.clock() * 1000)
@@ -245,17 +267,18 @@ async def offset_import(
     return _imported(outcomes)
 
 
-def _records_of(file: str, selection: Selection, by: Measure | None) -> tuple[list[Record], bool]:
+def _records_of(
+    call: Call, file: str, selection: Selection, by: Measure | None
+) -> tuple[list[Record], bool]:
     """What of a file is to be set, and whether by timestamp."""
-    from mq.client.operations import local_files
-    from mq.client.operations.offsets import records as offset_records
-
-    found = offset_records.decode(local_files.read(Path(file)), file)
+    found = records_in(call, file)
     records = [record for record in found if selection.takes(record.place)]
     timed = any(record.timestamp is not None for record in records)
     by_time = timed if by is None else by is Measure.TIMESTAMP
     if by_time and not timed and records:
-        raise UsageError(f"{file} has no timestamps", hint="export with --by timestamp")
+        raise UsageError(
+            f"{inputs.called(file)} has no timestamps", hint="export with --by timestamp"
+        )
     return records, by_time
 
 

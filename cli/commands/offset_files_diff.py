@@ -1,13 +1,14 @@
 """Consumer offsets in files, compared with each other or with a cluster."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mq.cli.commands.offset_files import PLACE, Selecting
+from mq.cli.commands.offset_files import PLACE, InputFile, Selecting, records_in
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
@@ -26,11 +27,13 @@ _COMPARED = (
 
 @concurrently
 @gives(_COMPARED)
+@subject("first", "second")
 async def offset_diff(
     call: Call,
-    first: Annotated[str, typer.Argument(metavar="FILE", help="A file of offset export.")],
+    first: InputFile,
     second: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="Another one. Default: the cluster now.")
+        str | None,
+        typer.Option("--other", metavar="OTHER", help="Another one. Default: the cluster now."),
     ] = None,
     *,
     selecting: Selecting,
@@ -42,15 +45,15 @@ async def offset_diff(
 
     Shows each group and queue whose offset differs, or that only one of them has.
     """
-    from mq.client.operations import local_files
     from mq.client.operations.offsets import groups as group_offsets
-    from mq.client.operations.offsets import records as offset_records
 
+    if first == second == "-":
+        raise UsageError("only one of two files can be standard input")
     selection = selecting.selection()
-    before = offset_records.decode(local_files.read(Path(first)), first)
+    before = records_in(call, first)
     failures: list[str] = []
     if second is not None:
-        after = offset_records.decode(local_files.read(Path(second)), second)
+        after = records_in(call, second)
     else:
         async with call.admin() as admin:
             expected = {

@@ -94,7 +94,12 @@ async def rocks_db_config_to_json(
     ] = None,
     export_file: Annotated[
         str | None,
-        typer.Option("-e", "--exportFile", metavar="FILE", help="With -p: write this file."),
+        typer.Option(
+            "-e",
+            "--exportFile",
+            metavar="FILE",
+            help="With -p: write this file; -: standard output.",
+        ),
     ] = None,
     json_enable: Annotated[
         Truth, typer.Option("-j", "--jsonEnable", help="With -p: JSON; false: a line for each.")
@@ -167,7 +172,9 @@ def _from_directory(
         tables["dataVersion"] = rocks.parse("dataVersion", "dataVersion", version)
     tables = {name: tables[name] for name in java_order.hash_order(tables)}
     plain = "Use [local mode] load rocksdb to print or export file \n"
-    if export_file is not None:
+    if export_file == "-":
+        plain = rocks.pretty(tables) + "\n"
+    elif export_file is not None:
         _write(call, Path(export_file), rocks.pretty(tables))
     elif as_json:
         plain += rocks.pretty(tables) + "\n"

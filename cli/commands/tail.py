@@ -10,9 +10,11 @@ import typer
 from mq.cli.messages.selecting import Narrowing, choice_of
 from mq.cli.moments import FORMS
 from mq.cli.moments import parse as parse_moment
+from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, shows_messages
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import message_text
 from mq.cli.show.output import Format
@@ -29,9 +31,10 @@ COMMANDS = {"message": ("tail",)}
 @endless
 @shows_messages
 @gives(message_text.COLUMNS, data="The messages, as queryMsgById gives them.")
+@subject("topic")
 async def tail(
     call: Call,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to follow.")],
+    topic: Annotated[str, topic_option("Topic to follow.")],
     last: Annotated[
         int, typer.Option("--last", metavar="N", help="First the last N messages there are.")
     ] = 0,

@@ -4,12 +4,11 @@ Formats: org.apache.rocketmq.tools.command.topic.
 """
 
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import where
+from mq.cli import inputs, where
 from mq.cli.commands.topic import config_text
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
@@ -18,7 +17,7 @@ from mq.cli.runtime.errors import CommandError, UsageError, legal
 from mq.cli.runtime.options import one_of, subject
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, flag, number, text
-from mq.client.operations import cluster, local_files
+from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
@@ -208,7 +207,9 @@ async def update_topic_list(
     call: Call,
     filename: Annotated[
         str,
-        typer.Option("-f", "--filename", metavar="FILE", help="JSON: a list of topics."),
+        typer.Option(
+            "-f", "--filename", metavar="FILE", help="JSON: a list of topics; -: standard input."
+        ),
     ],
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
@@ -220,7 +221,7 @@ async def update_topic_list(
     """
     from mq.cli.runtime.release import since_5
 
-    configs = _read_topics(filename)
+    configs = _read_topics(call, filename)
     async with call.admin() as admin:
         targets = await where.targets(admin, broker_addr, cluster_name)
 
@@ -247,30 +248,34 @@ async def update_topic_list(
     return Result(_LIST_COLUMNS, rows, plain, failures=failures)
 
 
-def read_list(filename: str, what: str) -> list[Any]:
-    """The JSON list in a file. Raises CommandError when it cannot be read or is no such list."""
+def read_list(call: Call, filename: str, what: str) -> list[Any]:
+    """The JSON list in a file, or from standard input for `-`.
+
+    Raises NotFound when it cannot be read, CommandError when it is no such list.
+    """
     from mq.protocol import fastjson
 
+    name = inputs.called(filename)
     try:
-        document = fastjson.loads(local_files.read(Path(filename)))
+        document = fastjson.loads(inputs.content(call.environment, filename))
     except fastjson.MalformedJson as error:
-        raise CommandError(f"{filename}: not JSON: {error}", status=Status.BAD_DATA) from None
+        raise CommandError(f"{name}: not JSON: {error}", status=Status.BAD_DATA) from None
     if not isinstance(document, list) or not document:
-        raise CommandError(f"{filename}: not a list of {what}", status=Status.BAD_DATA)
+        raise CommandError(f"{name}: not a list of {what}", status=Status.BAD_DATA)
     return document
 
 
-def _read_topics(filename: str) -> list["TopicConfig"]:
+def _read_topics(call: Call, filename: str) -> list["TopicConfig"]:
     from mq.protocol.bodies import TopicConfig
     from mq.protocol.errors import RemoteProtocolError
     from mq.protocol.names import check_topic
 
     configs = []
-    for number_, item in enumerate(read_list(filename, "topics"), 1):
+    for number_, item in enumerate(read_list(call, filename, "topics"), 1):
         try:
             config = TopicConfig.from_plain(item)
         except RemoteProtocolError as error:
-            message = f"{filename}: topic {number_}: {error}"
+            message = f"{inputs.called(filename)}: topic {number_}: {error}"
             raise CommandError(message, status=Status.BAD_DATA) from None
         legal(check_topic, config.topic_name)
         configs.append(config)

@@ -7,6 +7,7 @@ import typer
 from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
+from mq.cli.runtime.options import subject
 from mq.cli.show.result import Result, text, time
 
 if TYPE_CHECKING:
@@ -25,10 +26,14 @@ _COLUMNS = (
 
 
 @gives(_COLUMNS)
+@subject("message_id", "topic")
 async def trace(
     call: Call,
     message_id: Annotated[
-        str, typer.Argument(metavar="MESSAGE_ID", help="Its unique id, or its offset id.")
+        str,
+        typer.Option(
+            "-i", "--msgId", metavar="MESSAGE_ID", help="Its unique id, or its offset id."
+        ),
     ],
     topic: Annotated[
         str | None,

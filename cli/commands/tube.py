@@ -106,6 +106,7 @@ _CHANGED = (text("topic", "Topic"), number("brokerId", "Broker"), text("what", "
 @of_tube
 @gives(_CHANGED)
 @writes
+@subject("topic")
 def tube_create_topic(
     call: Call,
     topic: Topic,
@@ -152,6 +153,7 @@ def tube_create_topic(
 @of_tube
 @gives(_CHANGED)
 @destroys("delete topic {topic} with all its messages")
+@subject("topic")
 def tube_delete_topic(
     call: Call, topic: Topic, brokers: Brokers = None, *, authority: Authority
 ) -> Result:

@@ -11,6 +11,7 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, of_tube, writes
 from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
@@ -54,6 +55,7 @@ _SENT = (
 @gives(_SENT)
 @writes
 @concurrently
+@subject("topic", "body")
 async def tube_send(
     call: Call,
     topic: Topic,
@@ -157,6 +159,7 @@ _MESSAGES = (
 @gives(_MESSAGES)
 @endless
 @concurrently
+@subject("topic", "group")
 async def tube_consume(
     call: Call,
     topic: Topic,
@@ -200,6 +203,7 @@ async def tube_consume(
 @gives(_MESSAGES)
 @endless
 @concurrently
+@subject("topic")
 async def tube_tail(
     call: Call, topic: Topic, types: Types = None, limit: Limit = None
 ) -> AsyncIterator[Result]:
@@ -294,6 +298,7 @@ _BENCH = (
 @gives(_BENCH)
 @writes
 @in_bulk
+@subject("topic")
 async def tube_bench(
     call: Call,
     topic: Topic,

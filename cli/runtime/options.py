@@ -300,7 +300,7 @@ class Declared:
         for word in self.words:
             if word.name == name:
                 return self._wrong(f"which {word.noun}? {self.form(given)}")
-        return self._wrong(f"{self.flags(name)} is required")
+        return self._wrong(f"{self.flags(name)} is required", form=self.form(given))
 
     def _wrong(self, message: str, *, form: str = "") -> UsageError:
         see = f"see: mq {self.name} --help"
