@@ -1,8 +1,10 @@
-"""The commands of `mq` by name: the look-up, near misses, second names, and titles of groups.
+"""The commands of `mq` by name: the look-up, second names, and titles of groups.
 
 `mq --help` and the look-up of a name need no more than this and `command_table`, so that only the
 called command's module is imported.
 """
+
+from collections.abc import Sequence
 
 from mq.cli import command_table
 
@@ -46,62 +48,155 @@ def fold(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 
-# Second names that mqadmin has for commands (SubCommand.commandAlias).
+# Second names: those that mqadmin has (SubCommand.commandAlias), then a noun and a verb for what
+# mqadmin runs together. Each takes what its command takes.
 ALIASES = {
     "getAccessConfigSubCommand": "getAclConfig",
     "deleteAccessConfig": "deleteAclConfig",
+    "topic list": "topicList",
+    "topic create": "updateTopic",
+    "topic update": "updateTopic",
+    "topic delete": "deleteTopic",
+    "topic route": "topicRoute",
+    "topic status": "topicStatus",
+    "topic clusters": "topicClusterList",
+    "topic stats": "statsAll",
+    "topic permission": "updateTopicPerm",
+    "topic order": "updateOrderConf",
+    "topic apply": "apply",
+    "topic tail": "tail",
+    "broker list": "clusterList",
+    "broker status": "brokerStatus",
+    "broker config": "getBrokerConfig",
+    "broker set": "updateBrokerConfig",
+    "broker lag": "brokerConsumeStats",
+    "broker replication": "haStatus",
+    "broker drain": "wipeWritePerm",
+    "broker undrain": "addWritePerm",
+    "cluster list": "clusterList",
+    "cluster health": "doctor",
+    "cluster latency": "clusterRT",
+    "cluster top": "top",
+    "group list": "consumerProgress",
+    "group lag": "consumerProgress",
+    "group create": "updateSubGroup",
+    "group update": "updateSubGroup",
+    "group delete": "deleteSubGroup",
+    "group config": "getConsumerConfig",
+    "group members": "consumerConnection",
+    "group status": "consumerStatus",
+    "group mode": "setConsumeMode",
+    "group seek": "resetOffsetByTime",
+    "group skip": "skipAccumulatedMessage",
+    "group clone": "cloneGroupOffset",
+    "message send": "sendMessage",
+    "message get": "queryMsgByUniqueKey",
+    "message find": "queryMsgByKey",
+    "message at": "queryMsgByOffset",
+    "message print": "printMsg",
+    "message tail": "tail",
+    "message trace": "trace",
+    "offset list": "consumerProgress",
+    "offset reset": "resetOffsetByTime",
+    "offset skip": "skipAccumulatedMessage",
+    "offset clone": "cloneGroupOffset",
+    "namesrv config": "getNamesrvConfig",
+    "namesrv set": "updateNamesrvConfig",
+    "kv set": "updateKvConfig",
+    "kv delete": "deleteKvConfig",
+    "producer list": "producer",
+    "producer connections": "producerConnection",
+    "queue show": "queryCq",
+    "snode list": "snodeList",
+    "controller list": "getControllerMetaData",
+    "controller config": "getControllerConfig",
+    "controller set": "updateControllerConfig",
+    "controller elect": "electMaster",
+    "account list": "getAclConfig",
+    "account set": "updateAclConfig",
+    "account delete": "deleteAclConfig",
+    "acl list": "listAcl",
+    "acl get": "getAcl",
+    "acl create": "createAcl",
+    "acl update": "updateAcl",
+    "acl delete": "deleteAcl",
+    "acl copy": "copyAcl",
+    "user list": "listUser",
+    "user get": "getUser",
+    "user create": "createUser",
+    "user update": "updateUser",
+    "user delete": "deleteUser",
+    "user copy": "copyUser",
 }
 
-_SECOND_NAMES = {fold(alias): fold(name) for alias, name in ALIASES.items()}
-_BY_NAME = {fold(name): (group, name) for group, names in GROUPS.items() for name in names}
+# Groups of commands by the word that their names of two words begin with.
+_GROUPS_OF = {"group": "consumer", "kv": "namesrv", "account": "acl", "user": "auth"}
+
+
+def key_of(name: str) -> str:
+    """The folded form of a name of one word or two."""
+    return " ".join(map(fold, name.split(" ")))
+
+
+_BY_NAME = {key_of(name): (group, name) for group, names in GROUPS.items() for name in names}
+_COMMANDS = {name: group for group, names in GROUPS.items() for name in names}
+_BY_NAME |= {key_of(alias): (_COMMANDS[name], name) for alias, name in ALIASES.items()}
+# How each name is written.
+WRITTEN = {key_of(name): name for name in (*_COMMANDS, *ALIASES)}
 _PREFIXES = {key.split(" ")[0] for key in _BY_NAME if " " in key}
 
 
-def find(words: list[str]) -> tuple[str, str, int] | None:
+def find(words: Sequence[str]) -> tuple[str, str, int] | None:
     """Return (group, name, words used) of the command that `words` begin with, or None."""
+    found = _find(words)
+    return None if found is None else (*_BY_NAME[found[0]], found[1])
+
+
+def called(words: Sequence[str]) -> str:
+    """The name by which `words` call a command, as it is written: an alias, or its own."""
+    found = _find(words)
+    assert found is not None
+    return WRITTEN[found[0]]
+
+
+def _find(words: Sequence[str]) -> tuple[str, int] | None:
+    """The key in `_BY_NAME` that `words` begin with, and how many they are."""
     if not words:
         return None
     first = fold(words[0])
-    first = _SECOND_NAMES.get(first, first)
     if first in _PREFIXES and len(words) > 1:
         for count in (3, 2):  # `mq console user add` is user-add
             rest = words[1:count]
-            found = _BY_NAME.get(f"{first} {fold(''.join(rest))}")
-            if found is not None and not any(word.startswith("-") for word in rest):
-                return (*found, min(count, len(words)))
+            key = f"{first} {fold(''.join(rest))}"
+            if key in _BY_NAME and not any(word.startswith("-") for word in rest):
+                return key, min(count, len(words))
         if first not in _BY_NAME or not words[1].startswith("-"):
             return None
-    found = _BY_NAME.get(first)
-    return None if found is None else (*found, 1)
+    return (first, 1) if first in _BY_NAME else None
+
+
+def aliases_of(name: str) -> list[str]:
+    """The second names of a command that people write: mqadmin's spelling of old is none."""
+    return [alias for alias, its in ALIASES.items() if its == name and " " in alias]
 
 
 def subcommands(word: str) -> list[str]:
-    """The commands of two words that begin with `word`: `context` has `context add` and others."""
+    """The names of two words that begin with `word`: `context` has `context add` and others."""
     prefix = fold(word) + " "
-    return [name for key, (_, name) in _BY_NAME.items() if key.startswith(prefix)]
+    return [name for key, name in WRITTEN.items() if key.startswith(prefix)]
 
 
-def near_misses(words: list[str]) -> list[str]:
-    """Names that the words may have been meant to be, the nearest first."""
-    from difflib import get_close_matches
-
-    first = fold(words[0])
-    found: list[str] = []
-    if len(words) > 1 and not words[1].startswith("-"):
-        second = fold(words[1])
-        # `mq topic list` and `mq list topics` for topicList, `mq ofset export` for offset export.
-        for joined in (first + second, second.removesuffix("s") + first, f"{first} {second}"):
-            found += get_close_matches(joined, _BY_NAME, 2, 0.8)
-    found = found or get_close_matches(first, _BY_NAME, 3, 0.65)
-    return [_BY_NAME[key][1] for key in dict.fromkeys(found)][:3]
+def group_of(word: str) -> str | None:
+    """The group of commands that a word names: `topic`; of `group` that is `consumer`."""
+    folded = fold(word)
+    group = _GROUPS_OF.get(folded, folded)
+    return group if group in GROUPS else None
 
 
-def near_groups(word: str) -> list[str]:
-    """Groups that a word may have been meant to be, where no command is as near."""
-    from difflib import get_close_matches
-
-    found = get_close_matches(fold(word), [*GROUPS, *_BY_NAME], 1, 0.75)
-    return [name for name in found if name in GROUPS and name not in _BY_NAME]
+def summary(name: str) -> str:
+    """The first line of what a command, or one of its aliases, says of itself."""
+    group, own = _BY_NAME[key_of(name)]
+    return GROUPS[group][own]
 
 
 def kebab(name: str) -> str:

@@ -389,3 +389,27 @@ MODULES: dict[str, str] = {
     "listUser": "users",
     "copyUser": "users",
 }
+
+# The options that stand before a command, too: whether one takes a value, its long
+# forms.
+SHARED_OPTIONS: dict[str, tuple[bool, tuple[str, ...]]] = {
+    "-n": (True, ("--namesrvAddr", "--masters")),
+    "--namesrvAddr": (True, ("--namesrvAddr",)),
+    "-o": (True, ("--output",)),
+    "--output": (True, ("--output",)),
+    "--context": (True, ("--context",)),
+    "--acl-file": (True, ("--acl-file",)),
+    "--tls-config": (True, ("--tls-config",)),
+    "--timeout": (True, ("--timeout",)),
+    "--columns": (True, ("--columns",)),
+    "--sort": (True, ("--sort",)),
+    "--no-header": (False, ("--no-header",)),
+    "--utc": (False, ("--utc",)),
+    "--masters": (True, ("--masters",)),
+    "--web-port": (True, ("--web-port",)),
+    "--format": (True, ("--format",)),
+    "--body": (True, ("--body",)),
+    "--watch": (True, ("--watch",)),
+    "--dry-run": (False, ("--dry-run",)),
+    "--yes": (False, ("--yes",)),
+}

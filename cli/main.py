@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mq.cli import catalog
+from mq.cli.runtime import global_options
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.global_options import Given
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
@@ -42,12 +44,12 @@ def run(arguments: list[str], environment: Environment) -> int:
 
             complete(arguments[1:], environment)
             return Status.DONE
-        found = catalog.find(arguments)
+        given, words = global_options.split(arguments)
+        found = catalog.find(words)
         if found is None:
-            return _without_command(arguments, environment)
-        group, name, words = found
-        command = f"mq {name}"
-        return _command(group, name, arguments[words:], environment)
+            return _without_command(words, given, environment)
+        command = f"mq {catalog.called(words)}"
+        return _command(words, given, environment)
     except KeyboardInterrupt:
         environment.stderr.write(f"{command}: interrupted\n")
         return Status.INTERRUPTED
@@ -65,9 +67,12 @@ def run(arguments: list[str], environment: Environment) -> int:
         return shown.status
 
 
-def _command(group: str, name: str, arguments: list[str], environment: Environment) -> int:
-    declared = load(group, name, arguments)
-    values = declared.parse(arguments)
+def _command(words: list[str], given: list[Given], environment: Environment) -> int:
+    found = catalog.find(words)
+    assert found is not None
+    group, name, used = found
+    declared = load(group, name, words[used:], catalog.called(words))
+    values = declared.parse(words[used:], given)
     if values is None:
         environment.stdout.write(declared.help())
         return Status.DONE
@@ -89,19 +94,24 @@ def _collect_again() -> None:
         gc.enable()
 
 
-def load(group: str, name: str, arguments: Sequence[str] = ()) -> "Declared":
-    """Import the module of a command and build its options, of a few those for the arguments."""
+def load(group: str, name: str, arguments: Sequence[str] = (), called: str = "") -> "Declared":
+    """Import the module of a command and build its options, of a few those for the arguments.
+
+    `called` is the name by which it was called, for what it says of itself.
+    """
     from importlib import import_module
 
     module = import_module(f"mq.cli.commands.{catalog.module_name(name)}")
     function = getattr(module, catalog.function_name(name))
     from mq.cli.runtime.options import Declared
 
-    return Declared(name, function, arguments)
+    return Declared(name, function, arguments, called or name)
 
 
-def _without_command(arguments: list[str], environment: Environment) -> int:
+def _without_command(arguments: list[str], given: list[Given], environment: Environment) -> int:
     """`mq`, `mq help …`, `mq --help`, `mq --version`, or a name that is no command."""
+    if given and not arguments:
+        raise UsageError(f"which command? mq {given[-1].flag} … COMMAND", hint="see: mq --help")
     word = arguments[0] if arguments else "help"
     if word in ("-V", "--version", "version"):
         from mq import __version__
@@ -112,54 +122,80 @@ def _without_command(arguments: list[str], environment: Environment) -> int:
         return Status.DONE
     if word in ("-h", "--help", "help"):
         rest = [word for word in arguments[1:] if not word.startswith("-")]
-        if rest and catalog.find(rest) is None and rest[0].lower() in catalog.GROUPS:
-            environment.stdout.write(overview(rest[0].lower()))
-            return Status.DONE
-        if rest and catalog.find(rest) is None and (meant := catalog.near_groups(rest[0])):
-            hint = f"did you mean the group {' or '.join(meant)}? see: mq help {meant[0]}"
-            raise UsageError(f"no command or group {rest[0]!r}", hint=hint)
+        if rest and catalog.find(rest) is None and len(rest) == 1:
+            if catalog.group_of(rest[0]) or catalog.subcommands(rest[0]):
+                environment.stdout.write(overview(rest[0]))
+                return Status.DONE
+            from mq.cli.meant import groups
+
+            if meant := groups(rest[0]):
+                hint = f"did you mean the group {' or '.join(meant)}? see: mq help {meant[0]}"
+                raise UsageError(f"no command or group {rest[0]!r}", hint=hint)
         if rest:
             return run([*rest, "--help"], environment)
         environment.stdout.write(overview())
         return Status.DONE
     inner = catalog.subcommands(word)
     if inner:
-        return _group(word, inner, arguments[1:], environment)
+        return _group(word, arguments[1:], environment)
+    from mq.cli import meant as near
+
     if word.startswith("-"):
-        raise UsageError(
-            f"unknown option {word}", hint="options follow the command; see: mq --help"
-        )
-    near = catalog.near_misses(arguments)
-    hint = f"did you mean {' or '.join(near)}?" if near else "see: mq --help"
-    raise UsageError(f"no command {word!r}", hint=hint)
+        hint = _did_you_mean(near.option(arguments))
+        raise UsageError(f"no option {word} before a command", hint=hint)
+    raise UsageError(f"no command {word!r}", hint=_did_you_mean(near.commands(arguments)))
 
 
-def _group(word: str, inner: list[str], rest: list[str], environment: Environment) -> int:
+def _did_you_mean(names: list[str], see: str = "--help") -> str:
+    shown = " or ".join(f"mq {name}" for name in names)
+    return f"did you mean {shown}?" if names else f"see: mq {see}"
+
+
+def _group(word: str, rest: list[str], environment: Environment) -> int:
     if rest and not rest[0].startswith("-"):
-        near = [name for name in inner if name.startswith(f"{word} {rest[0][:1]}")]
-        near = near or catalog.near_misses([word, *rest])
-        hint = f"did you mean {' or '.join(near)}?" if near else f"see: mq {word} --help"
+        from mq.cli.meant import halves
+
+        hint = _did_you_mean(halves(word, rest[0], rest[1:]), f"help {word}")
         raise UsageError(f"no command '{word} {rest[0]}'", hint=hint)
     environment.stdout.write(overview(word))
     return Status.DONE if rest else Status.USAGE
 
 
-def overview(group: str | None = None) -> str:
-    """The text of `mq --help`, or of one group of commands."""
-    lines = ["Usage: mq COMMAND [OPTIONS]", ""]
-    if group is None:
+def overview(word: str | None = None) -> str:
+    """The text of `mq --help`, or of the commands of one group, with their second names."""
+    group = None if word is None else catalog.group_of(word)
+    lines = ["Usage: mq [OPTIONS] COMMAND [OPTIONS]", ""]
+    if word is None:
         lines += [
             "mq is RocketMQ in Python: every mqadmin command, and the daemons themselves.",
             "Names are taken in any case and in kebab-case: updateTopic, update-topic.",
+            "Many have a noun and a verb for a second name: `mq group seek`, `mq topic create`.",
             "`mq help COMMAND` shows the options of a command, `mq help topic` the commands",
             "of a group. More: man mq.",
             "",
         ]
     for key, names in catalog.GROUPS.items():
-        if group not in (None, key):
+        if word is not None and group != key:
             continue
         lines.append(f"{catalog.TITLES[key]}:")
         lines += [f"  {name:<22} {summary}" for name, summary in names.items()]
         lines.append("")
+    if word is not None:
+        lines += _second_names(word, group)
     lines.append("mq COMMAND --help shows the options of a command.")
     return "\n".join(lines) + "\n"
+
+
+def _second_names(word: str, group: str | None) -> list[str]:
+    """Aliases that begin with the word of a group, or are of its commands; and what they run."""
+    its = {} if catalog.subcommands(word) else catalog.GROUPS.get(group or "", {})
+    begun = catalog.subcommands(word)
+    found = {
+        alias: name
+        for alias, name in catalog.ALIASES.items()
+        if alias in begun or (" " in alias and name in its)
+    }
+    if not found:
+        return []
+    lines = [f"  {alias:<22} {catalog.summary(name)} ({name})" for alias, name in found.items()]
+    return ["Second names:", *lines, ""]

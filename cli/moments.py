@@ -1,14 +1,18 @@
-"""Points in time as people write them in options."""
+"""Points in time and durations in options: `mq.client.moments`, with what is wrong as an error.
 
-import re
+All options that take a time take it in each form, and say so in the same words.
+"""
+
+from typing import TYPE_CHECKING
 
 from mq.cli.runtime.errors import UsageError
-from mq.cli.show import java_text
+from mq.client import moments
 
-FORMS = "ms since 1970, 2026-07-01T12:00[:00][Z], yyyy-MM-dd#HH:mm:ss:SSS, or 15m ago: 15m"
+if TYPE_CHECKING:
+    from mq.cli.runtime.call import Call
 
-_AGO = re.compile(r"(\d{1,9})(ms|s|m|h|d)").fullmatch
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LAST = 2**63 - 1
+FORMS = "15m (ago), 2026-07-01T12:00[Z], yyyy-MM-dd#HH:mm:ss:SSS, ms since 1970, or now"
 
 
 def parse(text: str, flag: str, now: float) -> int:
@@ -16,16 +20,19 @@ def parse(text: str, flag: str, now: float) -> int:
 
     A time without a zone is local. Raises UsageError that names `flag`.
     """
-    ago = _AGO(text)
-    if ago is not None:
-        return int(now * 1000) - int(ago[1]) * _UNITS[ago[2]]
     try:
-        return java_text.parse_time(text)
-    except ValueError:
-        pass
-    from datetime import datetime
+        return moments.parse(text, now)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}", hint=f"write {FORMS}") from None
 
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{flag}: {text!r} is not a time", hint=f"write {FORMS}") from None
+
+def span_of(call: "Call", begin: str | None, end: str | None) -> tuple[int, int]:
+    """The times of -b and -e, by default all there are, as mqadmin has them. Raises UsageError."""
+    now = call.environment.clock()
+    first = 0 if begin is None else parse(begin, "-b/--beginTimestamp", now)
+    return first, _LAST if end is None else parse(end, "-e/--endTimestamp", now)
+
+
+# For `typer.Option(parser=…)`: the value of an option that takes a number, as ever, or `15m`.
+seconds = moments.seconds
+milliseconds = moments.milliseconds

@@ -9,13 +9,16 @@ commands are found by without importing them; `make manual` writes it, and a tes
 stale.
 """
 
+import inspect
 import sys
+import typing
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
 from mq.cli import catalog, commands
+from mq.cli.runtime.shared_options import SOURCES
 
 PATH = "cli/command_table.py"
 
@@ -31,7 +34,32 @@ def text() -> str:
     }
     modules = {name: module for module, name, _, _ in rows}
     groups = _literal("GROUPS: dict[str, dict[str, str]]", summaries)
-    return f"{_HEAD}\n\n{groups}\n{_literal('MODULES: dict[str, str]', modules)}"
+    found = _literal("MODULES: dict[str, str]", modules)
+    return f"{_HEAD}\n\n{groups}\n{found}\n{_shared_options()}"
+
+
+_SHARED = "SHARED_OPTIONS: dict[str, tuple[bool, tuple[str, ...]]]"
+
+
+def _shared_options() -> str:
+    """The shared options by flag: whether they take a value, and their long forms."""
+    found: dict[str, tuple[bool, dict[str, None]]] = {}
+    for source in SOURCES:
+        hints = typing.get_type_hints(source, include_extras=True)
+        for parameter in inspect.signature(source).parameters.values():
+            kind, option = typing.get_args(hints[parameter.name])
+            written = (option.default, *(option.param_decls or ()))
+            flags = [flag for flag in written if isinstance(flag, str)]
+            longs = [flag for flag in flags if flag.startswith("--")]
+            for flag in flags:
+                found.setdefault(flag, (kind is not bool, {}))[1].update(dict.fromkeys(longs))
+    lines = ["# The options that stand before a command, too: whether one takes a value, its long"]
+    lines += ["# forms.", f"{_SHARED} = {{"]
+    for flag, (takes_value, meant) in found.items():
+        shown = "".join(f"{_quoted(long)}, " for long in meant).strip()
+        shown = shown if len(meant) == 1 else shown.removesuffix(",")
+        lines.append(f"    {_quoted(flag)}: ({takes_value}, ({shown})),")
+    return "\n".join([*lines, "}", ""])
 
 
 def _rows() -> Iterator[tuple[str, str, str, str]]:

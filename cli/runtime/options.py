@@ -29,6 +29,7 @@ from mq.cli.runtime import shared_options, words
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import effect_of
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.global_options import Given
 from mq.cli.runtime.option_groups import gathered, is_option_group, parameters_of
 
 
@@ -109,11 +110,14 @@ def widened(
 class Declared:
     """A command with its options: parses arguments, knows its help."""
 
-    def __init__(self, name: str, function: Function, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self, name: str, function: Function, arguments: Sequence[str] = (), called: str = ""
+    ) -> None:
         own = inspect.signature(function)
         parameters = list(own.parameters.values())
         hints = typing.get_type_hints(function, include_extras=True)
         self.name = name
+        self.called = called or name  # which of its names is used
         self.function = function
         self.needs_call = hints[parameters[0].name] is Call
         self._groups: dict[str, type[Any]] = {}
@@ -136,7 +140,7 @@ class Declared:
         self._bare: tuple[str, str] = function.__dict__.get("bare", ("", ""))
         self.command = self._build(merged)
         self.context = typer.Context(
-            self.command, info_name=f"mq {name}", help_option_names=["-h", "--help"]
+            self.command, info_name=f"mq {self.called}", help_option_names=["-h", "--help"]
         )
         options = self.command.get_params(self.context)
         by_name = {option.name: option for option in options}
@@ -194,14 +198,19 @@ class Declared:
         """The type of a parameter's value: `str` of `Annotated[str | None, …]`."""
         return _plain_type(self._parameters[name].annotation)
 
-    def parse(self, arguments: Sequence[str]) -> dict[str, Any] | None:
+    def parse(
+        self, arguments: Sequence[str], before: Sequence[Given] = ()
+    ) -> dict[str, Any] | None:
         """The values of all parameters by name; None when help was asked for.
 
-        Raises UsageError with the option at fault.
+        `before` are the options that stand before the command. Raises UsageError with the option at
+        fault.
         """
         given, rest = self._split(arguments)
         if given.get("help"):
             return None
+        earlier = self._of_before(before)
+        given = {**earlier, **{name: raw for name, raw in given.items() if raw is not None}}
         self._take_words(given, rest)
         self._check_groups(given)
         return {name: self._value(parameter, given) for name, parameter in self._parameters.items()}
@@ -221,6 +230,13 @@ class Declared:
         try:
             given, rest, _ = parser.parse_args(list(self._normalized(arguments)))
         except _ClickError as error:
+            if hasattr(error, "possibilities"):  # click's NoSuchOption
+                from mq.cli.meant import flag
+
+                flags = [item for options in self._flags.values() for item in options]
+                own = [self.flags(name) for name in self.own_names if self.flags(name)[0] == "-"]
+                hint = flag(error.option_name, flags, own, self.called)
+                raise UsageError(f"no such option: {error.option_name}", hint=hint) from None
             message = error.format_message().rstrip(".")
             raise self._wrong(message[:1].lower() + message[1:]) from None
         return given, rest
@@ -251,12 +267,33 @@ class Declared:
                     return option + equals + value
         return word
 
+    def _of_before(self, before: Sequence[Given]) -> dict[str, Any]:
+        """Values of options before the command, by parameter: the last of each."""
+        found: dict[str, Any] = {}
+        for option in before:
+            names = [
+                name
+                for long in option.longs
+                for name, flags in self._flags.items()
+                if long in flags and name in self._parameters
+            ]
+            if not names:
+                raise self._wrong(f"it takes no {option.longs[0]}, so none before the command")
+            name = names[0]
+            repeated = bool(getattr(self._options[name], "multiple", False))
+            found[name] = [option.value] if repeated else option.value
+        return found
+
     def _take_words(self, given: dict[str, Any], rest: list[str]) -> None:
         """Give the words to the subjects that no flag gives."""
         by_flag = [word for word in self.words if word.name in given]
         left = words.take(self.words, given, rest)
         if left:
             why = f"unexpected argument {left[0]!r}"
+            from mq.cli.meant import behind
+
+            if meant := behind(self.called, left):
+                raise UsageError(why, hint=f"did you mean mq {meant[0]}?")
             if self.subjects and by_flag:
                 nouns = " and ".join(word.noun for word in by_flag)
                 why += f": the {nouns} {'are' if len(by_flag) > 1 else 'is'} given by flag"
@@ -270,7 +307,7 @@ class Declared:
             if parameter.default is inspect.Parameter.empty
             and name not in {word.name for word in self.words}
         ]
-        return words.form(f"mq {self.name}", self.words, needed, given)
+        return words.form(f"mq {self.called}", self.words, needed, given)
 
     def metavar(self, name: str) -> str:
         """What stands for the value of a parameter: TOPIC; empty for a flag without a value."""
@@ -291,8 +328,9 @@ class Declared:
                 raise self._missing(parameter.name, given)
             return parameter.default
         kind = _plain_type(parameter.annotation)
+        parser = typing.get_args(parameter.annotation)[1].parser
         try:
-            return _convert(raw, kind)
+            return parser(str(raw).strip()) if parser else _convert(raw, kind)
         except ValueError as error:
             raise self._wrong(f"{self.flags(parameter.name)}: {error}") from None
 
@@ -303,7 +341,7 @@ class Declared:
         return self._wrong(f"{self.flags(name)} is required", form=self.form(given))
 
     def _wrong(self, message: str, *, form: str = "") -> UsageError:
-        see = f"see: mq {self.name} --help"
+        see = f"see: mq {self.called} --help"
         return UsageError(message, hint=f"write: {form}; {see}" if form else see)
 
 
@@ -334,7 +372,9 @@ def _free(source: Function, taken: list[inspect.Parameter]) -> list[inspect.Para
         if not flags:
             continue
         kind, option = typing.get_args(parameter.annotation)
-        declared = typer.Option(*flags, metavar=option.metavar, help=option.help)
+        declared = typer.Option(
+            *flags, metavar=option.metavar, help=option.help, parser=option.parser
+        )
         free.append(
             parameter.replace(name=SHARED + parameter.name, annotation=Annotated[kind, declared])
         )

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from mq.cli.moments import seconds
 from mq.cli.show.output import Format
 from mq.cli.show.record_format import Body
 
@@ -58,7 +59,8 @@ def cluster(
         typer.Option(
             "--timeout",
             metavar="SECONDS",
-            help="How long to wait for each answer. Default: MQ_TIMEOUT, 5.",
+            parser=seconds,
+            help="How long to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.",
         ),
     ] = None,
 ) -> None:
@@ -113,7 +115,8 @@ def tube(
         typer.Option(
             "--timeout",
             metavar="SECONDS",
-            help="How long to wait for each answer. Default: MQ_TIMEOUT, 5.",
+            parser=seconds,
+            help="How long to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.",
         ),
     ] = None,
 ) -> None:
@@ -161,7 +164,12 @@ def messages(
 def reads(
     watch: Annotated[
         float | None,
-        typer.Option("--watch", metavar="SECONDS", help="Ask again and again, until Ctrl-C."),
+        typer.Option(
+            "--watch",
+            metavar="SECONDS",
+            parser=seconds,
+            help="Ask again and again, until Ctrl-C: every 2, 500ms, 1m.",
+        ),
     ] = None,
 ) -> None:
     """Options of commands that change nothing."""
@@ -181,3 +189,6 @@ def destroys(
     ] = False,
 ) -> None:
     """Options of commands that change something for good."""
+
+
+SOURCES = (cluster, layout, tube, messages, reads, writes, destroys)

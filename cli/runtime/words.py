@@ -26,13 +26,25 @@ class Word(NamedTuple):
     @property
     def noun(self) -> str:
         """What a question calls it: `topic`."""
-        if self.metavar.isalpha() and self.metavar.isupper():
+        if self.metavar.isalpha() and self.metavar.isupper() and self.metavar not in _VAGUE:
             return self.metavar.lower()
         long = max(self.flags, key=len, default=self.name).lstrip("-")
         return _NOUNS.get(long, long.replace("_", " ").lower())
 
 
-_NOUNS = {"brokerAddr": "broker", "brokerName": "broker", "msgId": "message id"}
+_VAGUE = {"TEXT", "N", "NAME", "ID", "TIME", "MODE", "VALUE", "FOLDER", "OFFSET"}
+_NOUNS = {
+    "brokerAddr": "broker",
+    "brokerName": "broker",
+    "clusterName": "cluster",
+    "msgId": "message id",
+    "messageId": "message id",
+    "queueId": "queue",
+    "controllerAddress": "controller",
+    "filename": "file",
+    "srcGroup": "group to copy from",
+    "destGroup": "group to copy to",
+}
 
 
 def take(words: Sequence[Word], given: dict[str, Any], rest: Sequence[str]) -> list[str]:

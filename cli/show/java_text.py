@@ -44,21 +44,3 @@ def digits_text(milliseconds: int) -> str:
     """UtilAll.timeMillisToHumanString: `20260701120000123`."""
     when = time.localtime(milliseconds // 1000)
     return f"{time.strftime('%Y%m%d%H%M%S', when)}{milliseconds % 1000:03}"
-
-
-def parse_time(text: str) -> int:
-    """Milliseconds since the epoch, of a number or of a local `yyyy-MM-dd#HH:mm:ss:SSS`.
-
-    Raises ValueError (Java ends with a NullPointerException).
-    """
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    day, _, clock = text.partition("#")
-    fraction = clock.rpartition(":")[2]
-    try:
-        when = time.strptime(f"{day}#{clock.rpartition(':')[0]}", "%Y-%m-%d#%H:%M:%S")
-        return int(time.mktime(when)) * 1000 + int(fraction)
-    except ValueError:
-        raise ValueError(f"{text!r} is neither milliseconds nor yyyy-MM-dd#HH:mm:ss:SSS") from None

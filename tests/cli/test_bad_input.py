@@ -87,7 +87,7 @@ def test_an_unknown_broker_is_named(
 
 @pytest.mark.parametrize("name", LINES)
 def test_what_is_no_option_of_a_command_is_refused(name: str, mq: Mq, folder: Path) -> None:
-    for extra in (["--no-such-option"], ["surplus", "words"], ["--timeout", "soon"], ["-n", "x"]):
+    for extra in (["--no-such-option"], ["surplus"] * 6, ["--timeout", "soon"], ["-n", "x"]):
         finished = mq(*words_of(name, folder), *extra)
         told(finished, name)
         assert (finished.status, finished.out) == (Status.USAGE, "")

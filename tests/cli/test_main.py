@@ -71,17 +71,18 @@ def test_an_unknown_command_names_near_misses(mq: Mq) -> None:
     assert finished.out == ""
     message, hint = finished.err.splitlines()
     assert message == "mq: no command 'topicLst'"
-    assert hint.startswith("hint: did you mean topicList")
+    assert hint.startswith("hint: did you mean mq topicList")
 
 
 def test_a_command_like_no_other_points_to_help(mq: Mq) -> None:
     assert mq("qqqqqq").err == "mq: no command 'qqqqqq'\nhint: see: mq --help\n"
 
 
-def test_an_option_before_the_command_is_refused(mq: Mq) -> None:
-    finished = mq("-o", "json", "topicList")
+def test_an_option_of_a_command_before_it_is_refused(mq: Mq) -> None:
+    finished = mq("-q", "1", "topicList")
     assert finished.status == 64
-    assert "unknown option -o" in finished.err
+    assert "no option -q before a command" in finished.err
+    assert finished.err.splitlines()[1] == "hint: did you mean mq topicList -q 1?"
 
 
 def test_half_a_command_lists_its_other_halves(mq: Mq) -> None:
@@ -95,7 +96,7 @@ def test_half_a_command_lists_its_other_halves(mq: Mq) -> None:
 def test_an_unknown_half_suggests_a_near_one(mq: Mq) -> None:
     finished = mq("context", "ls")
     assert finished.status == 64
-    assert finished.err.splitlines()[1] == "hint: did you mean context list?"
+    assert finished.err.splitlines()[1] == "hint: did you mean mq context list?"
 
 
 IMPORTS = """
@@ -231,18 +232,37 @@ def test_an_unknown_option_names_near_misses(mq: Mq) -> None:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("topic list", "topicList"),
-        ("list topics", "topicList"),
         ("clusterlst", "clusterList"),
         ("contxt list", "context list"),
         ("ofset export", "offset export"),
-        ("delete topic -t T", "deleteTopic"),
+        # kubectl's order, with all that follows
+        ("list topics", "topic list"),
+        ("get topics", "topic list"),
+        ("delete topic -t T -c C", "topic delete -t T -c C?"),
+        ("create topic 'a b'", "topic create"),
+        # words of nats, rpk and kafka
+        ("topic ls", "topic list?"),
+        ("topic rm Orders", "topic delete Orders?"),
+        ("group reset billing", "group seek billing?"),
+        ("consumer list", "group list?"),
+        ("consumer-groups list", "group list?"),
+        ("topics", "topic list?"),
+        ("context select dev", "context use dev?"),
+        ("consume Orders", "tail Orders?"),
+        ("sub Orders", "tail Orders?"),
+        ("node ls", "broker list?"),
+        ("-C", "tail?"),
+        ("--list", "topic list?"),
+        # options that stand elsewhere, or are called otherwise
+        ("--bootstrap-server h:9876 topicList", "-n h:9876 topicList?"),
+        ("--contxt dev topicList", "--context dev topicList?"),
+        ("-t Orders tail", "tail -t Orders?"),
     ],
 )
 def test_what_was_meant_is_suggested_first(words: str, meant: str, mq: Mq) -> None:
     finished = mq(*words.split())
     assert finished.status == 64
-    assert f"hint: did you mean {meant}" in finished.err
+    assert f"hint: did you mean mq {meant}" in finished.err
 
 
 def test_help_on_what_is_nearly_a_group_names_the_group(mq: Mq) -> None:

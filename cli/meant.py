@@ -1,0 +1,243 @@
+"""What was meant by words that no command has: the right form for a wrong one.
+
+People come with the words of other tools: kubectl puts the verb first, nats says `ls` and `rm`, rpk
+`consume`, kcat has letters for modes, kafka-topics.sh flags. They are answered with our words, and
+not taken: what is taken once is taken for ever.
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from mq.cli import catalog, command_table
+
+_NOUNS = {
+    "consumer": "group",
+    "consumergroup": "group",
+    "subscription": "group",
+    "stream": "topic",
+    "node": "broker",
+    "server": "broker",
+    "nameserver": "namesrv",
+    "ns": "namesrv",
+    "messages": "message",
+    "msg": "message",
+    "profile": "context",
+    "deadletter": "dlq",
+    "policy": "acl",
+    "policies": "acl",
+    "lag": "group",
+    "configuration": "config",
+}
+
+# What the verbs of others may be here, the best first.
+_VERBS = {
+    "ls": ("list",),
+    "show": ("describe", "status", "show", "get", "list"),
+    "info": ("describe", "status", "show", "get", "list"),
+    "view": ("describe", "status", "show", "get", "list"),
+    "get": ("list", "get", "show"),
+    "describe": ("describe", "status", "show"),
+    "report": ("lag", "stats", "list"),
+    "rm": ("delete", "remove"),
+    "remove": ("delete", "remove"),
+    "del": ("delete", "remove"),
+    "drop": ("delete", "remove"),
+    "delete": ("delete", "remove"),
+    "add": ("create", "add", "set"),
+    "new": ("create", "add"),
+    "make": ("create", "add"),
+    "put": ("set", "send"),
+    "alter": ("update", "set"),
+    "edit": ("update", "set"),
+    "change": ("update", "set"),
+    "modify": ("update", "set"),
+    "config": ("config", "set"),
+    "reset": ("seek", "reset"),
+    "rewind": ("seek",),
+    "select": ("use",),
+    "switch": ("use",),
+    "consume": ("tail",),
+    "read": ("tail", "print"),
+    "sub": ("tail",),
+    "subscribe": ("tail",),
+    "watch": ("tail", "top"),
+    "follow": ("tail",),
+    "logs": ("tail",),
+    "produce": ("send",),
+    "publish": ("send",),
+    "pub": ("send",),
+    "write": ("send",),
+    "check": ("health",),
+    "members": ("members",),
+    "clients": ("members", "connections"),
+    "connections": ("members", "connections"),
+    "peek": ("print",),
+    "search": ("find",),
+    "query": ("find",),
+    "resend": ("resend",),
+    "retry": ("resend",),
+}
+
+# What a word alone may be; the first that there is.
+_ALONE = {
+    "pub": ("produce", "message send"),
+    "publish": ("produce", "message send"),
+    "produce": ("produce", "message send"),
+    "send": ("produce", "message send"),
+    "sub": ("tail",),
+    "subscribe": ("tail",),
+    "consume": ("tail",),
+    "cat": ("tail",),
+    "lag": ("group list",),
+    "health": ("cluster health",),
+    "status": ("cluster list",),
+    "info": ("cluster describe", "cluster list"),
+    "reset": ("group seek",),
+    "seek": ("group seek",),
+    "export": ("message export",),
+    "import": ("message import",),
+    "copy": ("message copy",),
+    "find": ("message find",),
+    "plan": ("topic plan",),
+    "config": ("context list",),
+}
+
+_SERVERS = frozenset(
+    f"--{name}"
+    for name in "bootstrap-server bootstrap-servers brokers server servers namesrv host".split()
+)
+_FEW = 6  # options that a hint may list
+# Options that only some kinds of commands have.
+_KINDS = {
+    "--watch": "only commands that change nothing, and end by themselves, can be repeated",
+    "--dry-run": "it changes nothing, so that there is nothing to try",
+    "--yes": "it asks nothing",
+    "--format": "only commands that show messages have it; for rows: -o, --columns",
+}
+
+# Options of other tools that stand where a command should.
+_OPTIONS = {
+    "-L": ("cluster describe", "cluster list"),
+    "-C": ("tail",),
+    "-P": ("produce", "message send"),
+    "-G": ("group members",),
+    "-Q": ("topic status",),
+    "--list": ("topic list",),
+    "--create": ("topic create",),
+    "--delete": ("topic delete",),
+    "--alter": ("topic update",),
+    "--describe": ("topic describe", "topic status"),
+    "--reset-offsets": ("group seek",),
+}
+
+
+def commands(words: Sequence[str]) -> list[str]:
+    """Commands that the words may have been meant to be, the nearest first, with what follows."""
+    first = catalog.fold(words[0])
+    if len(words) > 1 and not words[1].startswith("-"):
+        if by_words := _two_words(words):
+            return by_words
+        second = catalog.fold(words[1])
+        found: list[str] = []
+        # `mq list topics` for topicList, `mq ofset export` for offset export.
+        for joined in (f"{first} {second}", first + second, second.removesuffix("s") + first):
+            found += get_close_matches(joined, catalog.WRITTEN, 2, 0.8)
+        if found:
+            return [catalog.WRITTEN[key] for key in dict.fromkeys(found)][:3]
+    if alone := _ALONE.get(first):
+        return _written(alone, words[1:])[:1]
+    if catalog.subcommands(_noun(first)) and _noun(first) != first:
+        return _written([f"{_noun(first)} list"], ())
+    return [catalog.WRITTEN[key] for key in get_close_matches(first, catalog.WRITTEN, 3, 0.65)]
+
+
+def option(words: Sequence[str]) -> list[str]:
+    """The command that an option was meant for which stands where a command is expected.
+
+    Of another tool (`-L` of kcat), or of a command that comes behind it (`-t Orders tail`).
+    """
+    if meant := _written(_OPTIONS.get(words[0], ()), ()):
+        return meant[:1]
+    flag, equals, value = words[0].partition("=")
+    if flag in _SERVERS:
+        behind = words[1:] if equals else words[2:]
+        address = value or (words[1] if len(words) > 1 else "HOST:9876")
+        return [" ".join(["-n", address, *(behind or ["COMMAND"])])]
+    if near := get_close_matches(flag, command_table.SHARED_OPTIONS, 1, 0.75):
+        return [" ".join([*near, *words[1:]])]
+    for index in range(1, len(words)):
+        if found := catalog.find(words[index:]):
+            end = index + found[2]
+            return [" ".join([*words[index:end], *words[:index], *words[end:]])]
+    return []
+
+
+def behind(command: str, surplus: Sequence[str]) -> list[str]:
+    """What a command and a word that it does not take may have been: `consumer list`."""
+    return [] if " " in command else _two_words([command, *surplus])
+
+
+def flag(given: str, flags: Sequence[str], own: Sequence[str], called: str) -> str:
+    """The hint for an option that the command `called` does not have.
+
+    `flags` are all that it has, `own` its own as users write them: `-t/--topic`.
+    """
+    name = given.partition("=")[0]
+    if name in _SERVERS:
+        return "name servers are given with -n HOST:9876"
+    if name.lstrip("-") in ("json", "yaml", "csv", "table", "markdown"):
+        return f"formats are given with -o: -o {name.lstrip('-')}"
+    if name in _KINDS:
+        return _KINDS[name]
+    see = f"see: mq {called} --help"
+    if near := get_close_matches(name, [flag for flag in flags if len(flag) > len("-x")], 2, 0.7):
+        return f"did you mean {' or '.join(near)}? {see}"
+    return f"its options are {', '.join(own)}; {see}" if 0 < len(own) <= _FEW else see
+
+
+def halves(word: str, second: str, rest: Sequence[str]) -> list[str]:
+    """Commands that begin with `word`, for a second half that none of them has."""
+    inner = catalog.subcommands(word)
+    if by_words := _two_words([word, second, *rest]):
+        return by_words
+    seconds = {name.partition(" ")[2]: name for name in inner}
+    near = get_close_matches(second.lower(), seconds, 3, 0.6)
+    near = near or [half for half in seconds if second and half.startswith(second[:1].lower())]
+    return [seconds[half] for half in near][:3] or commands([word, second])
+
+
+def groups(word: str) -> list[str]:
+    """Groups of commands that a word may have been meant to be, where no command is as near."""
+    known = {**dict.fromkeys(catalog.GROUPS), **dict.fromkeys(catalog.WRITTEN)}
+    found = get_close_matches(catalog.fold(word), known, 1, 0.75)
+    return [name for name in found if name in catalog.GROUPS and name not in catalog.WRITTEN]
+
+
+def _two_words(words: Sequence[str]) -> list[str]:
+    """`describe group billing` and `group info billing` are `group describe billing`."""
+    first, second, rest = words[0], words[1], words[2:]
+    found = []
+    for noun, verb in ((first, second), (second, first)):
+        verb = catalog.fold(verb)
+        plural = noun.lower().endswith("s")
+        verbs = _VERBS.get(verb, (verb,))
+        if verb == "get" and not plural and rest:  # kubectl's `get topics`, and `get topic Orders`
+            verbs = (*_VERBS["describe"], *verbs)
+        found += _written([f"{_noun(catalog.fold(noun))} {item}" for item in verbs], rest)
+    return list(dict.fromkeys(found))[:1]
+
+
+def _noun(word: str) -> str:
+    """The noun as the names here have it: in the singular, and a word of ours."""
+    for form in (word, word.removesuffix("s")):
+        if form in _NOUNS:
+            return _NOUNS[form]
+    return word if catalog.subcommands(word) else word.removesuffix("s")
+
+
+def _written(names: Iterable[str], rest: Sequence[str]) -> list[str]:
+    """Those of the names that there are, with the words that follow."""
+    there = [catalog.WRITTEN.get(catalog.key_of(name)) for name in names]
+    from shlex import quote
+
+    return [" ".join([name, *map(quote, rest)]) for name in there if name]

@@ -1,0 +1,60 @@
+"""Options before the command: `mq --context dev topicList`.
+
+They are the shared ones (`shared_options`), and mean there what they mean behind it: `-o` before a
+command is `--output`, also where the command has a `-o` of its own. What stands behind the command
+wins, as with kubectl: an alias of the shell, such as mq='mq --context dev', is overruled by a line.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mq.cli import command_table
+from mq.cli.runtime.errors import UsageError
+
+
+class Given(NamedTuple):
+    """An option before the command: `flag` as it was written, its long forms, its value."""
+
+    flag: str
+    longs: tuple[str, ...]
+    value: str | bool
+
+
+def split(arguments: Sequence[str]) -> tuple[list[Given], list[str]]:
+    """The options before the command, and what follows. Raises UsageError without a value."""
+    given: list[Given] = []
+    rest = list(arguments)
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        flag, value = _flag(rest[0])
+        option = command_table.SHARED_OPTIONS.get(flag)
+        if option is None:
+            break
+        takes_value, longs = option
+        written = rest.pop(0)
+        if not takes_value:
+            if value is not None:
+                raise UsageError(f"{written}: {flag} takes no value")
+            given.append(Given(flag, longs, value=True))
+            continue
+        if value is None:
+            if not rest:
+                raise UsageError(f"{flag} needs a value", hint=f"write: mq {flag} VALUE COMMAND")
+            value = rest.pop(0)
+        given.append(Given(flag, longs, value))
+    return given, rest
+
+
+def _flag(word: str) -> tuple[str, str | None]:
+    """The option that a word is, as it is declared, and the value that is in the word."""
+    flag, equals, value = word.partition("=")
+    if flag in command_table.SHARED_OPTIONS:
+        return flag, value if equals else None
+    if not word.startswith("--"):  # -n10.0.0.1:9876
+        short = word[:2]
+        takes_value = command_table.SHARED_OPTIONS.get(short, (False, ()))[0]
+        return (short, word[2:]) if takes_value and len(word) > 2 else (word, None)
+    folded = flag.replace("-", "").lower()
+    for known in command_table.SHARED_OPTIONS:
+        if known.startswith("--") and known.replace("-", "").lower() == folded:
+            return known, value if equals else None
+    return word, None

@@ -1,0 +1,84 @@
+"""Points in time and durations as people write them: in commands, in jobs, in the console.
+
+A point in time is one of: `now`; an age, such as `15m`, `1h30m` or `2d`, counted back from now
+(`-15m` and `15m ago` mean the same); ISO 8601, with a zone or in the reader's; the local
+`yyyy-MM-dd#HH:mm:ss:SSS` of mqadmin (UtilAll.parseDate); milliseconds since 1970.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+
+_PART = re.compile(r"(\d{1,9})(ms|s|m|h|d|w)")
+_UNITS = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 7 * 86_400_000,
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse(text: str, now: float, zone: tzinfo | None = None) -> int:
+    """Milliseconds since 1970. `now` is in seconds, `zone` the reader's, else the machine's.
+
+    Raises ValueError for what is no point in time.
+    """
+    text = text.strip()
+    if text == "now":
+        return int(now * 1000)
+    age = text.removesuffix("ago").rstrip().removeprefix("-")
+    if _PART.match(age):
+        try:
+            return int(now * 1000) - duration(age)
+        except ValueError:
+            pass
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        found = _of_mqadmin(text) if "#" in text else datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            found = found.astimezone() if zone is None else found.replace(tzinfo=zone)
+        return (found - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is not a time") from None
+
+
+def duration(text: str) -> int:
+    """Milliseconds in `500ms`, `2s`, `15m`, `1h30m`, `2d`. Raises ValueError."""
+    text = text.strip()
+    total = end = 0
+    for part in _PART.finditer(text):
+        if part.start() != end:
+            break
+        total += int(part[1]) * _UNITS[part[2]]
+        end = part.end()
+    if not text or end != len(text):
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 2s or 15m")
+    return total
+
+
+def seconds(text: str) -> float:
+    """Seconds, of a number of them or a duration. Raises ValueError."""
+    try:
+        return float(text)
+    except ValueError:
+        return duration(text) / 1000
+
+
+def milliseconds(text: str) -> int:
+    """Milliseconds, of a number of them or a duration. Raises ValueError."""
+    try:
+        return int(text)
+    except ValueError:
+        return duration(text)
+
+
+def _of_mqadmin(text: str) -> datetime:
+    day, _, clock = text.partition("#")
+    whole, _, fraction = clock.rpartition(":")
+    when = datetime.strptime(f"{day}#{whole}", "%Y-%m-%d#%H:%M:%S")
+    return when + timedelta(milliseconds=int(fraction))
