@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
+from mq.client import moments
 from mq.client.caller import parse_name_servers
 from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, from_nested
 from mq.protocol.names import check_topic
@@ -92,10 +93,7 @@ def number(least: int, most: int) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)\s*", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a time such as 30s or 15m")
-    return int(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+    return moments.duration(text) / 1000
 
 
 def choice(*names: str) -> Callable[[str], str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli.moments import seconds
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
@@ -37,8 +38,16 @@ Rate = Annotated[
         "-r", "--rate", metavar="N", help="Messages a second, all together; 0: all that goes."
     ),
 ]
-Seconds = Annotated[float, typer.Option("-d", "--seconds", metavar="N", help="To measure.")]
-Warm = Annotated[float, typer.Option("--warm", metavar="N", help="Seconds before that.")]
+Seconds = Annotated[
+    float,
+    typer.Option(
+        "-d", "--seconds", metavar="SECONDS", parser=seconds, help="Measurement time: 10, 1m."
+    ),
+]
+Warm = Annotated[
+    float,
+    typer.Option("--warm", metavar="SECONDS", parser=seconds, help="Time before that: 1, 500ms."),
+]
 Connections = Annotated[int, typer.Option("-c", "--connections", metavar="N", help="All together.")]
 Window = Annotated[
     int, typer.Option("-w", "--window", metavar="N", help="Sends in flight on a connection.")

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from mq.cli import where
+from mq.cli.moments import milliseconds
 from mq.cli.parameters import broker_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
@@ -140,7 +141,10 @@ async def broker_consume_stats(
     call: Call,
     broker_addr: Annotated[str, broker_option("Of this broker.")],
     timeout_millis: Annotated[
-        int, typer.Option("-t", "--timeoutMillis", metavar="MS", help="How long it may take.")
+        int,
+        typer.Option(
+            "-t", "--timeoutMillis", metavar="MS", parser=milliseconds, help="How long it may take."
+        ),
     ] = 50_000,
     level: Annotated[
         int, typer.Option("-l", "--level", metavar="N", help="Only queues this far behind.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mq.cli.moments import seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
@@ -56,8 +57,10 @@ def cluster_list(
         bool, typer.Option("-m", "--moreStats", help="Totals of yesterday and today.")
     ] = False,
     interval: Annotated[
-        int | None,
-        typer.Option("-i", "--interval", metavar="SECONDS", help="Again and again."),
+        float | None,
+        typer.Option(
+            "-i", "--interval", metavar="SECONDS", parser=seconds, help="Again and again: 10, 1m."
+        ),
     ] = None,
     cluster_name: Annotated[
         str | None, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only this one.")
@@ -67,7 +70,7 @@ def cluster_list(
     if interval is None:
         return _once(call, cluster_name, more=more_stats)
     if interval < 0:
-        raise UsageError(f"an interval of {interval} s")
+        raise UsageError(f"an interval of {interval:g} s")
     return _again(call, cluster_name, interval, more=more_stats)
 
 
@@ -77,7 +80,7 @@ async def _once(call: Call, cluster_name: str | None, *, more: bool) -> Result:
 
 
 async def _again(
-    call: Call, cluster_name: str | None, interval: int, *, more: bool
+    call: Call, cluster_name: str | None, interval: float, *, more: bool
 ) -> AsyncIterator[Result]:
     async with call.admin() as admin:
         while True:

@@ -90,7 +90,6 @@ _HEADS = "#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile"
 
 
 @gives(_COLUMNS, data=_DATA, totals=_TOTALS)
-@subject("consumer_group")
 async def consumer(call: Call, consumer_group: Group, jstack: Stacks = False) -> Result:
     """Show what each member of a consumer group says of itself, as consumerStatus does."""
     line = "{:03d}  {:<40} {:<20} {}\n"

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli.moments import seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
@@ -45,7 +46,8 @@ async def doctor(
         float, typer.Option("--disk-critical", metavar="PERCENT", help="How full is critical.")
     ] = 90.0,
     skew: Annotated[
-        float, typer.Option("--skew", metavar="SECONDS", help="How wrong a clock may be.")
+        float,
+        typer.Option("--skew", metavar="SECONDS", parser=seconds, help="How wrong a clock may be."),
     ] = 5.0,
     problems: Annotated[
         bool, typer.Option("--problems", help="Only what is not as it should be.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mq.cli.moments import FORMS, span_of
 from mq.cli.parameters import Topic, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
@@ -205,11 +206,15 @@ async def query_msg_by_key(
     topic: Topic,
     msg_key: Annotated[str, typer.Option("-k", "--msgKey", metavar="KEY", help="Message key.")],
     begin_timestamp: Annotated[
-        int, typer.Option("-b", "--beginTimestamp", metavar="MS", help="Stored then or later.")
-    ] = 0,
+        str | None,
+        typer.Option(
+            "-b", "--beginTimestamp", metavar="TIME", help=f"Stored then or later: {FORMS}."
+        ),
+    ] = None,
     end_timestamp: Annotated[
-        int, typer.Option("-e", "--endTimestamp", metavar="MS", help="Stored then or earlier.")
-    ] = 2**63 - 1,
+        str | None,
+        typer.Option("-e", "--endTimestamp", metavar="TIME", help="Stored then or earlier."),
+    ] = None,
     max_num: Annotated[
         int, typer.Option("-m", "--maxNum", metavar="N", help="At most, of each broker.")
     ] = 64,
@@ -221,10 +226,9 @@ async def query_msg_by_key(
     """Find messages by key."""
     from mq.client.operations.messages import lookup
 
+    span = span_of(call, begin_timestamp, end_timestamp)
     async with call.admin() as admin:
-        messages = await lookup.by_key(
-            admin, topic, msg_key, max_num, begin_timestamp, end_timestamp
-        )
+        messages = await lookup.by_key(admin, topic, msg_key, max_num, *span)
         clusters = {
             broker.broker_name: broker.cluster
             for broker in (await admin.session.route(topic)).broker_datas

@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli.moments import FORMS
+from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import Topic, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.status import Status
-from mq.cli.show import java_text, message_text
+from mq.cli.show import message_text
 from mq.cli.show.result import Result, Row, number, text
 from mq.client.operations import java_order
 
@@ -29,7 +31,6 @@ COMMANDS = {
     )
 }
 
-TIMES = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
 CharsetName = Annotated[
     str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")
 ]
@@ -37,10 +38,10 @@ SubExpression = Annotated[
     str, typer.Option("-s", "--subExpression", metavar="TAGS", help="TagA || TagB.")
 ]
 BeginTimestamp = Annotated[
-    str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {TIMES}.")
+    str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {FORMS}.")
 ]
 EndTimestamp = Annotated[
-    str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {TIMES}.")
+    str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="Until then.")
 ]
 
 
@@ -72,7 +73,8 @@ async def print_msg(
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
 
-    begin, end = _moment(begin_timestamp, "-b"), _moment(end_timestamp, "-e")
+    begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
+    end = _moment(call, end_timestamp, "-e/--endTimestamp")
     page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
     async with call.session() as session:
         consumer = PullConsumer(session)
@@ -127,7 +129,8 @@ async def print_msg_by_queue(
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
 
     page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
-    begin, end = _moment(begin_timestamp, "-b"), _moment(end_timestamp, "-e")
+    begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
+    end = _moment(call, end_timestamp, "-e/--endTimestamp")
     counts: dict[str, int] = {}
     async with call.session() as session:
         consumer = PullConsumer(session, TOOLS_CONSUMER_GROUP)
@@ -171,10 +174,10 @@ async def consume_message(
         str | None, group_option("--consumerGroup", text="As this group.")
     ] = None,
     begin_timestamp: Annotated[
-        str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"From: {TIMES}.")
+        str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"From: {FORMS}.")
     ] = None,
     end_timestamp: Annotated[
-        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {TIMES}.")
+        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="Until then.")
     ] = None,
     message_number: Annotated[
         int, typer.Option("-c", "--MessageNumber", metavar="N", help="At most this many.")
@@ -216,18 +219,14 @@ async def consume_message(
             yield result
 
 
-def _moment(text: str | None, flag: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        return java_text.parse_time(text)
-    except ValueError as error:
-        raise UsageError(f"{flag}: {error}") from None
+def _moment(call: Call, text: str | None, flag: str) -> int | None:
+    return None if text is None else parse_moment(text, flag, call.environment.clock())
 
 
 def _span(call: Call, begin: str | None, end: str | None) -> tuple[int | None, int | None]:
     """The times of -s and -e, checked as Java checks them."""
-    first, last = _moment(begin, "-s"), _moment(end, "-e")
+    first = _moment(call, begin, "-s/--beginTimestamp")
+    last = _moment(call, end, "-e/--endTimestamp")
     now = int(call.environment.clock() * 1000)
     if first is not None and first > now:
         raise UsageError("-s/--beginTimestamp is in the future")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli.moments import FORMS, span_of
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
@@ -45,12 +46,15 @@ async def query_msg_trace_by_id(
         str, typer.Option("-t", "--traceTopic", metavar="TOPIC", help="Where traces are.")
     ] = TRACE_TOPIC,
     begin_timestamp: Annotated[
-        int,
-        typer.Option("-b", "--beginTimestamp", metavar="MS", help="Traces stored from then on."),
-    ] = 0,
+        str | None,
+        typer.Option(
+            "-b", "--beginTimestamp", metavar="TIME", help=f"Traces stored from then on: {FORMS}."
+        ),
+    ] = None,
     end_timestamp: Annotated[
-        int, typer.Option("-e", "--endTimestamp", metavar="MS", help="Traces stored up to then.")
-    ] = 2**63 - 1,
+        str | None,
+        typer.Option("-e", "--endTimestamp", metavar="TIME", help="Traces stored up to then."),
+    ] = None,
     max_num: Annotated[
         int, typer.Option("-c", "--maxNum", metavar="N", help="At most, of each broker.")
     ] = 64,
@@ -59,10 +63,9 @@ async def query_msg_trace_by_id(
 
     How a transaction ended is in the rows of the other formats; mqadmin does not show it.
     """
+    span = span_of(call, begin_timestamp, end_timestamp)
     async with call.admin() as admin:
-        messages = await admin.find_by_key(
-            trace_topic, msg_id, max_num, begin_timestamp, end_timestamp
-        )
+        messages = await admin.find_by_key(trace_topic, msg_id, max_num, *span)
     found, failures = entries(messages, msg_id)
     if not messages:
         raise NotFound(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mq.cli.moments import seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives
 from mq.cli.runtime.errors import UsageError
@@ -45,7 +46,10 @@ _RULE = "[MONITOR] ========================================={}\n"
 async def start_monitoring(
     call: Call,
     interval: Annotated[
-        int, typer.Option("--interval", metavar="SECONDS", help="Between rounds.")
+        float,
+        typer.Option(
+            "--interval", metavar="SECONDS", parser=seconds, help="Between rounds: 60, 1m."
+        ),
     ] = 60,
 ) -> AsyncIterator[Result]:
     """Watch all consumer groups: what waits, members that disagree or are stuck, offsets moved.
@@ -53,7 +57,7 @@ async def start_monitoring(
     It goes on until it is stopped. A group that nobody is connected to is left out.
     """
     if interval < 0:
-        raise UsageError(f"--interval: {interval} s")
+        raise UsageError(f"--interval: {interval:g} s")
     from mq.client.errors import MQError
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.names import TOOLS_CONSUMER_GROUP

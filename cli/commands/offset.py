@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from mq.cli.moments import FORMS
+from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import Topic, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
@@ -38,7 +40,7 @@ Timestamp = Annotated[
         "-s",
         "--timestamp",
         metavar="TIME",
-        help="now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS.",
+        help=f"Where to: {FORMS}.",
     ),
 ]
 Force = Annotated[Truth, typer.Option("-f", "--force", help="false: only go back, skip nothing.")]
@@ -85,7 +87,7 @@ async def reset_offset_by_time(
     the offsets at the brokers are set. With -b and -q it is one queue. As in 4.9, -c without a
     value is --cplus.
     """
-    when = _time(timestamp)
+    when = _time(call, timestamp)
     async with call.admin() as admin:
         if broker is None and queue is None and offset is None:
             wanted = reset.Wanted(topic, group, when, bool(force), cplus, route_topic)
@@ -122,7 +124,9 @@ async def reset_offset_by_time_old(
     Only the offsets at the brokers are set. Consumers that are connected overwrite them, so stop
     them first, or use resetOffsetByTime.
     """
-    wanted = reset.Wanted(topic, group, _time(timestamp), bool(force), route_topic=route_topic)
+    wanted = reset.Wanted(
+        topic, group, _time(call, timestamp), bool(force), route_topic=route_topic
+    )
     async with call.admin() as admin:
         rows, failures = await reset.at_brokers(admin, wanted)
     plain = reset_text.heading(wanted, timestamp, False) + reset_text.table(rows, False)
@@ -146,14 +150,11 @@ async def skip_accumulated_message(
     return reset_text.result(rows, reset_text.table(rows, online), failures)
 
 
-def _time(timestamp: str) -> int:
+def _time(call: Call, timestamp: str) -> int:
     """Milliseconds, or TO_THE_END for `now`. Raises UsageError."""
     if timestamp == "now":
         return reset.TO_THE_END
-    try:
-        return java_text.parse_time(timestamp)
-    except ValueError as error:
-        raise UsageError(f"-s/--timestamp: {error}", hint="or write: now") from None
+    return parse_moment(timestamp, "-s/--timestamp", call.environment.clock())
 
 
 _CLONED = (text("brokerName", "Broker"), number("queueId", "Queue"), number("offset", "Offset"))

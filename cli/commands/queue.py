@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mq.cli.moments import FORMS
+from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import Topic, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
@@ -202,8 +204,8 @@ async def check_rocksdb_cq_write_progress(
     ] = None,
     topic: Annotated[str, topic_option("Only this topic.")] = "",
     check_from: Annotated[
-        int | None,
-        typer.Option("-cf", "--checkFrom", metavar="MILLISECONDS", help="Stored since then."),
+        str | None,
+        typer.Option("-cf", "--checkFrom", metavar="TIME", help=f"Stored since then: {FORMS}."),
     ] = None,
 ) -> Result:
     """Let brokers compare their consume queues in RocksDB with those in files (5.x brokers).
@@ -216,9 +218,7 @@ async def check_rocksdb_cq_write_progress(
 
     if nameserver_addr is not None:
         call.name_servers = list(parse_name_servers(nameserver_addr))
-    since = check_from
-    if since is None:
-        since = int(call.environment.clock() * 1000) - 30 * 24 * 3600 * 1000
+    since = parse_moment(check_from or "30d", "-cf/--checkFrom", call.environment.clock())
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
         masters = cluster.masters(info, cluster_name)

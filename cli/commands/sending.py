@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli.moments import seconds
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, writes
@@ -266,7 +267,10 @@ async def cluster_rt(
         str, typer.Option("-m", "--machineRoom", metavar="NAME", help="Named in those lines.")
     ] = "noname",
     interval: Annotated[
-        int, typer.Option("-i", "--interval", metavar="SECONDS", help="Between rounds.")
+        float,
+        typer.Option(
+            "-i", "--interval", metavar="SECONDS", parser=seconds, help="Between rounds: 10, 1m."
+        ),
     ] = 10,
 ) -> AsyncIterator[Result]:
     """Send messages to every broker, again and again, and show how long they take.
@@ -280,7 +284,7 @@ async def cluster_rt(
     _positive("-a/--amount", amount)
     _positive("-s/--size", size)
     if interval < 0:
-        raise UsageError(f"-i/--interval: {interval} s")
+        raise UsageError(f"-i/--interval: {interval:g} s")
     async with call.producer(_group(call)) as producer:
         info = await cluster.clusters(producer.session)
         names = [cluster_name] if cluster_name else java_order.hash_order(info.cluster_addr_table)

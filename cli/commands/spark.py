@@ -175,7 +175,7 @@ async def spark_submit(
     from mq.cli.spark import running
 
     job = job_called(name)
-    arguments = texts(job, given)
+    arguments = texts(job, given, call.environment.clock())
     checked(job, arguments)
     wanted = options.wanted(progress=call.environment.error_terminal)
     wanted.check()

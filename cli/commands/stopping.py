@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mq.cli.moments import seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
@@ -40,7 +41,12 @@ def shutdown(
     ] = None,
     wait: Annotated[
         float,
-        typer.Option("--wait", metavar="SECONDS", help="Wait so long for it to end; 0: do not."),
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            parser=seconds,
+            help="Wait so long for it to end; 0: do not.",
+        ),
     ] = 0.0,
 ) -> Result:
     """Stop the brokers or name servers of this machine that run under one's own user.

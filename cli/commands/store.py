@@ -169,7 +169,10 @@ async def store_dump(
         int | None, typer.Option("-q", "--queueId", metavar="ID", help="Of this queue only.")
     ] = None,
     begin: Annotated[
-        str | None, typer.Option("-b", "--begin", metavar="TIME", help="Stored from then on.")
+        str | None,
+        typer.Option(
+            "-b", "--begin", metavar="TIME", help=f"Stored from then on: {moments.FORMS}."
+        ),
     ] = None,
     end: Annotated[
         str | None, typer.Option("-e", "--end", metavar="TIME", help="Stored until then.")

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mq.cli.moments import seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives
 from mq.cli.runtime.errors import UsageError
@@ -35,7 +36,13 @@ def top(
     call: Call,
     show: Annotated[Subject, typer.Option("--show", help="What to begin with.")] = Subject.BROKERS,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Time between two looks.")
+        float,
+        typer.Option(
+            "--interval",
+            metavar="SECONDS",
+            parser=seconds,
+            help="Between two looks: 2, 500ms.",
+        ),
     ] = 2.0,
     count: Annotated[
         int | None, typer.Option("--count", metavar="N", help="End after N results.")

@@ -2,12 +2,15 @@
 
 import asyncio
 import base64
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mq.cli.moments import FORMS, seconds
+from mq.cli.moments import parse as parse_moment
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, of_tube, writes
 from mq.cli.runtime.errors import CommandError, UsageError
@@ -70,7 +73,8 @@ async def tube_send(
         str | None, typer.Option("--type", metavar="TYPE", help="What consumers filter by.")
     ] = None,
     time: Annotated[
-        str | None, typer.Option("--time", metavar="yyyyMMddHHmm", help="Its message time.")
+        str | None,
+        typer.Option("--time", metavar="TIME", help=f"Its message time: yyyyMMddHHmm, or {FORMS}."),
     ] = None,
     attributes: Annotated[
         list[str] | None,
@@ -80,6 +84,7 @@ async def tube_send(
     """Send a message to a topic of TubeMQ, or each line of a file."""
     if (body is None) == (lines is None):
         raise UsageError("one of -p/--body and --lines is required")
+    time = _message_time(call, time)
     named = _attributes(attributes or [], type_, time)
     bodies = [body.encode()] if body is not None else list(_lines(lines or "-"))
     if call.dry_run:
@@ -116,6 +121,16 @@ def _producer(call: Call, topic: str) -> "TubeProducer":
     from mq.client.tube.producer_options import TubeProducerOptions
 
     return TubeProducer(_masters(call), [topic], TubeProducerOptions(**_options(call)))
+
+
+def _message_time(call: Call, given: str | None) -> str | None:
+    """As messages of TubeMQ have it, `yyyyMMddHHmm`, of a time in any form. Raises UsageError."""
+    if given is None or re.fullmatch(r"\d{12}", given):
+        return given
+    from datetime import datetime
+
+    moment = parse_moment(given, "--time", call.environment.clock())
+    return datetime.fromtimestamp(moment / 1000).strftime("%Y%m%d%H%M")
 
 
 def _attributes(given: list[str], type_: str | None, time: str | None) -> dict[str, str]:
@@ -172,7 +187,9 @@ async def tube_consume(
     ] = False,
     wait: Annotated[
         float | None,
-        typer.Option("--wait", metavar="SECONDS", help="End when nothing comes for so long."),
+        typer.Option(
+            "--wait", metavar="SECONDS", parser=seconds, help="End when nothing comes for so long."
+        ),
     ] = None,
     limit: Limit = None,
 ) -> AsyncIterator[Result]:

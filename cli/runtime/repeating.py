@@ -6,25 +6,33 @@ from typing import Annotated, Any
 
 import typer
 
+from mq.cli.moments import seconds
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show.result import Result
 
 Interval = Annotated[
-    int | None, typer.Option("-i", "--interval", metavar="SECONDS", help="Again and again.")
+    float | None,
+    typer.Option(
+        "-i",
+        "--interval",
+        metavar="SECONDS",
+        parser=seconds,
+        help="Again and again: 10, 1m.",
+    ),
 ]
 Outcome = Coroutine[Any, Any, Result] | AsyncIterator[Result]
 
 
-def repeatedly(interval: int | None, once: Callable[[], Coroutine[Any, Any, Result]]) -> Outcome:
+def repeatedly(interval: float | None, once: Callable[[], Coroutine[Any, Any, Result]]) -> Outcome:
     """`once`, or with an interval what it gives again and again. Raises UsageError."""
     if interval is None:
         return once()
     if interval < 0:
-        raise UsageError(f"-i/--interval: {interval} s")
+        raise UsageError(f"-i/--interval: {interval:g} s")
     return _again(interval, once)
 
 
-async def _again(interval: int, once: Callable[[], Awaitable[Result]]) -> AsyncIterator[Result]:
+async def _again(interval: float, once: Callable[[], Awaitable[Result]]) -> AsyncIterator[Result]:
     while True:
         yield await once()
         # Nothing else runs in this process: blocking is what waiting means here.

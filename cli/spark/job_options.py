@@ -2,11 +2,14 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from mq.cli import moments
 from mq.cli.runtime.errors import UsageError
+from mq.pipeline import parsing
 from mq.pipeline.jobs import JOBS, UnknownJob, load
 from mq.pipeline.jobs.declaration import Job, JobError, JobOption, JobOptionError
 
@@ -32,13 +35,19 @@ def parameters(arguments: Sequence[str]) -> list[inspect.Parameter]:
     return [_parameter(option) for option in load(named).options]
 
 
-def texts(job: Job, given: Mapping[str, Any]) -> dict[str, str]:
-    """The arguments of a job by name, of those that were given."""
+def texts(job: Job, given: Mapping[str, Any], now: float) -> dict[str, str]:
+    """The arguments of a job by name, of those that were given.
+
+    `15m` becomes the time that it means now, in seconds since 1970, and here: a driver begins
+    later, perhaps again, and elsewhere. Raises UsageError for what is no time.
+    """
     found = {}
     for option in job.options:
         value = given.get(_PREFIX + option.field)
         if value is not None and value is not False:
-            found[option.name] = "true" if value is True else str(value)
+            text = "true" if value is True else str(value)
+            is_time = option.metavar == "TIME" and not _is_exact(text)
+            found[option.name] = _exact(text, option.name, now) if is_time else text
     return found
 
 
@@ -54,7 +63,11 @@ def checked(job: Job, given: Mapping[str, str]) -> None:
 
 def _parameter(option: JobOption) -> inspect.Parameter:
     is_switch = not option.metavar
-    help = option.help if option.required or not option.default_text else _with_default(option)
+    help = option.help
+    if option.metavar == "TIME":
+        help = f"{help.removesuffix('.')}: {moments.FORMS}."
+    if option.default_text and not option.required:
+        help = f"{help} Default: {option.default_text}."
     declared = typer.Option(
         f"--{option.name}",
         metavar=None if is_switch else option.metavar,
@@ -68,5 +81,15 @@ def _parameter(option: JobOption) -> inspect.Parameter:
     )
 
 
-def _with_default(option: JobOption) -> str:
-    return f"{option.help} Default: {option.default_text}."
+def _is_exact(text: str) -> bool:
+    try:
+        parsing.time(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _exact(text: str, name: str, now: float) -> str:
+    """The time that a text means, in UTC."""
+    moment = moments.parse(text, f"--{name}", now)
+    return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, tzinfo
 from typing import Any
 
-_RELATIVE = re.compile(r"-(\d{1,9})(s|m|h|d)")
-_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+from mq.client import moments
+
 _LONG = range(-(2**63), 2**63)
 MOST_TEXT = 10_000  # characters of a query parameter
 
@@ -62,20 +62,17 @@ def _flag(given: str, _: Reading) -> bool:
 
 
 def _moment(given: str, reading: Reading) -> int:
-    """Ms since 1970: of a number of ms, of "-15m", or of "2026-11-23 14:05" in the user's zone."""
+    """Ms since 1970, in each form that commands take; without a zone it is the user's.
+
+    A number has at least nine digits: less is no time that messages have, but a slip.
+    """
     given = given.strip()
-    if re.fullmatch(r"[0-9]{9,16}", given):
-        return int(given)
-    relative = _RELATIVE.fullmatch(given)
-    if relative:
-        return reading.now - int(relative[1]) * _UNITS[relative[2]]
     try:
-        found = datetime.fromisoformat(given)
-        if found.tzinfo is None:
-            found = found.replace(tzinfo=reading.zone)
-        return (found - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-    except (ValueError, OverflowError):
-        raise ValueError('expected a time such as "2026-11-23 14:05", "-15m", or ms') from None
+        if re.fullmatch(r"[+-]?[0-9]*", given) and not re.fullmatch(r"[0-9]{9,16}", given):
+            raise ValueError
+        return moments.parse(given, reading.now / 1000, reading.zone)
+    except ValueError:
+        raise ValueError('expected a time such as "2026-11-23 14:05", "15m" (ago), or ms') from None
 
 
 text = Kind("text", _text)

@@ -59,7 +59,7 @@ def test_the_access_key_of_a_file_is_read_and_not_shown(tmp_path: Path) -> None:
         ({"subExpression": "||"}, "option subExpression: the tag expression '||' names no tag"),
         ({"subExpressionType": "XPATH"}, "option subExpressionType: 'XPATH' is neither TAG nor"),
         ({"aclFile": "/nowhere.yml"}, "option aclFile: /nowhere.yml cannot be read"),
-        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay: 'soon' is not a time such as"),
+        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay: 'soon' is not a duration such as"),
         ({"commitOffsets": "group"}, "option group: commitOffsets needs one"),
         (
             {"startingOffsets": "latest", "startingTimestamp": "1"},

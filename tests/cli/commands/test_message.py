@@ -122,14 +122,14 @@ def test_an_id_that_is_none_says_what_one_looks_like(cluster: Mq) -> None:
     ("arguments", "message"),
     [
         (("sendMessage", "-p", "x", "-i", "1"), "-i/--qid needs -b/--broker"),
-        (("sendMessage",), "-p/--body is required"),
+        (("sendMessage",), "which body? mq sendMessage Any TEXT"),
         (("sendMessage", "-p", "x", "-b", "b", "-i", "one"), "-i/--qid: 'one' is not a whole"),
         (("consumeMessage", "-c", "0"), "-c/--MessageNumber must be positive"),
         (("consumeMessage", "-i", "0"), "-i/--queueId needs -b/--brokerName"),
         (("consumeMessage", "-b", "b", "-o", "0"), "-o/--offset needs -i/--queueId"),
         (("consumeMessage", "-s", "2100-01-01#00:00:00:000"), "is in the future"),
         (("consumeMessage", "-s", "2000", "-e", "1000"), "is after -e/--endTimestamp"),
-        (("printMsg", "-b", "yesterday"), "'yesterday' is neither milliseconds nor"),
+        (("printMsg", "-b", "yesterday"), "-b/--beginTimestamp: 'yesterday' is not a time"),
         (("printMsg", "-c", "klingon"), "no character set 'klingon'"),
     ],
 )

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from mq.cli.spark import job_options
 from mq.cli.spark.job import STATUSES
 from mq.client import errors as client_errors
 from mq.pipeline import errors as pipeline_errors
@@ -99,9 +101,9 @@ def test_no_job_s_option_hides_one_of_the_command(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        ("count --topik A", "--topic", "see: mq spark submit --help"),
+        ("count --topik A", "no such option: --topik", "did you mean --topic"),
         ("count", "either --topic or --topic-pattern", "see: mq spark explain count"),
-        ("count --topic A --begin noon", "--begin: 'noon' is neither", "--begin 2026-01-31T"),
+        ("count --topic A --begin noon", "--begin: 'noon' is not a time", "write 15m (ago), "),
         ("count --topic A --master mesos://x", "--master mesos://x", "spark://HOST:7077"),
         ("count --topic A --conf x=1", "--conf 'x=1'", "spark.sql.shuffle.partitions=8"),
         ("count --topic A --deploy-mode cluster", "needs a cluster", "--master yarn"),
@@ -144,6 +146,18 @@ def test_print_shows_the_command_and_runs_nothing(mq: Mq, tmp_path: Path) -> Non
     local = submit(mq, spark, "--print").out
     assert "--master 'local[*]'" in local
     assert f"PYSPARK_PYTHON={sys.executable} " in local
+
+
+def test_an_age_is_the_time_that_it_means_where_the_job_is_submitted() -> None:
+    now = datetime(2026, 7, 1, 12, tzinfo=UTC).timestamp()
+    exact = "2026-01-31T08:00:00+01:00"
+    given = {"job_option_topic": "Orders", "job_option_begin": "15m", "job_option_end": exact}
+    arguments = job_options.texts(load("count"), given, now)
+    assert arguments == {
+        "topic": "Orders",
+        "begin": "2026-07-01T11:45:00.000+00:00",
+        "end": exact,
+    }
 
 
 def test_in_a_cluster_the_driver_gets_its_file_from_spark(mq: Mq, tmp_path: Path) -> None:
