@@ -138,18 +138,18 @@ def key_of(name: str) -> str:
     return " ".join(map(fold, name.split(" ")))
 
 
-_BY_NAME = {key_of(name): (group, name) for group, names in GROUPS.items() for name in names}
+BY_NAME = {key_of(name): (group, name) for group, names in GROUPS.items() for name in names}
 _COMMANDS = {name: group for group, names in GROUPS.items() for name in names}
-_BY_NAME |= {key_of(alias): (_COMMANDS[name], name) for alias, name in ALIASES.items()}
+BY_NAME |= {key_of(alias): (_COMMANDS[name], name) for alias, name in ALIASES.items()}
 # How each name is written.
 WRITTEN = {key_of(name): name for name in (*_COMMANDS, *ALIASES)}
-_PREFIXES = {key.split(" ")[0] for key in _BY_NAME if " " in key}
+_PREFIXES = {key.split(" ")[0] for key in BY_NAME if " " in key}
 
 
 def find(words: Sequence[str]) -> tuple[str, str, int] | None:
     """Return (group, name, words used) of the command that `words` begin with, or None."""
     found = _find(words)
-    return None if found is None else (*_BY_NAME[found[0]], found[1])
+    return None if found is None else (*BY_NAME[found[0]], found[1])
 
 
 def called(words: Sequence[str]) -> str:
@@ -160,7 +160,7 @@ def called(words: Sequence[str]) -> str:
 
 
 def _find(words: Sequence[str]) -> tuple[str, int] | None:
-    """The key in `_BY_NAME` that `words` begin with, and how many they are."""
+    """The key in `BY_NAME` that `words` begin with, and how many they are."""
     if not words:
         return None
     first = fold(words[0])
@@ -168,11 +168,11 @@ def _find(words: Sequence[str]) -> tuple[str, int] | None:
         for count in (3, 2):  # `mq console user add` is user-add
             rest = words[1:count]
             key = f"{first} {fold(''.join(rest))}"
-            if key in _BY_NAME and not any(word.startswith("-") for word in rest):
+            if key in BY_NAME and not any(word.startswith("-") for word in rest):
                 return key, min(count, len(words))
-        if first not in _BY_NAME or not words[1].startswith("-"):
+        if first not in BY_NAME or not words[1].startswith("-"):
             return None
-    return (first, 1) if first in _BY_NAME else None
+    return (first, 1) if first in BY_NAME else None
 
 
 def aliases_of(name: str) -> list[str]:
@@ -195,7 +195,7 @@ def group_of(word: str) -> str | None:
 
 def summary(name: str) -> str:
     """The first line of what a command, or one of its aliases, says of itself."""
-    group, own = _BY_NAME[key_of(name)]
+    group, own = BY_NAME[key_of(name)]
     return GROUPS[group][own]
 
 

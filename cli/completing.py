@@ -50,12 +50,27 @@ def complete(arguments: list[str], environment: Environment) -> None:
         if environment.variables.get("MQ_DEBUG"):
             raise
         return
-    for name in names:
+    for name in _own_first(kind, names):
         # The topics of retries and dead letters are many: only who begins with % means one.
         if kind == "topics" and name.startswith("%") and not prefix:
             continue
         if name.startswith(prefix) and name.isprintable() and " " not in name:
             environment.stdout.write(f"{name}\n")
+
+
+def _own_first(kind: str, names: list[str]) -> list[str]:
+    """The names with those of the system at the end: who completes hardly ever means one."""
+    from mq.protocol.names import PREDEFINED_GROUPS, is_system_group
+
+    if kind == "groups":
+        return sorted(names, key=lambda name: name in PREDEFINED_GROUPS or is_system_group(name))
+    return sorted(names, key=_is_systems_topic) if kind == "topics" else names
+
+
+def _is_systems_topic(name: str) -> bool:
+    from mq.protocol.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+
+    return name in SYSTEM_TOPICS or name.startswith((SYSTEM_TOPIC_PREFIX, "%"))
 
 
 def _names(kind: str, words: list[str], environment: Environment) -> list[str]:
@@ -76,7 +91,7 @@ def _names(kind: str, words: list[str], environment: Environment) -> list[str]:
     call = resolve(environment, "complete", _shared_values(words))
     call.timeout = float(environment.variables.get("MQ_COMPLETION_TIMEOUT") or PATIENCE)
     del call.name_servers[2:]
-    topic = _value(words, _TOPIC_FLAGS) if kind == "keys" else None
+    topic = (_value(words, _TOPIC_FLAGS) or _first_word(words)) if kind == "keys" else None
     if kind == "keys" and not topic:
         return []
     return _cached(call, f"{kind} {topic or ''}", lambda: fetch(call, topic))
@@ -85,7 +100,8 @@ def _names(kind: str, words: list[str], environment: Environment) -> list[str]:
 def _commands() -> list[str]:
     from mq.cli import catalog
 
-    return [name.split()[0] for names in catalog.GROUPS.values() for name in names]
+    names = [*(name for names in catalog.GROUPS.values() for name in names), *catalog.ALIASES]
+    return list(dict.fromkeys(name.split()[0] for name in names))
 
 
 def _contexts(environment: Environment) -> dict[str, dict[str, str]]:
@@ -114,6 +130,17 @@ def _value(words: list[str], flags: tuple[str, ...]) -> str | None:
             if index + 1 < len(words):
                 return words[index + 1]
     return None
+
+
+def _first_word(words: list[str]) -> str | None:
+    """The word right behind the command: in those about a message's key it is the topic."""
+    from mq.cli import catalog
+    from mq.cli.runtime import global_options
+
+    behind = global_options.behind(words[1:])
+    found = catalog.find(behind)
+    rest = behind[found[2] :] if found else []
+    return rest[0] if rest and not rest[0].startswith("-") else None
 
 
 def _cached(call: "Call", key: str, fetch: Callable[[], list[str]]) -> list[str]:

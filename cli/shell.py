@@ -8,12 +8,13 @@ pipe or a file is run line by line.
 import io
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mq.cli import catalog
 from mq.cli.main import run
+from mq.cli.runtime import global_options
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.status import Status
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import Completion
     from prompt_toolkit.document import Document
+
+    from mq.cli.manual.described import Option
 
 _END = ("exit", "quit")
 _SECRET = re.compile(r"secret|passw|token|credential", re.IGNORECASE)
@@ -40,7 +43,7 @@ def run_line(line: str, environment: Environment) -> int | None:
         return Status.DONE
     if words[0] in _END:
         return None
-    found = catalog.find(words)
+    found = catalog.find(global_options.behind(words))
     if found is not None and (found[0] == "daemon" or found[1] == "shell"):
         environment.stderr.write(f"mq shell: {found[1]} runs in a shell of the system only\n")
         return Status.USAGE
@@ -133,7 +136,7 @@ def may_hold_secret(line: str) -> bool:
         words = shlex.split(line, comments=True)
     except ValueError:
         words = line.split()
-    found = catalog.find([word for word in words if word != "mq"])
+    found = catalog.find(global_options.behind([word for word in words if word != "mq"]))
     name = found[1].lower() if found else ""
     return bool(_SECRET.search(line)) or "user" in name or "acl" in name
 
@@ -157,15 +160,22 @@ def candidates(text: str, environment: Environment) -> Iterator[tuple[str, str]]
 def _all_candidates(
     words: list[str], current: str, environment: Environment
 ) -> Iterator[tuple[str, str]]:
-    if not words or words == ["help"]:
-        for names in catalog.GROUPS.values():
-            for name, summary in names.items():
-                yield name, summary
+    behind = global_options.behind(words)
+    if words and not behind and _lacks_value(words):
+        from mq.cli.manual.specs import global_specs
+
+        kinds = (option.kind for option in global_specs() if words[-1] in option.flags)
+        for value in _values(next(kinds, ""), words, current, environment):
+            yield value, ""
         return
-    found = catalog.find(words)
+    if not behind or behind == ["help"]:
+        for name in catalog.WRITTEN.values():
+            yield name, catalog.summary(name)
+        return
+    found = catalog.find(behind)
     if found is None:
-        for name in catalog.subcommands(words[0]):
-            yield name.partition(" ")[2], ""
+        for name in catalog.subcommands(behind[0]):
+            yield name.partition(" ")[2], catalog.summary(name)
         return
     from mq.cli.manual.described import describe
 
@@ -181,9 +191,38 @@ def _all_candidates(
                 for flag in option.flags:
                     yield flag, option.help
             return
-        kind = next((option.kind for option in options if not option.flags), "")
+        kind = _kind_of_word(options, behind[found[2] :])
     for value in _values(kind, words, current, environment):
         yield value, ""
+
+
+def _lacks_value(words: list[str]) -> bool:
+    """Whether the options before the command end with one whose value is to come."""
+    try:
+        global_options.split(words)
+    except UsageError:
+        return True
+    return False
+
+
+def _kind_of_word(options: "Sequence[Option]", words: list[str]) -> str:
+    """What the word behind `words` is that no option introduces; words go to what no flag gives."""
+    valued = {flag for option in options if option.metavar for flag in option.flags}
+    given, count, is_value = set(), 0, False
+    for word in words:
+        if is_value:
+            is_value = False
+        elif word.startswith("-"):
+            given.add(word.partition("=")[0])
+            is_value = word in valued
+        else:
+            count += 1
+    places = sorted((item for item in options if not item.flags), key=lambda item: item.subject)
+    places += sorted((item for item in options if item.subject), key=lambda item: item.subject)
+    free = [option for option in places if not given.intersection(option.flags)]
+    if count >= len(free) and not (free and free[-1].repeated):
+        return ""
+    return free[min(count, len(free) - 1)].kind
 
 
 def _values(kind: str, words: list[str], current: str, environment: Environment) -> list[str]:

@@ -1,6 +1,14 @@
 """The completion for bash."""
 
-from mq.cli.manual.specs import Spec, first_words, second_words, shared_sets, specs
+from mq.cli.manual.specs import (
+    Argument,
+    Spec,
+    first_words,
+    global_specs,
+    second_words,
+    shared_sets,
+    specs,
+)
 
 _HEAD = """\
 # Completion of mq for bash 4 and later. Written by `mq manual`: make manual.
@@ -39,34 +47,89 @@ _mq_command_names() { # words: those that begin with the current one, in any cas
     done
 }
 
+_mq_takes_value() { # option: whether the word behind it is its value
+    local spec
+    for spec in "${_mq_specs[@]}"; do
+        [[ $spec == *=* && ,${spec%%=*}, == *,"$1",* ]] && return 0
+    done
+    return 1
+}
+
+_mq_before() { # sets first to the word that is the command, behind the options before it
+    local -a _mq_specs=("${_mq_globals[@]}")
+    while ((first < cword)) && [[ ${words[first]} == -?* ]]; do
+        [[ ${words[first]} != *=* ]] && _mq_takes_value "${words[first]}" && ((first++))
+        ((first++))
+    done
+}
+
+_mq_argument() { # sets argument: what the current word is that no option introduces
+    local -i index=0 at
+    local spec name given=,
+    for ((at = first; at < cword; at++)); do
+        if [[ ${words[at]} == -?* ]]; then
+            given+=${words[at]%%=*},
+            [[ ${words[at]} != *=* ]] && _mq_takes_value "${words[at]}" && ((at++))
+        else
+            ((index++))
+        fi
+    done
+    for spec in "${_mq_arguments[@]}"; do
+        name=${spec%%=*}
+        for name in ${name//,/ }; do
+            [[ $given == *,"$name",* ]] && continue 2
+        done
+        if ((index == 0)) || [[ $spec == *=+* ]]; then
+            argument=${spec#*=}
+            argument=${argument#+}
+            return
+        fi
+        ((index--))
+    done
+}
+
 _mq() {
-    local IFS=$' \\t\\n' line=${COMP_LINE:0:COMP_POINT} key='' argument='' flag='' spec name cut
-    local -a words _mq_words=() _mq_specs=()
+    local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT} key='' argument='' flag='' spec name cut
+    local -a words _mq_words=() _mq_specs=() _mq_arguments=()
     read -ra words <<<"$line"
     [[ $line == *[[:space:]] ]] && words+=('')
-    local -i cword=$((${#words[@]} - 1)) first=2
+    local -i cword=$((${#words[@]} - 1)) first=1
     local _mq_value=${words[cword]} prefix=''
     COMPREPLY=()
-    if ((cword < 2)); then
+    _mq_before
+    if ((cword <= first)); then
+        if [[ $_mq_value == -* ]] || ((cword < first)); then
+            _mq_specs=("${_mq_globals[@]}")
+            first=1
+            _mq_behind
+        else
+            _mq_command_names "${_mq_first[@]}"
+        fi
+        return
+    fi
+    key=${words[first],,}
+    key=${key//[-_]/}
+    ((first++))
+    if [[ $key == help ]]; then
         _mq_command_names "${_mq_first[@]}"
         return
     fi
-    key=${words[1],,}
-    key=${key//[-_]/}
-    if [[ -n ${_mq_second[$key]} ]]; then
-        if ((cword == 2)); then
+    if [[ -n ${_mq_second[$key]} && ${words[first]} != -* ]]; then
+        if ((cword == first)); then
             _mq_command_names ${_mq_second[$key]}
             return
         fi
-        key+=" ${words[2],,}"
-        first=3
-    elif [[ $key == help ]]; then
-        _mq_command_names "${_mq_first[@]}"
-        return
+        name=${words[first],,}
+        key+=" ${name//[-_]/}"
+        ((first++))
     fi
     if ((cword <= first)) || ! _mq_options "$key ${words[first]}"; then
         _mq_options "$key"
     fi
+    _mq_behind
+}
+
+_mq_behind() { # an option, the value of one, or a word, of those in _mq_specs and _mq_arguments
     if [[ $_mq_value == --*=* ]]; then
         flag=${_mq_value%%=*}
         prefix=$flag=
@@ -94,7 +157,10 @@ _mq() {
                 done
             done
         done
-    elif [[ -n $argument ]]; then
+        return
+    fi
+    _mq_argument
+    if [[ -n $argument ]]; then
         _mq_candidates "$argument"
         for name in "${_mq_words[@]}"; do
             [[ $name == "$_mq_value"* ]] && COMPREPLY+=("$name")
@@ -110,7 +176,8 @@ _mq_trim() { # word: bash takes what follows : and = for a word of its own
     fi
 }
 
-complete -F _mq mq
+# The order counts: names of the system are the last. bash 4.4 and later keep it.
+complete -o nosort -F _mq mq 2>/dev/null || complete -F _mq mq
 """
 
 
@@ -124,16 +191,18 @@ def script() -> str:
     for word, others in second_words().items():
         lines.append(f"    [{word}]='{' '.join(name for name, _ in others)}'")
     lines.append(")")
+    lines.append(f"_mq_globals=({' '.join(map(_spec, global_specs()))})")
     for options, name in sets.items():
         lines.append(f"{name}=({' '.join(map(_spec, options))})")
-    lines += ["", "_mq_options() { # command: sets _mq_specs and argument", "    case $1 in"]
+    lines += ["", "_mq_options() { # command: sets _mq_specs and _mq_arguments", "    case $1 in"]
     for command in found:
         shared = f'"${{{sets[command.shared]}[@]}}"'
         keys = "|".join(map(_quoted, (command.key, *command.second_keys)))
         lines.append(f"    {keys})")
         lines.append(f"        _mq_specs=({' '.join([*map(_spec, command.own), shared])})")
-        if command.argument:
-            lines.append(f"        argument='{command.argument}'")
+        if command.arguments:
+            words = " ".join(map(_argument, command.arguments))
+            lines.append(f"        _mq_arguments=({words})")
         lines.append("        ;;")
     lines += ["    *) return 1 ;;", "    esac", "}", "", _CODE]
     return "\n".join(lines)
@@ -142,6 +211,11 @@ def script() -> str:
 def _spec(option: Spec) -> str:
     """`-t,--topic=topics`: the = says that it takes a value."""
     return _quoted(",".join(option.flags) + (f"={option.kind}" if option.takes_value else ""))
+
+
+def _argument(word: Argument) -> str:
+    """`-t,--topic=topics`; behind = a + says that it takes all words that are left."""
+    return _quoted(f"{','.join(word.flags)}={'+' if word.repeated else ''}{word.kind}")
 
 
 def _quoted(word: str) -> str:

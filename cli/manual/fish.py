@@ -1,6 +1,14 @@
 """The completion for fish."""
 
-from mq.cli.manual.specs import Spec, first_words, second_words, shared_sets, specs
+from mq.cli.manual.specs import (
+    Argument,
+    Spec,
+    first_words,
+    global_specs,
+    second_words,
+    shared_sets,
+    specs,
+)
 
 _HEAD = """\
 # Completion of mq for fish. Written by `mq manual`: make manual.
@@ -25,34 +33,24 @@ function __mq_values -a kind prefix value # what can stand for a value
     end
 end
 
-function __mq_complete
-    set -l words (commandline -opc)
-    set -l current (commandline -ct)
-    set -l first 2
-    if test (count $words) -lt 2
-        __mq_first
-        return
-    end
-    set -l key (string lower -- $words[2] | string replace -ra '[-_]' '')
-    if test $key = help
-        __mq_first
-        return
-    end
-    if contains -- $key $__mq_halves
-        if test (count $words) -eq 2
-            __mq_second $key
-            return
+function __mq_takes_value -a flag # of the options that follow it
+    for spec in $argv[2..-1]
+        set -l parts (string split '|' -m 3 -- $spec)
+        if test "$parts[2]" = 1; and contains -- $flag (string split , -- $parts[1])
+            return 0
         end
-        set key "$key "(string lower -- $words[3])
-        set first 3
     end
-    set -l specs
-    if test (count $words) -gt $first
-        set specs (__mq_options "$key $words[4]")
-    end
-    if test -z "$specs"
-        set specs (__mq_options $key)
-    end
+    return 1
+end
+
+# What the current word may be: an option, the value of one, or a word that no option introduces.
+# The words behind the command, then --, then its options and arguments.
+function __mq_behind
+    set -l split (contains -i -- '--mq--' $argv)
+    set -l words
+    test $split -gt 1; and set words $argv[1..(math $split - 1)]
+    set -l specs $argv[(math $split + 1)..-1]
+    set -l current (commandline -ct)
     set -l flag ''
     set -l prefix ''
     set -l value $current
@@ -60,7 +58,7 @@ function __mq_complete
         set flag (string split -m 1 = -- $current)[1]
         set prefix "$flag="
         set value (string split -m 1 = -- $current)[2]
-    else if test (count $words) -gt $first
+    else if test (count $words) -gt 0
         set flag $words[-1]
     end
     if string match -q -- '-*' "$flag"
@@ -72,19 +70,97 @@ function __mq_complete
             end
         end
     end
-    for spec in $specs
-        set -l parts (string split '|' -m 3 -- $spec)
-        if test "$parts[1]" = argument
-            __mq_values $parts[3] '' "$value"
-        else if string match -q -- '-*' $current
+    if string match -q -- '-*' $current
+        for spec in $specs
+            set -l parts (string split '|' -m 3 -- $spec)
+            string match -q -- 'argument:*' $parts[1]; and continue
             for name in (string split , -- $parts[1])
                 printf '%s\\t%s\\n' $name $parts[4]
             end
         end
+        return
+    end
+    set -l index 0
+    set -l given
+    set -l is_value 0
+    for word in $words
+        if test $is_value = 1
+            set is_value 0
+        else if string match -q -- '-?*' $word
+            set -a given (string split -m 1 = -- $word)[1]
+            string match -q -- '*=*' $word; or begin
+                __mq_takes_value $word $specs; and set is_value 1
+            end
+        else
+            set index (math $index + 1)
+        end
+    end
+    for spec in $specs
+        set -l parts (string split '|' -m 3 -- $spec)
+        string match -q -- 'argument:*' $parts[1]; or continue
+        set -l taken 0
+        for name in (string split , -- (string replace 'argument:' '' -- $parts[1]))
+            contains -- $name $given; and set taken 1
+        end
+        test $taken = 1; and continue
+        if test $index = 0; or test "$parts[2]" = +
+            __mq_values (string replace -a ';' '|' -- $parts[3]) '' "$value"
+            return
+        end
+        set index (math $index - 1)
     end
 end
 
-complete -c mq -f -a '(__mq_complete)'
+function __mq_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l at 2
+    while test (count $words) -ge $at; and string match -q -- '-?*' $words[$at]
+        if not string match -q -- '*=*' $words[$at]
+            __mq_takes_value $words[$at] (__mq_globals); and set at (math $at + 1)
+        end
+        set at (math $at + 1)
+    end
+    set -l many (count $words)
+    if test $many -lt $at
+        # Of an option before the command the value is missing, or an option is begun.
+        if test (math $many + 1) -lt $at; or string match -q -- '-*' $current
+            __mq_behind $words[2..-1] '--mq--' (__mq_globals)
+        else
+            __mq_first
+        end
+        return
+    end
+    set -l key (string lower -- $words[$at] | string replace -ra '[-_]' '')
+    if test $key = help
+        __mq_first
+        return
+    end
+    set at (math $at + 1)
+    set -l second $words[$at]
+    test $many -lt $at; and set second $current
+    if contains -- $key $__mq_halves; and not string match -q -- '-*' "$second"
+        if test $many -lt $at
+            __mq_second $key
+            return
+        end
+        set key "$key "(string lower -- $second | string replace -ra '[-_]' '')
+        set at (math $at + 1)
+    end
+    set -l behind
+    test $many -ge $at; and set behind $words[$at..-1]
+    set -l specs
+    if test (count $behind) -gt 0
+        set specs (__mq_options "$key $behind[1]")
+    end
+    if test -z "$specs"
+        set specs (__mq_options $key)
+    end
+    __mq_behind $behind '--mq--' $specs
+end
+
+# -k: in their order, names of the system at the end.
+complete -c mq -f -k -a '(__mq_complete)'
 """
 
 
@@ -98,9 +174,17 @@ def script() -> str:
         lines.append(f"        case {word}")
         lines += [f"        {_printed(name, words)}" for name, words in others]
     lines += ["    end", "end", ""]
-    lines += ["# An option is a line: flags|1 if it takes a value|kind|help."]
+    lines.append(
+        "# An option is a line: flags|1 if it takes a value|kind|help. A word that no option"
+    )
+    lines.append(
+        "# introduces is one, too: argument:flags that give it|+ if it takes all others|kind|."
+    )
     found = specs()
     sets = shared_sets(found)
+    lines.append("function __mq_globals")
+    lines += [f"    echo {_quoted(_line(option))}" for option in global_specs()]
+    lines += ["end", ""]
     for options, name in sets.items():
         lines.append(f"function _{name}")
         lines += [f"    echo {_quoted(_line(option))}" for option in options]
@@ -111,8 +195,8 @@ def script() -> str:
         lines.append(f"        case {keys}")
         lines += [f"            echo {_quoted(_line(option))}" for option in command.own]
         lines.append(f"            _{sets[command.shared]}")
-        if command.argument:
-            lines.append(f"            echo 'argument|1|{command.argument}|'")
+        for argument in command.arguments:
+            lines.append(f"            echo {_quoted(_argument(argument))}")
     lines += ["    end", "end", "", _CODE]
     return "\n".join(lines)
 
@@ -124,6 +208,12 @@ def _printed(name: str, words: str) -> str:
 def _line(option: Spec) -> str:
     kind = option.kind.replace("|", ";")
     return f"{','.join(option.flags)}|{int(option.takes_value)}|{kind}|{option.help}"
+
+
+def _argument(word: Argument) -> str:
+    """A line as of an option: its flags behind `argument:`; + where it takes all that is left."""
+    kind = word.kind.replace("|", ";")
+    return f"argument:{','.join(word.flags)}|{'+' if word.repeated else '-'}|{kind}|"
 
 
 def _quoted(text: str) -> str:

@@ -1,9 +1,11 @@
 """What the completions of all three shells are made of: words and options of each command."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mq.cli import catalog
-from mq.cli.manual.described import Described, Option, cases, commands
+from mq.cli.manual.described import Described, Option, cases, commands, shared
+from mq.cli.runtime.shared_options import SOURCES
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """A command: `key` is its folded name, as catalog.fold has it; `argument` the kind of one.
+    """A command: `key` is its folded name, as catalog.key_of has it.
 
     `shared` are the options that other commands have, too: few sets of them, so that scripts keep
     each once.
@@ -32,7 +34,19 @@ class CommandSpec:
     summary: str
     own: tuple[Spec, ...]
     shared: tuple[Spec, ...]
-    argument: str
+    # What each word is that no flag introduces, in their order: the flags that give the same
+    # instead, if any, and the kind of value.
+    arguments: tuple["Argument", ...]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A word that a command takes: `-t,--topic` may give it, too. The last may be `repeated`."""
+
+    flags: tuple[str, ...]
+    kind: str
+    metavar: str
+    repeated: bool
 
 
 def specs() -> list[CommandSpec]:
@@ -41,17 +55,17 @@ def specs() -> list[CommandSpec]:
     for command in commands():
         found.append(_spec(command))
         for case, described in cases(command):
-            found.append(replace(_spec(described), key=f"{catalog.fold(command.name)} {case}"))
+            found.append(replace(_spec(described), key=f"{catalog.key_of(command.name)} {case}"))
     return found
 
 
 def first_words() -> list[tuple[str, str]]:
     """What can stand after `mq`, with what it is: for `context add` the group it belongs to."""
     words: dict[str, str] = {}
-    for group, names in catalog.GROUPS.items():
-        for name, summary in names.items():
-            first, _, second = name.partition(" ")
-            words.setdefault(first, f"{catalog.TITLES[group]}: …" if second else summary)
+    for name, summary in _written():
+        first, _, second = name.partition(" ")
+        group = catalog.group_of(first) or catalog.BY_NAME[catalog.key_of(name)][0]
+        words.setdefault(first, f"{catalog.TITLES[group]}: …" if second else summary)
     words["help"] = "Show the options of a command."
     return list(words.items())
 
@@ -59,35 +73,61 @@ def first_words() -> list[tuple[str, str]]:
 def second_words() -> dict[str, list[tuple[str, str]]]:
     """What can stand after the first word of a command of two words, by that word's folded form."""
     words: dict[str, list[tuple[str, str]]] = {}
-    for names in catalog.GROUPS.values():
-        for name, summary in names.items():
-            first, _, second = name.partition(" ")
-            if second:
-                words.setdefault(catalog.fold(first), []).append((second, summary))
+    for name, summary in _written():
+        first, _, second = name.partition(" ")
+        if second:
+            words.setdefault(catalog.fold(first), []).append((second, summary))
     return words
 
 
+def _written() -> Iterator[tuple[str, str]]:
+    """Each name that people write, with its summary: commands, then aliases of two words."""
+    for names in catalog.GROUPS.values():
+        yield from names.items()
+    for alias in catalog.ALIASES:
+        if " " in alias:
+            yield alias, catalog.summary(alias)
+
+
+def global_specs() -> tuple[Spec, ...]:
+    """The options that stand before a command."""
+    found: dict[tuple[str, ...], Spec] = {}
+    for source in SOURCES:
+        for option in shared(source):
+            # -n is the name servers' before a command of which nothing is known yet.
+            flags = tuple(flag for flag in option.flags if not any(flag in had for had in found))
+            if flags:
+                found[flags] = _spec_of(replace(option, flags=flags), option.kind)
+    return tuple(found.values())
+
+
 def _spec(command: Described) -> CommandSpec:
-    arguments = [option for option in command.options if not option.flags]
+    # Words of typer come first: what its parser leaves is for those that have flags.
+    words = sorted(
+        (option for option in command.options if option.subject or not option.flags),
+        key=lambda option: option.subject,
+    )
     own = [_option(command, option) for option in command.own if option.flags]
-    shared: list[Spec] = []
+    common: list[Spec] = []
     for option in command.common:
         # The columns are the command's own.
         is_own = option.flags[0] in ("--columns", "--sort")
-        (own if is_own else shared).append(_option(command, option))
-    shared.append(Spec(("-h", "--help"), False, "", "", "Show the options.", False))
+        (own if is_own else common).append(_option(command, option))
+    common.append(Spec(("-h", "--help"), False, "", "", "Show the options.", False))
     return CommandSpec(
         name=command.name,
-        key=catalog.fold(command.name),
+        key=catalog.key_of(command.name),
         second_keys=tuple(
-            catalog.fold(alias)
+            catalog.key_of(alias)
             for alias, name in catalog.ALIASES.items()
-            if name == command.name and catalog.fold(alias) != catalog.fold(name)
+            if name == command.name and catalog.key_of(alias) != catalog.key_of(name)
         ),
         summary=command.summary,
         own=tuple(own),
-        shared=tuple(shared),
-        argument=arguments[0].kind if arguments else "",
+        shared=tuple(common),
+        arguments=tuple(
+            Argument(option.flags, option.kind, option.metavar, option.repeated) for option in words
+        ),
     )
 
 
@@ -96,6 +136,10 @@ def _option(command: Described, option: Option) -> Spec:
     if option.shared and option.flags[0] in ("--columns", "--sort") and command.given is not None:
         names = {column.name for table in command.given.tables for column in table}
         kind = f"one:{'|'.join(sorted(names))}" if names else ""
+    return _spec_of(option, kind)
+
+
+def _spec_of(option: Option, kind: str) -> Spec:
     return Spec(
         option.flags, bool(option.metavar), kind, option.metavar, option.help, option.repeated
     )

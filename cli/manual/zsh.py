@@ -1,6 +1,14 @@
 """The completion for zsh."""
 
-from mq.cli.manual.specs import Spec, first_words, second_words, shared_sets, specs
+from mq.cli.manual.specs import (
+    Argument,
+    Spec,
+    first_words,
+    global_specs,
+    second_words,
+    shared_sets,
+    specs,
+)
 
 _HEAD = """\
 #compdef mq
@@ -10,40 +18,66 @@ _HEAD = """\
 """
 
 _CODE = """\
-_mq_live() { # options of compadd, kind: the names there are now
+_mq_live() { # options of compadd, kind: the names there are now, those of the system at the end
     local -a names
-    names=(${(f)"$(command ${~words[1]} __complete $@[-1] "${(@)words[2,CURRENT-1]}" "$PREFIX" \\
+    names=(${(f)"$(command ${~before[1]} __complete $@[-1] "${(@)before[2,-1]}" "$PREFIX" \\
         2>/dev/null)"})
-    compadd "${(@)@[1,-2]}" -a names
+    compadd "${(@)@[1,-2]}" -V names -a names
+}
+
+_mq_before() { # sets at to the word that is the command, behind the options before it
+    local spec
+    while ((at < CURRENT)) && [[ $words[at] == -?* ]]; do
+        if [[ $words[at] != *=* ]] && (($+_mq_valued[$words[at]])); then
+            ((at++))
+        fi
+        ((at++))
+    done
+}
+
+_mq_words() { # adds what the words are that no option introduces, but for what an option gives
+    local spec name taken
+    for spec in $arguments; do
+        taken=0
+        for name in ${(s:,:)${spec%%=*}}; do
+            ((${words[(I)$name]} || ${words[(I)$name=*]})) && taken=1
+        done
+        ((taken)) || options+=("${spec#*=}")
+    done
 }
 
 _mq() {
-    local key argument
-    local -a options
-    if ((CURRENT == 2)); then
-        _mq_first
+    local key
+    local -i at=2
+    local -a options arguments before=("${(@)words[1,CURRENT-1]}")
+    _mq_before
+    if ((CURRENT <= at)); then
+        _arguments : $_mq_globals '1:command:_mq_first'
         return
     fi
+    words=("${words[1]}" "${(@)words[at,-1]}")
+    ((CURRENT -= at - 2))
     key=${${(L)words[2]}//[-_]/}
     if [[ $key == help ]]; then
         _mq_first
         return
     fi
-    if (($+_mq_halves[$key])); then
+    if (($+_mq_halves[$key])) && [[ $words[3] != -* ]]; then
         if ((CURRENT == 3)); then
             _mq_second $key
             return
         fi
-        key+=" ${(L)words[3]}"
+        key+=" ${${(L)words[3]}//[-_]/}"
         _mq_options "$key ${words[4]}" || _mq_options $key || return
         # As _arguments sees it the command is one word.
         words=("${words[1]}" "${(@)words[4,-1]}")
         ((CURRENT -= 2))
     else
-        _mq_options $key || return
+        _mq_options "$key" || return
         words=("${words[1]}" "${(@)words[3,-1]}")
         ((CURRENT -= 1))
     fi
+    _mq_words
     _arguments : $options
 }
 
@@ -67,20 +101,29 @@ def script() -> str:
     lines += ["    esac", "    _describe -t commands command names", "}", ""]
     found = specs()
     sets = shared_sets(found)
+    before = global_specs()
+    valued = " ".join(
+        f"{flag} 1" for option in before if option.takes_value for flag in option.flags
+    )
+    lines += [f"typeset -gA _mq_valued=({valued})", "_mq_globals=("]
+    lines += [f"    {spec}" for option in before for spec in _specs(option)]
+    lines += [")", ""]
     for options, name in sets.items():
         lines += [f"{name}=("]
         lines += [f"    {spec}" for option in options for spec in _specs(option)]
         lines += [")", ""]
-    lines += ["_mq_options() { # command: sets options", "    case $1 in"]
+    lines += ["_mq_options() { # command: sets options and arguments", "    case $1 in"]
     for command in found:
         keys = "|".join(f"'{key}'" for key in (command.key, *command.second_keys))
         lines += [f"    {keys})", "        options=("]
         for option in command.own:
             lines += [f"            {spec}" for spec in _specs(option)]
         lines.append(f"            ${sets[command.shared]}")
-        if command.argument:
-            lines.append(f"            '::argument:{_action(command.argument)}'")
-        lines += ["        )", "        ;;"]
+        lines.append("        )")
+        if command.arguments:
+            words = " ".join(map(_argument, command.arguments))
+            lines.append(f"        arguments=({words})")
+        lines.append("        ;;")
     lines += ["    *) return 1 ;;", "    esac", "}", "", _CODE]
     return "\n".join(lines)
 
@@ -101,6 +144,13 @@ def _specs(option: Spec) -> list[str]:
         metavar = option.metavar.replace(":", "\\:")
         found.append(_quoted(f"{others}{flag}{equals}[{help}]:{metavar}:{_action(option.kind)}"))
     return found
+
+
+def _argument(word: Argument) -> str:
+    """`-t,--topic=::TOPIC:_mq_live topics`: the flags that give it, and what _arguments takes."""
+    metavar = word.metavar.replace(":", "\\:")
+    place = f"*:{metavar}" if word.repeated else f"::{metavar}"
+    return _quoted(f"{','.join(word.flags)}={place}:{_action(word.kind)}")
 
 
 def _action(kind: str) -> str:

@@ -44,6 +44,14 @@ def split(arguments: Sequence[str]) -> tuple[list[Given], list[str]]:
     return given, rest
 
 
+def behind(words: Sequence[str]) -> list[str]:
+    """The words from the command on; none where an option before it lacks its value."""
+    try:
+        return split(words)[1]
+    except UsageError:
+        return []
+
+
 def _flag(word: str) -> tuple[str, str | None]:
     """The option that a word is, as it is declared, and the value that is in the word."""
     flag, equals, value = word.partition("=")

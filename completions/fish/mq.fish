@@ -2,7 +2,7 @@
 #
 # Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
 
-set -g __mq_halves topic cluster message dlq offset bench spark tube store context console systemd
+set -g __mq_halves topic cluster message dlq offset bench spark tube store context console systemd broker group namesrv kv producer queue snode controller account acl user
 
 function __mq_first
     printf '%s\t%s\n' 'updateTopic' 'Create a topic, or change one.'
@@ -130,6 +130,12 @@ function __mq_first
     printf '%s\t%s\n' 'filtersrv' 'Run a filter server, which lets classes choose messages beside a broker.'
     printf '%s\t%s\n' 'snode' 'Run a snode, a proxy without a store between clients and brokers.'
     printf '%s\t%s\n' 'standalone' 'Run a name server and a broker in one process, or a whole cluster.'
+    printf '%s\t%s\n' 'group' 'Consumer groups: …'
+    printf '%s\t%s\n' 'kv' 'Name servers: …'
+    printf '%s\t%s\n' 'queue' 'Queues: …'
+    printf '%s\t%s\n' 'account' 'Accounts of 4.9: …'
+    printf '%s\t%s\n' 'acl' 'Accounts of 4.9: …'
+    printf '%s\t%s\n' 'user' 'Users and policies of 5.x: …'
     printf '%s\t%s\n' 'help' 'Show the options of a command.'
 end
 
@@ -137,12 +143,35 @@ function __mq_second -a word
     switch $word
         case topic
             printf '%s\t%s\n' 'plan' 'Compare topics, groups and accounts with what a file declares.'
+            printf '%s\t%s\n' 'list' 'List every topic.'
+            printf '%s\t%s\n' 'create' 'Create a topic, or change one.'
+            printf '%s\t%s\n' 'update' 'Create a topic, or change one.'
+            printf '%s\t%s\n' 'delete' 'Delete a topic from the brokers of a cluster and from the name servers.'
+            printf '%s\t%s\n' 'route' 'Show which brokers hold a topic.'
+            printf '%s\t%s\n' 'status' 'Show the offsets of a topic\'s queues.'
+            printf '%s\t%s\n' 'clusters' 'List the clusters that hold a topic.'
+            printf '%s\t%s\n' 'stats' 'Show how many messages go in and out of topics, by consumer group.'
+            printf '%s\t%s\n' 'permission' 'Change the permission of a topic.'
+            printf '%s\t%s\n' 'order' 'Set, show or delete the order configuration of a topic.'
+            printf '%s\t%s\n' 'apply' 'Make topics, groups and accounts what a file declares.'
+            printf '%s\t%s\n' 'tail' 'Show the messages of a topic as they come.'
         case cluster
             printf '%s\t%s\n' 'init' 'Write the settings of a whole cluster: name servers, masters and their slaves.'
+            printf '%s\t%s\n' 'list' 'List clusters with their brokers, versions and rates.'
+            printf '%s\t%s\n' 'health' 'Check a cluster: is everything there, and as it should be?'
+            printf '%s\t%s\n' 'latency' 'Send messages to every broker, again and again, and show how long they take.'
+            printf '%s\t%s\n' 'top' 'Show what brokers, topics, consumer groups and snodes do now, again and again.'
         case message
             printf '%s\t%s\n' 'import' 'Send the messages of a file of JSON lines.'
             printf '%s\t%s\n' 'copy' 'Copy messages of a topic to another topic, or to another cluster.'
             printf '%s\t%s\n' 'export' 'Write the messages of a topic to a file of JSON lines.'
+            printf '%s\t%s\n' 'send' 'Send a message.'
+            printf '%s\t%s\n' 'get' 'Find a message by the unique id its producer gave it.'
+            printf '%s\t%s\n' 'find' 'Find messages by key.'
+            printf '%s\t%s\n' 'at' 'Find the message at an offset of a queue.'
+            printf '%s\t%s\n' 'print' 'Print the messages of a topic.'
+            printf '%s\t%s\n' 'tail' 'Show the messages of a topic as they come.'
+            printf '%s\t%s\n' 'trace' 'Tell what has become of a message, and why a group has it or not.'
         case dlq
             printf '%s\t%s\n' 'list' 'List the consumer groups that have dead letters: how many, why, from where.'
             printf '%s\t%s\n' 'show' 'Show the dead letters of a consumer group, oldest first.'
@@ -152,6 +181,10 @@ function __mq_second -a word
             printf '%s\t%s\n' 'export' 'Write the offsets of consumer groups to a file.'
             printf '%s\t%s\n' 'import' 'Set the offsets of consumer groups as a file has them.'
             printf '%s\t%s\n' 'diff' 'Compare the offsets in a file with those in another, or in the cluster.'
+            printf '%s\t%s\n' 'list' 'Show how far consumer groups are behind.'
+            printf '%s\t%s\n' 'reset' 'Send a consumer group to where a topic was at a time.'
+            printf '%s\t%s\n' 'skip' 'Skip all messages that wait for a consumer group.'
+            printf '%s\t%s\n' 'clone' 'Give a consumer group the offsets of another in a topic.'
         case bench
             printf '%s\t%s\n' 'produce' 'Send messages as fast as it goes, or at a rate, and measure.'
             printf '%s\t%s\n' 'consume' 'Read a topic from its beginning as fast as it goes, and measure.'
@@ -199,10 +232,89 @@ function __mq_second -a word
             printf '%s\t%s\n' 'token-remove' 'Take a token away: it is worth nothing from now on.'
         case systemd
             printf '%s\t%s\n' 'install' 'Put the units for systemd, and the user and folders they need, where systemd looks.'
+        case broker
+            printf '%s\t%s\n' 'list' 'List clusters with their brokers, versions and rates.'
+            printf '%s\t%s\n' 'status' 'Show what a broker, or each one of a cluster, says of itself.'
+            printf '%s\t%s\n' 'config' 'Show the settings of a broker, or of each one of a cluster.'
+            printf '%s\t%s\n' 'set' 'Change a setting of a running broker, or of each master of a cluster.'
+            printf '%s\t%s\n' 'lag' 'Show how far every consumer group is behind on a broker.'
+            printf '%s\t%s\n' 'replication' 'Show how replication does, at a master or a replica (5.x brokers).'
+            printf '%s\t%s\n' 'drain' 'Take a broker out of the routes for producers, at every name server.'
+            printf '%s\t%s\n' 'undrain' 'Give a broker back to producers, at every name server.'
+        case group
+            printf '%s\t%s\n' 'list' 'Show how far consumer groups are behind.'
+            printf '%s\t%s\n' 'lag' 'Show how far consumer groups are behind.'
+            printf '%s\t%s\n' 'create' 'Create a consumer group, or change one.'
+            printf '%s\t%s\n' 'update' 'Create a consumer group, or change one.'
+            printf '%s\t%s\n' 'delete' 'Delete a consumer group, and with -c its retry and dead letter topics.'
+            printf '%s\t%s\n' 'config' 'Show the settings of a consumer group at each broker.'
+            printf '%s\t%s\n' 'members' 'Show which consumers of a group are connected, and what they subscribe to.'
+            printf '%s\t%s\n' 'status' 'Show what each member of a consumer group says of itself.'
+            printf '%s\t%s\n' 'mode' 'Choose whether a consumer group pulls a topic or pops it (5.x brokers).'
+            printf '%s\t%s\n' 'seek' 'Send a consumer group to where a topic was at a time.'
+            printf '%s\t%s\n' 'skip' 'Skip all messages that wait for a consumer group.'
+            printf '%s\t%s\n' 'clone' 'Give a consumer group the offsets of another in a topic.'
+        case namesrv
+            printf '%s\t%s\n' 'config' 'Show the settings of the name servers.'
+            printf '%s\t%s\n' 'set' 'Change a setting of the running name servers.'
+        case kv
+            printf '%s\t%s\n' 'set' 'Set a key-value setting, at every name server.'
+            printf '%s\t%s\n' 'delete' 'Delete a key-value setting, at every name server.'
+        case producer
+            printf '%s\t%s\n' 'list' 'Show every producer that is connected to a broker.'
+            printf '%s\t%s\n' 'connections' 'Show which producers of a group are connected to a broker of a topic.'
+        case queue
+            printf '%s\t%s\n' 'show' 'Show the entries of a consume queue: what a broker knows of messages without reading them.'
+        case snode
+            printf '%s\t%s\n' 'list' 'List the snodes that name servers know, and whether they answer.'
+        case controller
+            printf '%s\t%s\n' 'list' 'Show the controllers of a group and which of them leads.'
+            printf '%s\t%s\n' 'config' 'Show the settings of controllers.'
+            printf '%s\t%s\n' 'set' 'Change a setting of controllers.'
+            printf '%s\t%s\n' 'elect' 'Let controllers make a broker the master of its set.'
+        case account
+            printf '%s\t%s\n' 'list' 'Show the accounts of brokers (4.9.7, and ours), without their secret keys.'
+            printf '%s\t%s\n' 'set' 'Create an account, or change it (brokers of 4.9, and ours).'
+            printf '%s\t%s\n' 'delete' 'Delete an account (brokers of 4.9, and ours).'
+        case acl
+            printf '%s\t%s\n' 'list' 'List the policies (5.x brokers).'
+            printf '%s\t%s\n' 'get' 'Show the policies of a user (5.x brokers).'
+            printf '%s\t%s\n' 'create' 'Create policies of a user (5.x brokers).'
+            printf '%s\t%s\n' 'update' 'Change policies of a user (5.x brokers): those on the resources that are named.'
+            printf '%s\t%s\n' 'delete' 'Delete the policies of a user (5.x brokers), or those on one resource.'
+            printf '%s\t%s\n' 'copy' 'Copy policies from one broker to another (5.x brokers).'
+        case user
+            printf '%s\t%s\n' 'list' 'List the users (5.x brokers), without their passwords.'
+            printf '%s\t%s\n' 'get' 'Show a user (5.x brokers), without the password.'
+            printf '%s\t%s\n' 'create' 'Create a user (5.x brokers).'
+            printf '%s\t%s\n' 'update' 'Change a user (5.x brokers); what is not given stays.'
+            printf '%s\t%s\n' 'delete' 'Delete a user (5.x brokers).'
+            printf '%s\t%s\n' 'copy' 'Copy users from one broker to another (5.x brokers).'
     end
 end
 
-# An option is a line: flags|1 if it takes a value|kind|help.
+# An option is a line: flags|1 if it takes a value|kind|help. A word that no option
+# introduces is one, too: argument:flags that give it|+ if it takes all others|kind|.
+function __mq_globals
+    echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
+    echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
+    echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
+    echo '--timeout|1||How long to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.'
+    echo '--columns|1||Only these columns, in this order.'
+    echo '--sort|1||Sort rows by these columns; -: the greatest first.'
+    echo '--no-header|0||Rows only, without the names of columns.'
+    echo '--utc|0||Times in UTC, ISO 8601, also in tables.'
+    echo '--masters|1||Masters of TubeMQ. Default: MQ_TUBE_MASTERS, 127.0.0.1:8715.'
+    echo '--web-port|1||Where masters are administered: HTTP. Default: 8080.'
+    echo '--format|1||What to print of each message: \'%T %q %o %k %b\\n\'..'
+    echo '--body|1|one:auto;text;json;hex;base64|How bodies are written. Default: text, base64 where not.'
+    echo '--watch|1||Ask again and again, until Ctrl-C: every 2, 500ms, 1m.'
+    echo '--dry-run|0||Show what would be changed, and change nothing.'
+    echo '--yes|0||Do not ask. Without a terminal nobody is asked.'
+end
+
 function __mq_shared_0
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
     echo '--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
@@ -426,12 +538,14 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;order;perm;readQueueNums;topic;writeQueueNums|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;order;perm;readQueueNums;topic;writeQueueNums|Sort rows by these columns; -: the greatest first.'
             __mq_shared_0
+            echo 'argument:-t,--topic|-|topics|'
         case 'deletetopic' 'topic delete'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-c,--clusterName|1|clusters|From this cluster.'
             echo '--columns|1|one:address;role;topic|Only these columns, in this order.'
             echo '--sort|1|one:address;role;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-t,--topic|-|topics|'
         case 'topiclist' 'topic list'
             echo '-c,--clusterModel|0||With clusters and consumer groups.'
             echo '--columns|1|one:cluster;group;topic|Only these columns, in this order.'
@@ -443,33 +557,40 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddrs;brokerName;cluster;perm;readQueueNums;writeQueueNums|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddrs;brokerName;cluster;perm;readQueueNums;writeQueueNums|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-t,--topic|-|topics|'
         case 'topicstatus' 'topic status'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-c,--cluster|1|clusters|Ask the brokers of this cluster, or of this parent of a light topic.'
             echo '--columns|1|one:brokerName;lastUpdated;maxOffset;minOffset;queueId|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;lastUpdated;maxOffset;minOffset;queueId|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-t,--topic|-|topics|'
         case 'topicclusterlist' 'topic clusters'
             echo '-t,--topic|1|topics|Topic name.'
             echo '--columns|1|one:cluster|Only these columns, in this order.'
             echo '--sort|1|one:cluster|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-t,--topic|-|topics|'
         case 'topic plan'
             echo '-f,--file|1|files|What there is to be; -: standard input.'
             echo '--columns|1|one:action;brokerAddr;brokerName;change;kind;name|Only these columns, in this order.'
             echo '--sort|1|one:action;brokerAddr;brokerName;change;kind;name|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-f,--file|-|files|'
         case 'apply' 'topic apply'
             echo '-f,--file|1|files|What there is to be; -: standard input.'
             echo '--columns|1|one:action;brokerAddr;brokerName;change;kind;name|Only these columns, in this order.'
             echo '--sort|1|one:action;brokerAddr;brokerName;change;kind;name|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-f,--file|-|files|'
         case 'allocatemq'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-i,--ipList|1||The consumers, with commas.'
             echo '--columns|1|one:brokerName;consumer;queueId|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;consumer;queueId|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-i,--ipList|-||'
         case 'updatestatictopic'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-qn,--totalQueueNum|1||Queues over all brokers.'
@@ -480,6 +601,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;formerBrokerName;logicOffset;physicalQueueId;queueId|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;formerBrokerName;logicOffset;physicalQueueId;queueId|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-t,--topic|-|topics|'
         case 'remappingstatictopic'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-c,--clusters|1||On the brokers of these.'
@@ -489,6 +611,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;formerBrokerName;logicOffset;physicalQueueId;queueId|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;formerBrokerName;logicOffset;physicalQueueId;queueId|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-t,--topic|-|topics|'
         case 'updatetopicperm' 'topic permission'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-p,--perm|1|one:2;4;6|2: write, 4: read, 6: both.'
@@ -497,6 +620,8 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;brokerName;oldPerm;perm;topic|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;brokerName;oldPerm;perm;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-p,--perm|-|one:2;4;6|'
         case 'updateorderconf' 'topic order'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-m,--method|1|one:get;put;delete|Show it, set it or delete it.'
@@ -504,6 +629,7 @@ function __mq_options -a command
             echo '--columns|1|one:orderConf;topic|Only these columns, in this order.'
             echo '--sort|1|one:orderConf;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-t,--topic|-|topics|'
         case 'updatetopiclist'
             echo '-f,--filename|1|files|JSON: a list of topics; -: standard input.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
@@ -511,18 +637,21 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;order;perm;readQueueNums;topic;writeQueueNums|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;order;perm;readQueueNums;topic;writeQueueNums|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-f,--filename|-|files|'
         case 'brokerstatus' 'broker status'
             echo '-b,--brokerAddr|1|addresses|Of this broker.'
             echo '-c,--clusterName|1|clusters|Of each broker of it.'
             echo '--columns|1|one:brokerAddr;key;value|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;key;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'getbrokerconfig' 'broker config'
             echo '-b,--brokerAddr|1|addresses|Of this broker.'
             echo '-c,--clusterName|1|clusters|Of each broker of it.'
             echo '--columns|1|one:brokerAddr;key;value|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;key;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'updatebrokerconfig' 'broker set'
             echo '-k,--key|1||Setting.'
             echo '-v,--value|1||Its new value.'
@@ -532,6 +661,8 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;key;value|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;key;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-k,--key|-||'
+            echo 'argument:-v,--value|-||'
         case 'brokerconsumestats' 'broker lag'
             echo '-b,--brokerAddr|1|addresses|Of this broker.'
             echo '-t,--timeoutMillis|1||How long it may take.'
@@ -540,30 +671,35 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;brokerOffset;consumerOffset;diff;group;lastConsumed;queueId;topic|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;brokerOffset;consumerOffset;diff;group;lastConsumed;queueId;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_4
+            echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'cleanexpiredcq'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--cluster|1|clusters|At each broker of it. Default: all.'
             echo '--columns|1|one:brokerAddr|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'cleanunusedtopic'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--cluster|1|clusters|At each broker of it. Default: all.'
             echo '--columns|1|one:brokerAddr|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'deleteexpiredcommitlog'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--cluster|1|clusters|At each broker of it. Default: all.'
             echo '--columns|1|one:brokerAddr|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'getcolddataflowctrinfo'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--clusterName|1|clusters|At each broker of it.'
             echo '--columns|1|one:brokerAddr;coldAcc;group;threshold|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;coldAcc;group;threshold|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'updatecolddataflowctrgroupconfig'
             echo '-g,--consumerGroup|1|groups|Consumer group.'
             echo '-v,--threshold|1||That it may read a second.'
@@ -572,6 +708,8 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;group;threshold|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;group;threshold|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-g,--consumerGroup|-|groups|'
+            echo 'argument:-v,--threshold|-||'
         case 'removecolddataflowctrgroupconfig'
             echo '-g,--consumerGroup|1|groups|Consumer group.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
@@ -579,6 +717,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;group|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;group|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-g,--consumerGroup|-|groups|'
         case 'setcommitlogreadaheadmode'
             echo '-m,--commitLogReadAheadMode|1||0 as usual, 1 random reads.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
@@ -586,6 +725,7 @@ function __mq_options -a command
             echo '--columns|1|one:answer;brokerAddr|Only these columns, in this order.'
             echo '--sort|1|one:answer;brokerAddr|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-m,--commitLogReadAheadMode|-||'
         case 'sendmsgstatus'
             echo '-b,--brokerName|1|brokers|Broker; its name is the topic.'
             echo '-s,--messageSize|1||Of each message.'
@@ -593,6 +733,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;messageId;queueId;queueOffset;roundTripMillis;sendStatus;topic|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;messageId;queueId;queueOffset;roundTripMillis;sendStatus;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-b,--brokerName|-|brokers|'
         case 'clusterlist' 'broker list' 'cluster list'
             echo '-m,--moreStats|0||Totals of yesterday and today.'
             echo '-i,--interval|1||Again and again: 10, 1m.'
@@ -600,6 +741,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;brokerId;brokerName;cluster;diskRatio;earliestMessage;inTotalToday;inTotalYesterday;inTps;outTotalToday;outTotalYesterday;outTps;pageCacheLockTimeMillis;pullQueueSize;sendQueueSize;version|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;brokerId;brokerName;cluster;diskRatio;earliestMessage;inTotalToday;inTotalYesterday;inTps;outTotalToday;outTotalYesterday;outTps;pageCacheLockTimeMillis;pullQueueSize;sendQueueSize;version|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-c,--clusterName|-|clusters|'
         case 'cluster init'
             echo '--masters|1||Brokers that take sends.'
             echo '--slaves|1||Replicas, in all; shared out in turn.'
@@ -610,7 +752,7 @@ function __mq_options -a command
             echo '--columns|1|one:hosts;path;what|Only these columns, in this order.'
             echo '--sort|1|one:hosts;path;what|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|directories|'
+            echo 'argument:|-|directories|'
         case 'doctor' 'cluster health'
             echo '--lag|1||Messages that may wait for a group.'
             echo '--disk-warning|1||How full a disk may be.'
@@ -631,11 +773,13 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;cluster;failCount;roundTripMillis;successCount|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;cluster;failCount;roundTripMillis;successCount|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-c,--cluster|-|clusters|'
         case 'snodelist' 'snode list'
             echo '-c,--clusterName|1|clusters|Only those of this one.'
             echo '--columns|1|one:cluster;snodeAddr;snodeName;state|Only these columns, in this order.'
             echo '--sort|1|one:cluster;snodeAddr;snodeName;state|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-c,--clusterName|-|clusters|'
         case 'top' 'cluster top'
             echo '--show|1|one:brokers;topics;groups;snodes|What to begin with.'
             echo '--interval|1||Between two looks: 2, 500ms.'
@@ -653,6 +797,8 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;brokerOffset;client;consumeTps;consumerOffset;consumers;diff;diffTotal;group;lastConsumed;model;queueId;topic;type;version|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;brokerOffset;client;consumeTps;consumerOffset;consumers;diff;diffTotal;group;lastConsumed;model;queueId;topic;type;version|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-g,--groupName|-|groups|'
+            echo 'argument:-t,--topicName|-|topics|'
         case 'updatesubgroup' 'group create' 'group update'
             echo '-g,--groupName|1|groups|Consumer group.'
             echo '-b,--brokerAddr|1|addresses|On this broker.'
@@ -671,6 +817,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;group;retryMaxTimes;retryQueueNums|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;group;retryMaxTimes;retryQueueNums|Sort rows by these columns; -: the greatest first.'
             __mq_shared_0
+            echo 'argument:-g,--groupName|-|groups|'
         case 'consumerstatus' 'group status'
             echo '-g,--consumerGroup|1|groups|Consumer group.'
             echo '-i,--clientId|1||Only this member, whole.'
@@ -679,6 +826,7 @@ function __mq_options -a command
             echo '--columns|1|one:cachedMessages;clientId;queues;subscriptions;version|Only these columns, in this order.'
             echo '--sort|1|one:cachedMessages;clientId;queues;subscriptions;version|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-g,--consumerGroup|-|groups|'
         case 'consumer'
             echo '-g,--consumerGroup|1|groups|Consumer group.'
             echo '-s,--jstack|0||With what each of its threads is doing.'
@@ -692,6 +840,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;consumeEnable;group;retryMaxTimes;retryQueueNums|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;consumeEnable;group;retryMaxTimes;retryQueueNums|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-f,--filename|-|files|'
         case 'deletesubgroup' 'group delete'
             echo '-g,--groupName|1|groups|Consumer group.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
@@ -700,11 +849,13 @@ function __mq_options -a command
             echo '--columns|1|one:address;name;role|Only these columns, in this order.'
             echo '--sort|1|one:address;name;role|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-g,--groupName|-|groups|'
         case 'getconsumerconfig' 'group config'
             echo '-g,--groupName|1|groups|Consumer group.'
             echo '--columns|1|one:brokerName;cluster;key;value|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;cluster;key;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-g,--groupName|-|groups|'
         case 'setconsumemode' 'group mode'
             echo '-t,--topicName|1|topics|Topic.'
             echo '-g,--groupName|1|groups|Consumer group.'
@@ -715,6 +866,9 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;group;mode;popShareQueueNum;topic|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;group;mode;popShareQueueNum;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-g,--groupName|-|groups|'
+            echo 'argument:-t,--topicName|-|topics|'
+            echo 'argument:-m,--mode|-|one:pull;pop|'
         case 'startmonitoring'
             echo '--interval|1||Between rounds: 60, 1m.'
             echo '--columns|1|one:clientId;delayMillis;group;kind;problem;time;topic;undoneSingleQueue;undoneTotal|Only these columns, in this order.'
@@ -732,6 +886,7 @@ function __mq_options -a command
             echo '--columns|1|one:body;bornTime;brokerName;clientId;group;keys;messageId;offsetId;originalOffsetId;queueId;queueOffset;remark;result;sendStatus;size;spentMillis;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;clientId;group;keys;messageId;offsetId;originalOffsetId;queueId;queueOffset;remark;result;sendStatus;size;spentMillis;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_6
+            echo 'argument:-i,--msgId|-||'
         case 'querymsgbykey' 'message find'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-k,--msgKey|1|keys|Message key.'
@@ -742,6 +897,8 @@ function __mq_options -a command
             echo '--columns|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_7
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-k,--msgKey|-|keys|'
         case 'querymsgbyuniquekey' 'message get'
             echo '-i,--msgId|1||Unique id.'
             echo '-t,--topic|1|topics|Topic name.'
@@ -752,6 +909,8 @@ function __mq_options -a command
             echo '--columns|1|one:body;bornTime;brokerName;clientId;group;keys;messageId;offsetId;queueId;queueOffset;remark;result;size;spentMillis;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;clientId;group;keys;messageId;offsetId;queueId;queueOffset;remark;result;size;spentMillis;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_6
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-i,--msgId|-||'
         case 'querymsgbyoffset' 'message at'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-b,--brokerName|1|brokers|Broker name.'
@@ -761,11 +920,16 @@ function __mq_options -a command
             echo '--columns|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_8
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-b,--brokerName|-|brokers|'
+            echo 'argument:-i,--queueId|-||'
+            echo 'argument:-o,--offset|-||'
         case 'decodemessageid'
             echo '-i,--messageId|1||Unique id of a message.'
             echo '--columns|1|one:counter;created;host;messageId;process|Only these columns, in this order.'
             echo '--sort|1|one:counter;created;host;messageId;process|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-i,--messageId|-||'
         case 'message import'
             echo '-f,--file|1|files|A file of message export.'
             echo '--to-topic|1|topics|Send to this topic instead.'
@@ -776,6 +940,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;firstOffset;messages;nextOffset;queueId;topic|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;firstOffset;messages;nextOffset;queueId;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-f,--file|-|files|'
         case 'message copy'
             echo '-t,--topic|1|topics|Topic name.'
             echo '--to-topic|1|topics|Send to this topic instead.'
@@ -798,6 +963,8 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;firstOffset;messages;nextOffset;queueId;topic|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;firstOffset;messages;nextOffset;queueId;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:--to-topic|-|topics|'
         case 'message export'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-f,--file|1|files|Where to; -: standard output.'
@@ -815,6 +982,8 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;messages;nextOffset;queueId|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;messages;nextOffset;queueId|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-f,--file|-|files|'
         case 'consumemessage'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-b,--brokerName|1|brokers|Of this broker.'
@@ -827,6 +996,7 @@ function __mq_options -a command
             echo '--columns|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_8
+            echo 'argument:-t,--topic|-|topics|'
         case 'printmsg' 'message print'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-c,--charsetName|1||Of the bodies.'
@@ -838,6 +1008,7 @@ function __mq_options -a command
             echo '--columns|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_7
+            echo 'argument:-t,--topic|-|topics|'
         case 'printmsgbyqueue'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-a,--brokerName|1|brokers|Broker name.'
@@ -852,11 +1023,15 @@ function __mq_options -a command
             echo '--columns|1|one:body;bornTime;brokerName;count;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tag;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;count;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tag;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_7
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-a,--brokerName|-|brokers|'
+            echo 'argument:-i,--queueId|-||'
         case 'dumpcompactionlog'
             echo '-f,--file|1|files|A log file of a compacted topic.'
             echo '--columns|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_7
+            echo 'argument:-f,--file|-|files|'
         case 'querymsgtracebyid'
             echo '-i,--msgId|1||Unique id of the message.'
             echo '-t,--traceTopic|1|topics|Where traces are.'
@@ -866,6 +1041,7 @@ function __mq_options -a command
             echo '--columns|1|one:clientHost;costMillis;group;storeHost;success;time;topic;type|Only these columns, in this order.'
             echo '--sort|1|one:clientHost;costMillis;group;storeHost;success;time;topic;type|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-i,--msgId|-||'
         case 'sendmessage' 'message send'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-p,--body|1||Body, as UTF-8.'
@@ -877,6 +1053,8 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;messageId;offsetId;queueId;queueOffset;sendStatus|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;messageId;offsetId;queueId;queueOffset;sendStatus|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-p,--body|-||'
         case 'checkmsgsendrt'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-a,--amount|1||How many are sent.'
@@ -884,6 +1062,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;queueId;roundTripMillis;sent|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;queueId;roundTripMillis;sent|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-t,--topic|-|topics|'
         case 'tail' 'topic tail' 'message tail'
             echo '-t,--topic|1|topics|Topic to follow.'
             echo '--last|1||First the last N messages there are.'
@@ -898,12 +1077,15 @@ function __mq_options -a command
             echo '--columns|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_9
+            echo 'argument:-t,--topic|-|topics|'
         case 'trace' 'message trace'
             echo '-i,--msgId|1||Its unique id, or its offset id.'
             echo '-t,--topic|1|topics|Where it is; else it is looked for.'
             echo '--columns|1|one:detail;event;group;messageId;time;where|Only these columns, in this order.'
             echo '--sort|1|one:detail;event;group;messageId;time;where|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-i,--msgId|-||'
+            echo 'argument:-t,--topic|-|topics|'
         case 'dlq list'
             echo '--scan|1||Read the newest N of each group for causes.'
             echo '--columns|1|one:givenUpEarly;group;messages;newest;oldest;retriesUsedUp;topics|Only these columns, in this order.'
@@ -916,6 +1098,7 @@ function __mq_options -a command
             echo '--columns|1|one:body;cause;keys;messageId;offsetId;originMessageId;originTopic;resentAs;storeTime;tags;tries|Only these columns, in this order.'
             echo '--sort|1|one:body;cause;keys;messageId;offsetId;originMessageId;originTopic;resentAs;storeTime;tags;tries|Sort rows by these columns; -: the greatest first.'
             __mq_shared_7
+            echo 'argument:-g,--group|-|groups|'
         case 'dlq resend'
             echo '-g,--group|1|groups|Consumer group.'
             echo '--all|0||All that were not resent yet.'
@@ -925,6 +1108,7 @@ function __mq_options -a command
             echo '--columns|1|one:messageId;offsetId;reason;resentAs;result;topic|Only these columns, in this order.'
             echo '--sort|1|one:messageId;offsetId;reason;resentAs;result;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-g,--group|-|groups|'
         case 'dlq export'
             echo '-g,--group|1|groups|Consumer group.'
             echo '-f,--file|1|files|Where to; -: standard output.'
@@ -935,6 +1119,8 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;messages;nextOffset;queueId|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;messages;nextOffset;queueId|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-g,--group|-|groups|'
+            echo 'argument:-f,--file|-|files|'
         case 'resetoffsetbytime' 'group seek' 'offset reset'
             echo '-g,--group|1|groups|Consumer group.'
             echo '-t,--topic|1|topics|Topic name.'
@@ -948,6 +1134,9 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;brokerOffset;consumerOffset;offset;queueId;timestampOffset|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;brokerOffset;consumerOffset;offset;queueId;timestampOffset|Sort rows by these columns; -: the greatest first.'
             __mq_shared_10
+            echo 'argument:-g,--group|-|groups|'
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-s,--timestamp|-||'
         case 'resetoffsetbytimeold'
             echo '-g,--group|1|groups|Consumer group.'
             echo '-t,--topic|1|topics|Topic name.'
@@ -957,6 +1146,9 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;brokerOffset;consumerOffset;offset;queueId;timestampOffset|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;brokerOffset;consumerOffset;offset;queueId;timestampOffset|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-g,--group|-|groups|'
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-s,--timestamp|-||'
         case 'skipaccumulatedmessage' 'group skip' 'offset skip'
             echo '-g,--group|1|groups|Consumer group.'
             echo '-t,--topic|1|topics|Topic name.'
@@ -965,6 +1157,8 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;brokerOffset;consumerOffset;offset;queueId;timestampOffset|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;brokerOffset;consumerOffset;offset;queueId;timestampOffset|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-g,--group|-|groups|'
+            echo 'argument:-t,--topic|-|topics|'
         case 'clonegroupoffset' 'group clone' 'offset clone'
             echo '-s,--srcGroup|1|groups|Take the offsets of it.'
             echo '-d,--destGroup|1|groups|Give them to it.'
@@ -973,6 +1167,9 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;offset;queueId|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;offset;queueId|Sort rows by these columns; -: the greatest first.'
             __mq_shared_0
+            echo 'argument:-s,--srcGroup|-|groups|'
+            echo 'argument:-d,--destGroup|-|groups|'
+            echo 'argument:-t,--topic|-|topics|'
         case 'getconsumerstatus'
             echo '-g,--group|1|groups|Consumer group.'
             echo '-t,--topic|1|topics|Topic name.'
@@ -980,6 +1177,8 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;clientId;offset;queueId|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;clientId;offset;queueId|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-g,--group|-|groups|'
+            echo 'argument:-t,--topic|-|topics|'
         case 'offset export'
             echo '-f,--file|1|files|Where to; -: standard output. .csv: as CSV.'
             echo '-g,--group|1|groups|Of these groups (order-*). Repeatable.'
@@ -992,6 +1191,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;group;offset;queueId;timestamp;topic|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;group;offset;queueId;timestamp;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-f,--file|-|files|'
         case 'offset import'
             echo '-f,--file|1|files|A file of offset export; -: standard input.'
             echo '-g,--group|1|groups|Of these groups (order-*). Repeatable.'
@@ -1004,6 +1204,7 @@ function __mq_options -a command
             echo '--columns|1|one:before;brokerName;group;offset;queueId;reason;result;topic|Only these columns, in this order.'
             echo '--sort|1|one:before;brokerName;group;offset;queueId;reason;result;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-f,--file|-|files|'
         case 'offset diff'
             echo '-f,--file|1|files|A file of offset export; -: standard input.'
             echo '--other|1||Another one. Default: the cluster now.'
@@ -1013,16 +1214,20 @@ function __mq_options -a command
             echo '--columns|1|one:brokerName;change;difference;first;group;queueId;second;topic|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;change;difference;first;group;queueId;second;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-f,--file|-|files|'
+            echo 'argument:--other|-||'
         case 'wipewriteperm' 'broker drain'
             echo '-b,--brokerName|1|brokers|Broker name.'
             echo '--columns|1|one:brokerName;namesrvAddr;topicCount|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;namesrvAddr;topicCount|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-b,--brokerName|-|brokers|'
         case 'addwriteperm' 'broker undrain'
             echo '-b,--brokerName|1|brokers|Broker name.'
             echo '--columns|1|one:brokerName;namesrvAddr;topicCount|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;namesrvAddr;topicCount|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-b,--brokerName|-|brokers|'
         case 'getnamesrvconfig' 'namesrv config'
             echo '--columns|1|one:key;namesrvAddr;value|Only these columns, in this order.'
             echo '--sort|1|one:key;namesrvAddr;value|Sort rows by these columns; -: the greatest first.'
@@ -1033,6 +1238,8 @@ function __mq_options -a command
             echo '--columns|1|one:key;namesrvAddr;value|Only these columns, in this order.'
             echo '--sort|1|one:key;namesrvAddr;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-k,--key|-||'
+            echo 'argument:-v,--value|-||'
         case 'updatekvconfig' 'kv set'
             echo '-s,--namespace|1||Namespace of the key.'
             echo '-k,--key|1||Name of the value.'
@@ -1040,29 +1247,38 @@ function __mq_options -a command
             echo '--columns|1|one:key;namespace;namesrvAddr;value|Only these columns, in this order.'
             echo '--sort|1|one:key;namespace;namesrvAddr;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-s,--namespace|-||'
+            echo 'argument:-k,--key|-||'
+            echo 'argument:-v,--value|-||'
         case 'deletekvconfig' 'kv delete'
             echo '-s,--namespace|1||Namespace of the key.'
             echo '-k,--key|1||Name of the value.'
             echo '--columns|1|one:key;namespace;namesrvAddr|Only these columns, in this order.'
             echo '--sort|1|one:key;namespace;namesrvAddr|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-s,--namespace|-||'
+            echo 'argument:-k,--key|-||'
         case 'consumerconnection' 'group members'
             echo '-g,--consumerGroup|1|groups|Consumer group.'
             echo '-b,--brokerAddr|1|addresses|Ask this broker.'
             echo '--columns|1|one:clientAddr;clientId;language;version|Only these columns, in this order.'
             echo '--sort|1|one:clientAddr;clientId;language;version|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-g,--consumerGroup|-|groups|'
         case 'producerconnection' 'producer connections'
             echo '-g,--producerGroup|1|groups|Producer group.'
             echo '-t,--topic|1|topics|A topic it sends to.'
             echo '--columns|1|one:clientAddr;clientId;language;version|Only these columns, in this order.'
             echo '--sort|1|one:clientAddr;clientId;language;version|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-g,--producerGroup|-|groups|'
+            echo 'argument:-t,--topic|-|topics|'
         case 'producer' 'producer list'
             echo '-b,--broker|1|brokers|Of this broker.'
             echo '--columns|1|one:clientAddr;clientId;group;language;lastUpdate;version;versionNumber|Only these columns, in this order.'
             echo '--sort|1|one:clientAddr;clientId;group;language;lastUpdate;version;versionNumber|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-b,--broker|-|brokers|'
         case 'querycq' 'queue show'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-q,--queue|1||Queue id.'
@@ -1073,6 +1289,9 @@ function __mq_options -a command
             echo '--columns|1|one:bitMap;eval;extendDataJson;index;msg;physicOffset;physicSize;tagsCode|Only these columns, in this order.'
             echo '--sort|1|one:bitMap;eval;extendDataJson;index;msg;physicOffset;physicSize;tagsCode|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-q,--queue|-||'
+            echo 'argument:-i,--index|-||'
         case 'checkrocksdbcqwriteprogress'
             echo '-c,--cluster|1|clusters|At each master of it.'
             echo '--nameserverAddr|1||The same as -n.'
@@ -1081,12 +1300,14 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;brokerName;result;status|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;brokerName;result;status|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-c,--cluster|-|clusters|'
         case 'statsall' 'topic stats'
             echo '-a,--activeTopic|0||Only where messages came or went.'
             echo '-t,--topic|1|topics|Only this topic.'
             echo '--columns|1|one:accumulation;group;inMsg24Hour;inTps;outMsg24Hour;outTps;topic|Only these columns, in this order.'
             echo '--sort|1|one:accumulation;group;inMsg24Hour;inTps;outMsg24Hour;outTps;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-t,--topic|-|topics|'
         case 'updateaclconfig' 'account set'
             echo '-a,--accessKey|1|keys|Access key of the account.'
             echo '-s,--secretKey|1||Its secret key; -: read it from a line.'
@@ -1101,6 +1322,7 @@ function __mq_options -a command
             echo '--columns|1|one:accessKey;brokerAddr|Only these columns, in this order.'
             echo '--sort|1|one:accessKey;brokerAddr|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-a,--accessKey|-|keys|'
         case 'deleteaclconfig' 'deleteaccessconfig' 'account delete'
             echo '-a,--accessKey|1|keys|Access key of the account.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
@@ -1108,6 +1330,7 @@ function __mq_options -a command
             echo '--columns|1|one:accessKey;brokerAddr|Only these columns, in this order.'
             echo '--sort|1|one:accessKey;brokerAddr|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-a,--accessKey|-|keys|'
         case 'updateglobalwhiteaddr'
             echo '-g,--globalWhiteRemoteAddresses|1||Addresses with commas: 10.1.2.*,192.168.0.7.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
@@ -1116,18 +1339,21 @@ function __mq_options -a command
             echo '--columns|1|one:addresses;brokerAddr|Only these columns, in this order.'
             echo '--sort|1|one:addresses;brokerAddr|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-g,--globalWhiteRemoteAddresses|-||'
         case 'clusteraclconfigversion'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--clusterName|1|clusters|At each master of it.'
             echo '--columns|1|one:aclFilePath;brokerAddr;brokerName;clusterName;counter;timestamp|Only these columns, in this order.'
             echo '--sort|1|one:aclFilePath;brokerAddr;brokerName;clusterName;counter;timestamp|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'getaclconfig' 'getaccessconfigsubcommand' 'account list'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--clusterName|1|clusters|At each master of it.'
             echo '--columns|1|one:accessKey;admin;brokerAddr;defaultGroupPerm;defaultTopicPerm;groupPerms;topicPerms;whiteRemoteAddress|Only these columns, in this order.'
             echo '--sort|1|one:accessKey;admin;brokerAddr;defaultGroupPerm;defaultTopicPerm;groupPerms;topicPerms;whiteRemoteAddress|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'bench produce'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-s,--size|1||Of each body.'
@@ -1141,6 +1367,7 @@ function __mq_options -a command
             echo '--columns|1|one:errors;maxMs;meanMs;megabytesPerSecond;messages;messagesPerSecond;p50Ms;p90Ms;p9999Ms;p999Ms;p99Ms;role;seconds|Only these columns, in this order.'
             echo '--sort|1|one:errors;maxMs;meanMs;megabytesPerSecond;messages;messagesPerSecond;p50Ms;p90Ms;p9999Ms;p999Ms;p99Ms;role;seconds|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-t,--topic|-|topics|'
         case 'bench consume'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-d,--seconds|1||Measurement time: 10, 1m.'
@@ -1152,6 +1379,7 @@ function __mq_options -a command
             echo '--columns|1|one:errors;maxMs;meanMs;megabytesPerSecond;messages;messagesPerSecond;p50Ms;p90Ms;p9999Ms;p999Ms;p99Ms;role;seconds|Only these columns, in this order.'
             echo '--sort|1|one:errors;maxMs;meanMs;megabytesPerSecond;messages;messagesPerSecond;p50Ms;p90Ms;p9999Ms;p999Ms;p99Ms;role;seconds|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-t,--topic|-|topics|'
         case 'bench endtoend'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-s,--size|1||Of each body.'
@@ -1165,6 +1393,7 @@ function __mq_options -a command
             echo '--columns|1|one:errors;maxMs;meanMs;megabytesPerSecond;messages;messagesPerSecond;p50Ms;p90Ms;p9999Ms;p999Ms;p99Ms;role;seconds|Only these columns, in this order.'
             echo '--sort|1|one:errors;maxMs;meanMs;megabytesPerSecond;messages;messagesPerSecond;p50Ms;p90Ms;p9999Ms;p999Ms;p99Ms;role;seconds|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-t,--topic|-|topics|'
         case 'spark list'
             echo '--columns|1|one:job;summary|Only these columns, in this order.'
             echo '--sort|1|one:job;summary|Sort rows by these columns; -: the greatest first.'
@@ -1173,7 +1402,7 @@ function __mq_options -a command
             echo '--columns|1|one:default;example;help;option;required;value|Only these columns, in this order.'
             echo '--sort|1|one:default;example;help;option;required;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'spark submit'
             echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
             echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
@@ -1191,7 +1420,7 @@ function __mq_options -a command
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'spark submit archive'
             echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
             echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
@@ -1219,7 +1448,7 @@ function __mq_options -a command
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'spark submit compaction'
             echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
             echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
@@ -1247,7 +1476,7 @@ function __mq_options -a command
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'spark submit count'
             echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
             echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
@@ -1270,7 +1499,7 @@ function __mq_options -a command
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'spark submit dead-letters'
             echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
             echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
@@ -1292,7 +1521,7 @@ function __mq_options -a command
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'spark submit lag-report'
             echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
             echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
@@ -1317,7 +1546,7 @@ function __mq_options -a command
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'spark submit offset-export'
             echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
             echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
@@ -1341,7 +1570,7 @@ function __mq_options -a command
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'spark submit replay'
             echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
             echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
@@ -1369,7 +1598,7 @@ function __mq_options -a command
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'spark submit skew'
             echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
             echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
@@ -1395,7 +1624,7 @@ function __mq_options -a command
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'spark submit trace-analysis'
             echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
             echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
@@ -1417,7 +1646,7 @@ function __mq_options -a command
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|jobs|'
+            echo 'argument:|-|jobs|'
         case 'tube brokers'
             echo '--columns|1|one:acceptPublish;acceptSubscribe;address;brokerId;manageStatus;runStatus;subStatus;webPort|Only these columns, in this order.'
             echo '--sort|1|one:acceptPublish;acceptSubscribe;address;brokerId;manageStatus;runStatus;subStatus;webPort|Sort rows by these columns; -: the greatest first.'
@@ -1427,6 +1656,7 @@ function __mq_options -a command
             echo '--columns|1|one:acceptPublish;acceptSubscribe;brokers;configuredPartitions;maxMessageMegabytes;runningPartitions;topic|Only these columns, in this order.'
             echo '--sort|1|one:acceptPublish;acceptSubscribe;brokers;configuredPartitions;maxMessageMegabytes;runningPartitions;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_11
+            echo 'argument:-t,--topic|-|topics|'
         case 'tube createtopic'
             echo '-t,--topic|1|topics|Name of the topic.'
             echo '-b,--brokers|1||Only these brokers, by their ids.'
@@ -1437,6 +1667,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerId;topic;what|Only these columns, in this order.'
             echo '--sort|1|one:brokerId;topic;what|Sort rows by these columns; -: the greatest first.'
             __mq_shared_12
+            echo 'argument:-t,--topic|-|topics|'
         case 'tube deletetopic'
             echo '-t,--topic|1|topics|Name of the topic.'
             echo '-b,--brokers|1||Only these brokers, by their ids.'
@@ -1445,12 +1676,15 @@ function __mq_options -a command
             echo '--columns|1|one:brokerId;topic;what|Only these columns, in this order.'
             echo '--sort|1|one:brokerId;topic;what|Sort rows by these columns; -: the greatest first.'
             __mq_shared_13
+            echo 'argument:-t,--topic|-|topics|'
         case 'tube groups'
             echo '-g,--group|1|groups|Its members, and what each has.'
             echo '-t,--topic|1|topics|Only of this topic.'
             echo '--columns|1|one:consumerId;group;members;partition;topics|Only these columns, in this order.'
             echo '--sort|1|one:consumerId;group;members;partition;topics|Sort rows by these columns; -: the greatest first.'
             __mq_shared_11
+            echo 'argument:-g,--group|-|groups|'
+            echo 'argument:-t,--topic|-|topics|'
         case 'tube offsets'
             echo '-g,--group|1|groups|Only this group\'s.'
             echo '-t,--topic|1|topics|Only of this topic.'
@@ -1458,6 +1692,8 @@ function __mq_options -a command
             echo '--columns|1|one:behind;brokerId;end;group;offset;partitionId;pending;topic|Only these columns, in this order.'
             echo '--sort|1|one:behind;brokerId;end;group;offset;partitionId;pending;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_11
+            echo 'argument:-g,--group|-|groups|'
+            echo 'argument:-t,--topic|-|topics|'
         case 'tube setoffsets'
             echo '-g,--group|1|groups|Consumer group.'
             echo '-t,--topic|1|topics|Only of this topic.'
@@ -1467,6 +1703,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerId;group;what|Only these columns, in this order.'
             echo '--sort|1|one:brokerId;group;what|Sort rows by these columns; -: the greatest first.'
             __mq_shared_12
+            echo 'argument:|-||'
         case 'tube cloneoffsets'
             echo '-g,--group|1|groups|Consumer group.'
             echo '-t,--topic|1|topics|Only of this topic.'
@@ -1476,7 +1713,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerId;group;what|Only these columns, in this order.'
             echo '--sort|1|one:brokerId;group;what|Sort rows by these columns; -: the greatest first.'
             __mq_shared_12
-            echo 'argument|1|groups|'
+            echo 'argument:|-|groups|'
         case 'tube send'
             echo '-t,--topic|1|topics|Name of the topic.'
             echo '-p,--body|1||Body, as UTF-8.'
@@ -1487,6 +1724,8 @@ function __mq_options -a command
             echo '--columns|1|one:appendOffset;messageId;partition;topic|Only these columns, in this order.'
             echo '--sort|1|one:appendOffset;messageId;partition;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_12
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-p,--body|-||'
         case 'tube consume'
             echo '-t,--topic|1|topics|Name of the topic.'
             echo '-g,--group|1|groups|As a member of this group.'
@@ -1497,6 +1736,8 @@ function __mq_options -a command
             echo '--columns|1|one:attributes;body;bodyEncoding;messageId;partition;time;type|Only these columns, in this order.'
             echo '--sort|1|one:attributes;body;bodyEncoding;messageId;partition;time;type|Sort rows by these columns; -: the greatest first.'
             __mq_shared_14
+            echo 'argument:-t,--topic|-|topics|'
+            echo 'argument:-g,--group|-|groups|'
         case 'tube tail'
             echo '-t,--topic|1|topics|Name of the topic.'
             echo '--type|1||Only messages of these types (filter items).'
@@ -1504,6 +1745,7 @@ function __mq_options -a command
             echo '--columns|1|one:attributes;body;bodyEncoding;messageId;partition;time;type|Only these columns, in this order.'
             echo '--sort|1|one:attributes;body;bodyEncoding;messageId;partition;time;type|Sort rows by these columns; -: the greatest first.'
             __mq_shared_14
+            echo 'argument:-t,--topic|-|topics|'
         case 'tube bench'
             echo '-t,--topic|1|topics|Name of the topic.'
             echo '--messages|1||How many are sent.'
@@ -1514,13 +1756,14 @@ function __mq_options -a command
             echo '--columns|1|one:maxMillis;medianMillis;megabytesPerSecond;messages;p99Millis;perSecond;role|Only these columns, in this order.'
             echo '--sort|1|one:maxMillis;medianMillis;megabytesPerSecond;messages;p99Millis;perSecond;role|Sort rows by these columns; -: the greatest first.'
             __mq_shared_12
+            echo 'argument:-t,--topic|-|topics|'
         case 'store inspect'
             echo '-t,--topic|1|topics|Of this topic only.'
             echo '--at|1||The message at this offset of the log.'
             echo '--columns|1|one:body;bornTime;brokerName;bytes;entries;files;keys;maxOffset;messageId;minOffset;note;offsetId;part;physicalMax;physicalMin;queueId;queueOffset;size;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;bytes;entries;files;keys;maxOffset;messageId;minOffset;note;offsetId;part;physicalMax;physicalMin;queueId;queueOffset;size;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_7
-            echo 'argument|1|directories|'
+            echo 'argument:|-|directories|'
         case 'store dump'
             echo '-t,--topic|1|topics|Of this topic only.'
             echo '-q,--queueId|1||Of this queue only.'
@@ -1532,12 +1775,12 @@ function __mq_options -a command
             echo '--columns|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_7
-            echo 'argument|1|directories|'
+            echo 'argument:|-|directories|'
         case 'store verify'
             echo '--columns|1|one:lostBytes;offset;part;path;why|Only these columns, in this order.'
             echo '--sort|1|one:lostBytes;offset;part;path;why|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
-            echo 'argument|1|directories|'
+            echo 'argument:|-|directories|'
         case 'store repair'
             echo '--copy|1|directories|Copy the store there and repair the copy.'
             echo '-c,--configFile|1|files|broker.conf, for delay levels.'
@@ -1545,7 +1788,7 @@ function __mq_options -a command
             echo '--columns|1|one:bytes;offset;path;repair|Only these columns, in this order.'
             echo '--sort|1|one:bytes;offset;path;repair|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|directories|'
+            echo 'argument:|-|directories|'
         case 'hastatus' 'broker replication'
             echo '-c,--clusterName|1|clusters|At each master of it.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
@@ -1553,6 +1796,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;bytesPerSecond;diff;inSync;offset;peerAddr;role|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;bytesPerSecond;diff;inSync;offset;peerAddr;role|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'getsyncstateset'
             echo '-a,--controllerAddress|1||Controller.'
             echo '-c,--clusterName|1|clusters|Of each set of it.'
@@ -1561,6 +1805,7 @@ function __mq_options -a command
             echo '--columns|1|one:alive;brokerAddr;brokerId;brokerName;inSync;master|Only these columns, in this order.'
             echo '--sort|1|one:alive;brokerAddr;brokerId;brokerName;inSync;master|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-a,--controllerAddress|-||'
         case 'getbrokerepoch'
             echo '-c,--clusterName|1|clusters|At each broker of it.'
             echo '-b,--brokerName|1|brokers|Of this set.'
@@ -1568,22 +1813,27 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;brokerId;brokerName;cluster;endOffset;epoch;startOffset|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;brokerId;brokerName;cluster;endOffset;epoch;startOffset|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-b,--brokerName|-|brokers|'
         case 'resetmasterflushoffset'
             echo '-b,--brokerAddr|1|addresses|At this replica.'
             echo '-o,--offset|1||How far the master has flushed.'
             echo '--columns|1|one:brokerAddr;masterFlushOffset|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;masterFlushOffset|Sort rows by these columns; -: the greatest first.'
             __mq_shared_0
+            echo 'argument:-b,--brokerAddr|-|addresses|'
+            echo 'argument:-o,--offset|-||'
         case 'getcontrollermetadata' 'controller list'
             echo '-a,--controllerAddress|1||Any controller.'
             echo '--columns|1|one:group;leaderAddress;leaderId;peers|Only these columns, in this order.'
             echo '--sort|1|one:group;leaderAddress;leaderId;peers|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-a,--controllerAddress|-||'
         case 'getcontrollerconfig' 'controller config'
             echo '-a,--controllerAddress|1||The controllers meant.'
             echo '--columns|1|one:address;key;value|Only these columns, in this order.'
             echo '--sort|1|one:address;key;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-a,--controllerAddress|-||'
         case 'updatecontrollerconfig' 'controller set'
             echo '-a,--controllerAddress|1||The controllers meant.'
             echo '-k,--key|1||Setting.'
@@ -1591,6 +1841,8 @@ function __mq_options -a command
             echo '--columns|1|one:address;key;value|Only these columns, in this order.'
             echo '--sort|1|one:address;key;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-k,--key|-||'
+            echo 'argument:-v,--value|-||'
         case 'electmaster' 'controller elect'
             echo '-a,--controllerAddress|1||Any controller.'
             echo '-b,--brokerId|1||The one to be master.'
@@ -1636,6 +1888,7 @@ function __mq_options -a command
             echo '--columns|1|one:file;size|Only these columns, in this order.'
             echo '--sort|1|one:file;size|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-c,--clusterName|-|clusters|'
         case 'exportpoprecord'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--clusterName|1|clusters|At each broker of it.'
@@ -1649,6 +1902,7 @@ function __mq_options -a command
             echo '--columns|1|one:file;size|Only these columns, in this order.'
             echo '--sort|1|one:file;size|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-c,--clusterName|-|clusters|'
         case 'exportmetadatainrocksdb'
             echo '-p,--path|1||The config of a broker\'s store.'
             echo '-t,--configType|1||topics, subscriptionGroups.'
@@ -1656,6 +1910,7 @@ function __mq_options -a command
             echo '--columns|1|one:name;type;value|Only these columns, in this order.'
             echo '--sort|1|one:name;type;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-p,--path|-||'
         case 'rocksdbconfigtojson'
             echo '-t,--configType|1||topics, subscriptionGroups, consumerOffsets. Default of brokers: all.'
             echo '-p,--configPath|1||The config of a store.'
@@ -1678,6 +1933,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;subject|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;subject|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-s,--subject|-||'
         case 'updateacl' 'acl update'
             echo '-s,--subject|1||Whose policies.'
             echo '-r,--resources|1||Resources with commas: Topic:Orders,Group:*.'
@@ -1689,6 +1945,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;subject|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;subject|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-s,--subject|-||'
         case 'deleteacl' 'acl delete'
             echo '-s,--subject|1||Whose policies.'
             echo '-c,--clusterName|1|clusters|At each broker of it.'
@@ -1697,6 +1954,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;subject|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;subject|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-s,--subject|-||'
         case 'getacl' 'acl get'
             echo '-s,--subject|1||Whose policies.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
@@ -1704,6 +1962,7 @@ function __mq_options -a command
             echo '--columns|1|one:actions;brokerAddr;decision;policyType;resource;sourceIps;subject|Only these columns, in this order.'
             echo '--sort|1|one:actions;brokerAddr;decision;policyType;resource;sourceIps;subject|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-s,--subject|-||'
         case 'listacl' 'acl list'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--clusterName|1|clusters|At each master of it.'
@@ -1719,6 +1978,8 @@ function __mq_options -a command
             echo '--columns|1|one:fromBroker;subject;toBroker|Only these columns, in this order.'
             echo '--sort|1|one:fromBroker;subject;toBroker|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-f,--fromBroker|-||'
+            echo 'argument:-t,--toBroker|-||'
         case 'createuser' 'user create'
             echo '-u,--username|1||Name of the user.'
             echo '-p,--password|1||-: read it from a line.'
@@ -1728,6 +1989,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;username|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;username|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-u,--username|-||'
         case 'updateuser' 'user update'
             echo '-u,--username|1||Name of the user.'
             echo '-c,--clusterName|1|clusters|At each broker of it.'
@@ -1738,6 +2000,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;username|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;username|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-u,--username|-||'
         case 'deleteuser' 'user delete'
             echo '-u,--username|1||Name of the user.'
             echo '-c,--clusterName|1|clusters|At each broker of it.'
@@ -1745,6 +2008,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;username|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;username|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:-u,--username|-||'
         case 'getuser' 'user get'
             echo '-u,--username|1||Name of the user.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
@@ -1752,6 +2016,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;userStatus;userType;username|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;userStatus;userType;username|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+            echo 'argument:-u,--username|-||'
         case 'listuser' 'user list'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--clusterName|1|clusters|At each master of it.'
@@ -1766,15 +2031,18 @@ function __mq_options -a command
             echo '--columns|1|one:fromBroker;toBroker;username|Only these columns, in this order.'
             echo '--sort|1|one:fromBroker;toBroker;username|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-f,--fromBroker|-||'
+            echo 'argument:-t,--toBroker|-||'
         case 'context add'
             echo '--columns|1|one:aclFile;current;name;namesrvAddr;tlsFile|Only these columns, in this order.'
             echo '--sort|1|one:aclFile;current;name;namesrvAddr;tlsFile|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:|-||'
         case 'context use'
             echo '--columns|1|one:aclFile;current;name;namesrvAddr;tlsFile|Only these columns, in this order.'
             echo '--sort|1|one:aclFile;current;name;namesrvAddr;tlsFile|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|contexts|'
+            echo 'argument:|-|contexts|'
         case 'context list'
             echo '--columns|1|one:aclFile;current;name;namesrvAddr;tlsFile|Only these columns, in this order.'
             echo '--sort|1|one:aclFile;current;name;namesrvAddr;tlsFile|Sort rows by these columns; -: the greatest first.'
@@ -1783,17 +2051,17 @@ function __mq_options -a command
             echo '--columns|1|one:aclFile;current;name;namesrvAddr;tlsFile|Only these columns, in this order.'
             echo '--sort|1|one:aclFile;current;name;namesrvAddr;tlsFile|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
-            echo 'argument|1|contexts|'
+            echo 'argument:|-|contexts|'
         case 'context export'
             echo '--columns|1|one:value;variable|Only these columns, in this order.'
             echo '--sort|1|one:value;variable|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
-            echo 'argument|1|contexts|'
+            echo 'argument:|-|contexts|'
         case 'context remove'
             echo '--columns|1|one:aclFile;current;name;namesrvAddr;tlsFile|Only these columns, in this order.'
             echo '--sort|1|one:aclFile;current;name;namesrvAddr;tlsFile|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|contexts|'
+            echo 'argument:|-|contexts|'
         case 'console useradd'
             echo '--role|1||viewer, reader, operator or administrator; in one cluster, or all others. May be repeated.'
             echo '--topics|1|topics|Topics, separated by ;: orders-*;pay?'
@@ -1805,6 +2073,7 @@ function __mq_options -a command
             echo '--columns|1|one:groups;name;readOnly;roles;topics|Only these columns, in this order.'
             echo '--sort|1|one:groups;name;readOnly;roles;topics|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:|-||'
         case 'console userpasswd'
             echo '-p,--password|1||-: from a line; else asked for.'
             echo '-c,--configFile|1|files|The console\'s settings.'
@@ -1812,6 +2081,7 @@ function __mq_options -a command
             echo '--columns|1|one:groups;name;readOnly;roles;topics|Only these columns, in this order.'
             echo '--sort|1|one:groups;name;readOnly;roles;topics|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:|-||'
         case 'console userlist'
             echo '-c,--configFile|1|files|The console\'s settings.'
             echo '--data|1|directories|The console\'s folder (dataPath).'
@@ -1824,6 +2094,7 @@ function __mq_options -a command
             echo '--columns|1|one:groups;name;readOnly;roles;topics|Only these columns, in this order.'
             echo '--sort|1|one:groups;name;readOnly;roles;topics|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:|-||'
         case 'console userimport'
             echo '-f,--file|1|files|users.properties of rocketmq-dashboard; -: standard input.'
             echo '-c,--configFile|1|files|The console\'s settings.'
@@ -1831,6 +2102,7 @@ function __mq_options -a command
             echo '--columns|1|one:name;note;role|Only these columns, in this order.'
             echo '--sort|1|one:name;note;role|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:-f,--file|-|files|'
         case 'console tokenadd'
             echo '--role|1||viewer, reader, operator or administrator; in one cluster, or all others. May be repeated.'
             echo '--topics|1|topics|Topics, separated by ;: orders-*;pay?'
@@ -1842,6 +2114,7 @@ function __mq_options -a command
             echo '--columns|1|one:name;token|Only these columns, in this order.'
             echo '--sort|1|one:name;token|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+            echo 'argument:|-||'
         case 'console tokenlist'
             echo '-c,--configFile|1|files|The console\'s settings.'
             echo '--data|1|directories|The console\'s folder (dataPath).'
@@ -1854,6 +2127,7 @@ function __mq_options -a command
             echo '--columns|1|one:expires;groups;name;readOnly;roles;topics|Only these columns, in this order.'
             echo '--sort|1|one:expires;groups;name;readOnly;roles;topics|Sort rows by these columns; -: the greatest first.'
             __mq_shared_1
+            echo 'argument:|-||'
         case 'systemd install'
             echo '--prefix|1|directories|Where lib/systemd/system, lib/sysusers.d are.'
             echo '--command|1|files|The mq that the units run; else this one.'
@@ -1867,7 +2141,7 @@ function __mq_options -a command
             echo '--columns|1|one:arguments;daemon;ended;pid|Only these columns, in this order.'
             echo '--sort|1|one:arguments;daemon;ended;pid|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-            echo 'argument|1|one:broker|namesrv|'
+            echo 'argument:|-|one:broker;namesrv|'
         case 'shell'
             echo '--stop|0||End at the first command that fails, with its status.'
             __mq_shared_15
@@ -1971,34 +2245,24 @@ function __mq_values -a kind prefix value # what can stand for a value
     end
 end
 
-function __mq_complete
-    set -l words (commandline -opc)
-    set -l current (commandline -ct)
-    set -l first 2
-    if test (count $words) -lt 2
-        __mq_first
-        return
-    end
-    set -l key (string lower -- $words[2] | string replace -ra '[-_]' '')
-    if test $key = help
-        __mq_first
-        return
-    end
-    if contains -- $key $__mq_halves
-        if test (count $words) -eq 2
-            __mq_second $key
-            return
+function __mq_takes_value -a flag # of the options that follow it
+    for spec in $argv[2..-1]
+        set -l parts (string split '|' -m 3 -- $spec)
+        if test "$parts[2]" = 1; and contains -- $flag (string split , -- $parts[1])
+            return 0
         end
-        set key "$key "(string lower -- $words[3])
-        set first 3
     end
-    set -l specs
-    if test (count $words) -gt $first
-        set specs (__mq_options "$key $words[4]")
-    end
-    if test -z "$specs"
-        set specs (__mq_options $key)
-    end
+    return 1
+end
+
+# What the current word may be: an option, the value of one, or a word that no option introduces.
+# The words behind the command, then --, then its options and arguments.
+function __mq_behind
+    set -l split (contains -i -- '--mq--' $argv)
+    set -l words
+    test $split -gt 1; and set words $argv[1..(math $split - 1)]
+    set -l specs $argv[(math $split + 1)..-1]
+    set -l current (commandline -ct)
     set -l flag ''
     set -l prefix ''
     set -l value $current
@@ -2006,7 +2270,7 @@ function __mq_complete
         set flag (string split -m 1 = -- $current)[1]
         set prefix "$flag="
         set value (string split -m 1 = -- $current)[2]
-    else if test (count $words) -gt $first
+    else if test (count $words) -gt 0
         set flag $words[-1]
     end
     if string match -q -- '-*' "$flag"
@@ -2018,16 +2282,94 @@ function __mq_complete
             end
         end
     end
-    for spec in $specs
-        set -l parts (string split '|' -m 3 -- $spec)
-        if test "$parts[1]" = argument
-            __mq_values $parts[3] '' "$value"
-        else if string match -q -- '-*' $current
+    if string match -q -- '-*' $current
+        for spec in $specs
+            set -l parts (string split '|' -m 3 -- $spec)
+            string match -q -- 'argument:*' $parts[1]; and continue
             for name in (string split , -- $parts[1])
                 printf '%s\t%s\n' $name $parts[4]
             end
         end
+        return
+    end
+    set -l index 0
+    set -l given
+    set -l is_value 0
+    for word in $words
+        if test $is_value = 1
+            set is_value 0
+        else if string match -q -- '-?*' $word
+            set -a given (string split -m 1 = -- $word)[1]
+            string match -q -- '*=*' $word; or begin
+                __mq_takes_value $word $specs; and set is_value 1
+            end
+        else
+            set index (math $index + 1)
+        end
+    end
+    for spec in $specs
+        set -l parts (string split '|' -m 3 -- $spec)
+        string match -q -- 'argument:*' $parts[1]; or continue
+        set -l taken 0
+        for name in (string split , -- (string replace 'argument:' '' -- $parts[1]))
+            contains -- $name $given; and set taken 1
+        end
+        test $taken = 1; and continue
+        if test $index = 0; or test "$parts[2]" = +
+            __mq_values (string replace -a ';' '|' -- $parts[3]) '' "$value"
+            return
+        end
+        set index (math $index - 1)
     end
 end
 
-complete -c mq -f -a '(__mq_complete)'
+function __mq_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l at 2
+    while test (count $words) -ge $at; and string match -q -- '-?*' $words[$at]
+        if not string match -q -- '*=*' $words[$at]
+            __mq_takes_value $words[$at] (__mq_globals); and set at (math $at + 1)
+        end
+        set at (math $at + 1)
+    end
+    set -l many (count $words)
+    if test $many -lt $at
+        # Of an option before the command the value is missing, or an option is begun.
+        if test (math $many + 1) -lt $at; or string match -q -- '-*' $current
+            __mq_behind $words[2..-1] '--mq--' (__mq_globals)
+        else
+            __mq_first
+        end
+        return
+    end
+    set -l key (string lower -- $words[$at] | string replace -ra '[-_]' '')
+    if test $key = help
+        __mq_first
+        return
+    end
+    set at (math $at + 1)
+    set -l second $words[$at]
+    test $many -lt $at; and set second $current
+    if contains -- $key $__mq_halves; and not string match -q -- '-*' "$second"
+        if test $many -lt $at
+            __mq_second $key
+            return
+        end
+        set key "$key "(string lower -- $second | string replace -ra '[-_]' '')
+        set at (math $at + 1)
+    end
+    set -l behind
+    test $many -ge $at; and set behind $words[$at..-1]
+    set -l specs
+    if test (count $behind) -gt 0
+        set specs (__mq_options "$key $behind[1]")
+    end
+    if test -z "$specs"
+        set specs (__mq_options $key)
+    end
+    __mq_behind $behind '--mq--' $specs
+end
+
+# -k: in their order, names of the system at the end.
+complete -c mq -f -k -a '(__mq_complete)'

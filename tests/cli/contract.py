@@ -12,6 +12,7 @@ from typing import Any
 
 from mq.cli import catalog
 from mq.cli.main import load
+from mq.cli.runtime import global_options
 from mq.cli.runtime.effects import Columns, Given, given_by
 from mq.cli.show import changes_text
 from mq.cli.show.output import JSON_VERSION
@@ -23,7 +24,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 def check(arguments: Sequence[str], out: str) -> None:
     """Raises AssertionError for JSON that is not what the command declares."""
-    found = catalog.find(list(arguments))
+    found = catalog.find(global_options.behind(arguments))
     if found is None or not _asks_for_json(arguments):
         return
     given = given_by(load(found[0], found[1]).function)
@@ -42,8 +43,8 @@ def check(arguments: Sequence[str], out: str) -> None:
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
-    pairs = pairwise(arguments)
-    return any(flag in ("-o", "--output") and value == "json" for flag, value in pairs)
+    given = [value for flag, value in pairwise(arguments) if flag in ("-o", "--output")]
+    return given[-1:] == ["json"]
 
 
 def _documents(out: str) -> Iterable[dict[str, Any]]:

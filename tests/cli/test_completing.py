@@ -46,7 +46,27 @@ def test_each_kind_has_its_names(complete: Mq, standalone: Standalone) -> None:
     ]
     assert names(complete, "keys", "-k", "") == []
     assert names(complete, "nameServers", "") == [standalone.name_server_address]
-    assert "topicList" in names(complete, "commands", "topic")
+    assert names(complete, "commands", "topic")[0] == "topicList"
+    assert names(complete, "commands", "grou") == ["group"]
+
+
+def test_groups_and_topics_of_the_system_are_the_last(complete: Mq) -> None:
+    complete("updateSubGroup", "-c", "DefaultCluster", "-g", "zz-completing")
+    complete("updateTopic", "-c", "DefaultCluster", "-t", "zz-completing")
+    groups = names(complete, "groups", "")
+    assert groups.index("zz-completing") < groups.index("CID_ONSAPI_OWNER")
+    assert groups.index("zz-completing") < groups.index("TOOLS_CONSUMER")
+    topics = names(complete, "topics", "")
+    assert topics.index("zz-completing") < topics.index("SELF_TEST_TOPIC")
+    assert topics.index("zz-completing") < topics.index("TBW102")
+
+
+def test_the_topic_of_a_key_may_be_a_word(complete: Mq) -> None:
+    complete("updateTopic", "-c", "DefaultCluster", "-t", "KeyWord")
+    assert complete("sendMessage", "KeyWord", "x", "-k", "key-w").status == 0
+    for words in (["queryMsgByKey"], ["message", "find"], ["--utc", "message", "find"]):
+        assert names(complete, "keys", *words, "KeyWord", "") == ["key-w"]
+    assert names(complete, "keys", "message", "find", "") == []
 
 
 def test_jobs_are_known(complete: Mq) -> None:

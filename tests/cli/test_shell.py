@@ -57,9 +57,9 @@ def test_exit_ends_it(cluster: Mq) -> None:
 
 
 def test_a_shell_in_the_shell_and_a_daemon_are_refused(mq: Mq) -> None:
-    finished = piped(mq, "shell\nbroker\nnamesrv -p\n")
+    finished = piped(mq, "shell\nbroker\nnamesrv -p\n-n a:1 broker\n")
     assert (finished.status, finished.out) == (1, "")
-    assert finished.err.count("runs in a shell of the system only") == 3
+    assert finished.err.count("runs in a shell of the system only") == 4
 
 
 def test_commands_cannot_eat_the_lines_that_follow(cluster: Mq) -> None:
@@ -81,6 +81,14 @@ def test_commands_cannot_eat_the_lines_that_follow(cluster: Mq) -> None:
         ("clusterList -o j", {"json"}),
         ("topicRoute -t TBW", {"TBW102"}),
         ("updateTopic -c Def", {"DefaultCluster"}),
+        ("topic rou", {"route"}),
+        ("topicRoute TBW", {"TBW102"}),
+        ("group seek billing TBW", {"TBW102"}),
+        ("group seek -t T -s 1h TOOLS", {"TOOLS_CONSUMER"}),
+        ("topicRoute -t TBW102 TBW", set()),
+        ("--utc topicRo", {"topicRoute"}),
+        ("-o j", {"json"}),
+        ("-o json topicRoute TBW", {"TBW102"}),
         ("nonesuch x", set()),
     ],
 )
@@ -96,6 +104,9 @@ def test_words_are_completed(text: str, expected: set[str], cluster: Mq, tmp_pat
     [
         "updateAclConfig -a someone -s hush",
         "mq createUser -u x -p hush",
+        "-o json createUser -u x -p hush",
+        "mq -n a:1 user create x hush",
+        "account set -a someone -s hush",
         "topicList --secretKey hush",
         "sendMessage -t T -p 'my password'",
         "sendMessage -p 'open secret",

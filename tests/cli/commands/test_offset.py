@@ -59,6 +59,16 @@ def test_a_group_without_consumers_goes_to_a_time(
     assert offsets(admin, standalone, group) == [0, 0]
 
 
+@pytest.mark.parametrize("age", ["1h", "1h30m", "2020-01-01", "2020-01-01T00:00Z", "1577836800000"])
+def test_a_time_may_be_an_age_a_date_or_milliseconds(
+    age: str, cluster: Mq, standalone: Standalone, admin: Admin, group: str
+) -> None:
+    assert cluster("group", "seek", group, TOPIC, age).status == 0
+    assert offsets(admin, standalone, group) == [0, 0]
+    assert cluster("group", "seek", group, TOPIC, "now").status == 0
+    assert offsets(admin, standalone, group) == [3, 3]
+
+
 def test_without_force_a_group_only_goes_back(
     cluster: Mq, standalone: Standalone, admin: Admin, group: str
 ) -> None:
@@ -116,7 +126,7 @@ def test_c_without_a_value_is_for_consumers_in_cpp(
         assert bytes(member.pushed().body).startswith(b'{"offsetTable":{{')
 
 
-@pytest.mark.parametrize("time", ["yesterday", "2020-01-01", "2020-13-01#00:00:00:000", ""])
+@pytest.mark.parametrize("time", ["yesterday", "2020-01-32", "2020-13-01#00:00:00:000", ""])
 def test_a_time_that_is_none_is_refused(time: str, cluster: Mq) -> None:
     for command in ("resetOffsetByTime", "resetOffsetByTimeOld"):
         finished = cluster(command, "-g", "G", "-t", "T", "-s", time)

@@ -48,6 +48,36 @@ CASES = [
     ("mq spark submit lag-report --topic-p", []),
     ("mq spark submit count --topic TBW", ["TBW102"]),
     ("mq spark submit count --deploy-m", ["--deploy-mode"]),
+    # options before the command
+    ("mq --outp", ["--output"]),
+    ("mq -o j", ["json"]),
+    ("mq --output=j", ["--output=json"]),
+    ("mq --context pr", ["prod"]),
+    ("mq --utc -o json topicRou", ["topicRoute"]),
+    ("mq --utc -o json topicRoute -t TBW", ["TBW102"]),
+    ("mq --utc context us", ["use"]),
+    # nouns, then verbs
+    ("mq grou", ["group"]),
+    ("mq group se", ["seek"]),
+    ("mq topic rou", ["route"]),
+    ("mq topic route --li", ["--list"]),
+    ("mq topic route -t TBW", ["TBW102"]),
+    ("mq bench end-to-end --war", ["--warm"]),
+    # a word that is a command and begins others
+    ("mq broker --printC", ["--printConfigItem"]),
+    ("mq broker --set x --printC", ["--printConfigItem"]),
+    ("mq broker dra", ["drain"]),
+    # words that no option introduces
+    ("mq topicRoute TBW", ["TBW102"]),
+    ("mq topic route TBW", ["TBW102"]),
+    ("mq topicRoute -l TBW", ["TBW102"]),
+    ("mq topicRoute TBW102 TBW", []),
+    ("mq topicRoute -t TBW102 TBW", []),
+    ("mq group seek TOOLS_CON", ["TOOLS_CONSUMER"]),
+    ("mq group seek billing TBW", ["TBW102"]),
+    ("mq group seek -t Orders TOOLS_CON", ["TOOLS_CONSUMER"]),
+    ("mq group seek --group=billing TBW", ["TBW102"]),
+    ("mq group seek -s 1h billing TBW", ["TBW102"]),
 ]
 
 
@@ -145,6 +175,19 @@ zpty -d z
         ("mq spark submit cou", "mq spark submit count "),
         ("mq spark submit count --topic-p", "mq spark submit count --topic-pattern="),
         ("mq spark submit count --topic TBW", "mq spark submit count --topic TBW102 "),
+        ("mq --outp", "mq --output="),
+        ("mq --context pr", "mq --context prod "),
+        ("mq --utc -o json topicRou", "mq --utc -o json topicRoute "),
+        ("mq --utc -o json topicRoute -t TBW", "mq --utc -o json topicRoute -t TBW102 "),
+        ("mq group se", "mq group seek "),
+        ("mq topic route --li", "mq topic route --list "),
+        ("mq broker --printC", "mq broker --printConfigItem "),
+        ("mq topic route TBW", "mq topic route TBW102 "),
+        ("mq group seek billing TBW", "mq group seek billing TBW102 "),
+        ("mq group seek -t Orders TOOLS_CON", "mq group seek -t Orders TOOLS_CONSUMER "),
+        ("mq group seek -g billing TBW", "mq group seek -g billing TBW102 "),
+        ("mq group seek --group=billing TBW", "mq group seek --group=billing TBW102 "),
+        ("mq bench end-to-end --war", "mq bench end-to-end --warm="),
     ],
 )
 def test_zsh_completes(line: str, expected: str, cluster: Mq, tmp_path: Path) -> None:
