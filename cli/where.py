@@ -7,6 +7,7 @@ import typer
 from mq.cli.parameters import broker_option
 from mq.cli.runtime.errors import UsageError
 from mq.client.operations import cluster
+from mq.client.operations.errors import NextStep, NotFound
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -25,6 +26,25 @@ EachOfCluster = Annotated[
     str | None,
     typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At each broker of it."),
 ]
+
+
+async def cluster_or_only(
+    admin: "Admin", broker_addr: str | None, cluster_name: str | None
+) -> str | None:
+    """The cluster that is meant: the one given, or the only one there is; None with a broker.
+
+    mqadmin wants to be told. Raises UsageError where there are several.
+    """
+    if broker_addr or cluster_name:
+        return cluster_name
+    known = sorted((await cluster.clusters(admin.session)).cluster_addr_table)
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise NotFound("the name server knows no cluster", hint=NextStep.LIST_CLUSTERS)
+    raise UsageError(
+        f"which cluster? there are {', '.join(known)}", hint=f"write -c: -c {known[0]}"
+    )
 
 
 def require(broker_addr: str | None, cluster_name: str | None) -> None:

@@ -10,7 +10,7 @@ from mq.cli.parameters import broker_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.runtime.options import Truth, one_of, subject
+from mq.cli.runtime.options import Truth, at_most_one_of, subject
 from mq.cli.show import java_text
 from mq.cli.show.broker_heads import broker_heads
 from mq.cli.show.result import Result, Row, number, text, time
@@ -28,7 +28,12 @@ COMMANDS = {
 BrokerAddr = Annotated[str | None, broker_option("Of this broker.")]
 ClusterName = Annotated[
     str | None,
-    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Of each broker of it."),
+    typer.Option(
+        "-c",
+        "--clusterName",
+        metavar="CLUSTER",
+        help="Of each broker of it. Default: the only cluster.",
+    ),
 ]
 
 _COLUMNS = (text("brokerAddr", "Broker"), text("key", "Key"), text("value", "Value"))
@@ -36,13 +41,14 @@ _BY_ADDRESS = "an object for each broker by its address, with the text of each v
 
 
 @gives(_COLUMNS, data=_BY_ADDRESS)
-@one_of("broker_addr", "cluster_name")
+@at_most_one_of("broker_addr", "cluster_name")
 @subject("broker_addr")
 async def broker_status(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
     """Show what a broker, or each one of a cluster, says of itself."""
     async with call.admin() as admin:
+        cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
         targets = [broker_addr or ""]
         if cluster_name is not None:
             targets = cluster.addresses(await cluster.clusters(admin.session), cluster_name)
@@ -60,7 +66,7 @@ async def broker_status(
 
 
 @gives(_COLUMNS, data=_BY_ADDRESS)
-@one_of("broker_addr", "cluster_name")
+@at_most_one_of("broker_addr", "cluster_name")
 @subject("broker_addr")
 async def get_broker_config(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
@@ -70,6 +76,7 @@ async def get_broker_config(
     Secrets are masked, also those that a broker of Java tells.
     """
     async with call.admin() as admin:
+        cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
         heads = {broker_addr or "": f"============{broker_addr}============\n"}
         if cluster_name is not None:
             heads = await broker_heads(admin, cluster_name)

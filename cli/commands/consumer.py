@@ -10,7 +10,7 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.option_groups import option_group
-from mq.cli.runtime.options import Truth, one_of, subject
+from mq.cli.runtime.options import Truth, at_most_one_of, subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text, time
 from mq.client.operations import cluster, java_order
@@ -133,7 +133,7 @@ class GroupSettings:
 
 @gives(_CONFIG)
 @writes
-@one_of("broker_addr", "cluster_name")
+@at_most_one_of("broker_addr", "cluster_name")
 @subject("group_name")
 async def update_sub_group(
     call: Call,
@@ -145,18 +145,16 @@ async def update_sub_group(
 ) -> Result:
     """Create a consumer group, or change one.
 
-    With -c it is made on the master of every broker of the cluster, one after the other.
+    With -c it is made on the master of every broker of the cluster, one after the other. Where
+    there is but one cluster neither -b nor -c is needed.
     """
     from mq.protocol.names import check_group
 
     legal(check_group, group_name)
     config = settings.config(group_name)
     async with call.admin() as admin:
-        if broker_addr is not None:
-            targets = [broker_addr]
-        else:
-            assert cluster_name is not None
-            targets = cluster.masters(await cluster.clusters(admin.session), cluster_name)
+        cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
+        targets = await where.targets(admin, broker_addr, cluster_name)
         done, failures = await cluster.at_each(
             admin, targets, lambda each, address: each.update_subscription_group(address, config)
         )

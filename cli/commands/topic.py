@@ -9,7 +9,7 @@ from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import legal
-from mq.cli.runtime.options import Truth, one_of, subject
+from mq.cli.runtime.options import Truth, at_most_one_of, subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.client.operations import cluster, java_order
@@ -64,7 +64,7 @@ _CLUSTERS = (text("cluster", "Cluster"),)
 
 @writes
 @gives(_CONFIG_COLUMNS)
-@one_of("broker_addr", "cluster_name")
+@at_most_one_of("broker_addr", "cluster_name")
 @subject("topic")
 async def update_topic(
     call: Call,
@@ -97,7 +97,8 @@ async def update_topic(
 ) -> Result:
     """Create a topic, or change one.
 
-    With -c it is made on the master of every broker of the cluster, one after the other.
+    With -c it is made on the master of every broker of the cluster, one after the other. Where
+    there is but one cluster neither -b nor -c is needed.
     """
     from mq.protocol.bodies import TopicConfig
     from mq.protocol.names import check_topic
@@ -113,6 +114,7 @@ async def update_topic(
         attributes=topics.parse_attributes(attributes) if attributes else None,
     )
     async with call.admin() as admin:
+        cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
         if broker_addr is not None:
             made = await topics.make_at_broker(admin, broker_addr, config)
         else:

@@ -64,6 +64,16 @@ def one_of(*names: str) -> Callable[[F], F]:
     return mark
 
 
+def at_most_one_of(*names: str) -> Callable[[F], F]:
+    """Declare that these parameters exclude each other, and that none is needed."""
+
+    def mark(function: F) -> F:
+        function.__dict__["at_most_one_of"] = names
+        return function
+
+    return mark
+
+
 def subject(*names: str) -> Callable[[F], F]:
     """Declare that these parameters, which have flags, may be given as words in this order, too.
 
@@ -137,6 +147,7 @@ class Declared:
                 merged += _free(source, merged)
         self._parameters = {item.name: item for item in merged}
         self._one_of: tuple[str, ...] = function.__dict__.get("one_of", ())
+        self._at_most_one_of: tuple[str, ...] = function.__dict__.get("at_most_one_of", ())
         self._bare: tuple[str, str] = function.__dict__.get("bare", ("", ""))
         self.command = self._build(merged)
         self.context = typer.Context(
@@ -314,10 +325,13 @@ class Declared:
         return metavar_of(self._options[name], self.kind(name))
 
     def _check_groups(self, given: dict[str, Any]) -> None:
-        chosen = [name for name in self._one_of if given.get(name) is not None]
-        flags = [self.flags(name) for name in self._one_of]
+        exclusive = self._one_of or self._at_most_one_of
+        chosen = [name for name in exclusive if given.get(name) is not None]
+        flags = [self.flags(name) for name in exclusive]
         if self._one_of and not chosen:
-            raise self._wrong(f"one of {' or '.join(flags)} is required")
+            last = self._one_of[-1]
+            form = f"{self.form(given)} {self._flags[last][0]} {self.metavar(last)}".rstrip()
+            raise self._wrong(f"one of {' or '.join(flags)} is required", form=form)
         if len(chosen) > 1:
             raise self._wrong(f"only one of {' and '.join(flags)} may be given")
 

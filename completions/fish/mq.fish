@@ -640,14 +640,14 @@ function __mq_options -a command
             echo 'argument:-f,--filename|-|files|'
         case 'brokerstatus' 'broker status'
             echo '-b,--brokerAddr|1|addresses|Of this broker.'
-            echo '-c,--clusterName|1|clusters|Of each broker of it.'
+            echo '-c,--clusterName|1|clusters|Of each broker of it. Default: the only cluster.'
             echo '--columns|1|one:brokerAddr;key;value|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;key;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
             echo 'argument:-b,--brokerAddr|-|addresses|'
         case 'getbrokerconfig' 'broker config'
             echo '-b,--brokerAddr|1|addresses|Of this broker.'
-            echo '-c,--clusterName|1|clusters|Of each broker of it.'
+            echo '-c,--clusterName|1|clusters|Of each broker of it. Default: the only cluster.'
             echo '--columns|1|one:brokerAddr;key;value|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;key;value|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2

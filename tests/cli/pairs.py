@@ -118,7 +118,9 @@ def in_thread(parts: AbstractAsyncContextManager[T]) -> Iterator[T]:
 
 
 @contextmanager
-def dead_broker(name_server: str, *topics: str, name: str = "broker-dead") -> Iterator[None]:
+def dead_broker(
+    name_server: str, *topics: str, name: str = "broker-dead", cluster: str = "DefaultCluster"
+) -> Iterator[None]:
     """Have the name server believe in a broker that does not answer, with topics of two queues."""
     configs = {
         topic: TopicConfig(topic_name=topic, read_queue_nums=2, write_queue_nums=2, perm=6)
@@ -127,7 +129,7 @@ def dead_broker(name_server: str, *topics: str, name: str = "broker-dead") -> It
     header = RegisterBrokerRequestHeader(
         broker_name=name,
         broker_addr=DEAD,
-        cluster_name="DefaultCluster",
+        cluster_name=cluster,
         ha_server_addr=DEAD,
         broker_id=0,
     )

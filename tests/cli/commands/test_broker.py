@@ -19,11 +19,6 @@ def test_status_and_settings_are_mappings_by_broker_in_json(
 
 
 @pytest.mark.parametrize("command", ["brokerStatus", "getBrokerConfig"])
-def test_neither_broker_nor_cluster_is_a_usage_error(command: str, cluster: Mq) -> None:
-    assert cluster(command).status == 64
-
-
-@pytest.mark.parametrize("command", ["brokerStatus", "getBrokerConfig"])
 def test_a_broker_that_is_not_there_is_unavailable(command: str, cluster: Mq) -> None:
     finished = cluster(command, "-b", "127.0.0.1:1")
     assert (finished.status, finished.out) == (69, "")

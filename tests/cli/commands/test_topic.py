@@ -1,5 +1,6 @@
 import pytest
 
+from tests.cli.pairs import dead_broker, running_pair
 from tests.cli.support import Mq
 
 
@@ -77,12 +78,30 @@ def test_o_is_the_command_s_own_flag_where_it_has_one(cluster: Mq) -> None:
     assert "-o/--order: 'json' is not one of true, false" in wrong.err
 
 
-def test_exactly_one_of_broker_and_cluster_is_needed(cluster: Mq) -> None:
-    neither = cluster("updateTopic", "-t", "T")
-    assert neither.status == 64
-    assert neither.err.splitlines()[0] == (
-        "mq updateTopic: one of -b/--brokerAddr or -c/--clusterName is required"
+def test_the_only_cluster_is_the_one_that_is_meant(cluster: Mq) -> None:
+    assert cluster("topic", "create", "InTheOnly").out.startswith("create topic to ")
+    assert cluster("topicRoute", "InTheOnly").status == 0
+    made = cluster("group", "create", "in-the-only")
+    assert made.out.startswith("create subscription group to ")
+    config = cluster("broker", "config", "-o", "json")
+    assert (
+        config.json["data"]
+        == cluster("getBrokerConfig", "-c", "DefaultCluster", "-o", "json").json["data"]
     )
+    assert cluster("brokerStatus").out.startswith("127.0.0.1:")
+
+
+def test_of_several_clusters_one_has_to_be_named(mq: Mq) -> None:
+    with running_pair() as pair, dead_broker(pair.name_server_address, "Any", cluster="Second"):
+        cluster = mq.having({"NAMESRV_ADDR": pair.name_server_address})
+        for words in (("topic", "create", "T"), ("group", "create", "G"), ("broker", "status")):
+            finished = cluster(*words)
+            assert (finished.status, finished.out) == (64, "")
+            assert "which cluster? there are DefaultCluster, Second" in finished.err
+            assert "hint: write -c: -c DefaultCluster" in finished.err
+
+
+def test_not_both_broker_and_cluster_may_be_given(cluster: Mq) -> None:
     both = cluster("updateTopic", "-t", "T", "-b", "127.0.0.1:1", "-c", "C")
     assert both.status == 64
     assert "only one of -b/--brokerAddr and -c/--clusterName may be given" in both.err
