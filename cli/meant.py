@@ -143,12 +143,20 @@ def commands(words: Sequence[str]) -> list[str]:
         for joined in (f"{first} {second}", first + second, second.removesuffix("s") + first):
             found += get_close_matches(joined, catalog.WRITTEN, 2, 0.8)
         if found:
-            return [catalog.WRITTEN[key] for key in dict.fromkeys(found)][:3]
+            return _different(found)
     if alone := _ALONE.get(first):
         return _written(alone, words[1:])[:1]
     if catalog.subcommands(_noun(first)) and _noun(first) != first:
         return _written([f"{_noun(first)} list"], ())
-    return [catalog.WRITTEN[key] for key in get_close_matches(first, catalog.WRITTEN, 3, 0.65)]
+    return _different(get_close_matches(first, catalog.WRITTEN, 6, 0.65))
+
+
+def _different(keys: Iterable[str]) -> list[str]:
+    """Three names at most, none of them of the same command as another."""
+    by_command: dict[str, str] = {}
+    for key in keys:
+        by_command.setdefault(catalog.BY_NAME[key][1], catalog.WRITTEN[key])
+    return list(by_command.values())[:3]
 
 
 def option(words: Sequence[str]) -> list[str]:

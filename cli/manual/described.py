@@ -50,6 +50,7 @@ class Described:
     effect: Effect
     given: Given | None
     talks: bool  # to a cluster: False for the daemons
+    aliases: tuple[str, ...] = ()  # its names of noun and verb
 
     @property
     def own(self) -> tuple[Option, ...]:
@@ -97,6 +98,7 @@ def describe(group: str, name: str, *arguments: str) -> Described:
         effect=effect_of(function),
         given=given_by(function),
         talks=declared.needs_call,
+        aliases=tuple(catalog.aliases_of(name)),
     )
 
 

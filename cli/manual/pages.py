@@ -34,10 +34,11 @@ def pages() -> Iterator[tuple[str, str]]:
 def main_page() -> str:
     """mq(1): what all commands share."""
     body = [
-        *roff.section("SYNOPSIS", [".Nm", ".Ar COMMAND", ".Op Ar options"]),
+        *roff.section("SYNOPSIS", [".Nm", ".Op Ar options", ".Ar COMMAND", ".Op Ar options"]),
         *roff.section("DESCRIPTION", roff.paragraphs(prose.DESCRIPTION)),
         *roff.section("COMMANDS", _command_lists()),
         *roff.section("OPTIONS", _shared_options()),
+        *roff.section("WORDS, FILES AND TIMES", roff.paragraphs(prose.WORDS)),
         *roff.section(
             "FORMATS",
             roff.items((f"Cm {name}", [roff.text(words)]) for name, words in prose.FORMATS),
@@ -140,10 +141,21 @@ def _help(option: Option) -> str:
 
 
 def _command(command: Described) -> list[str]:
-    usage = " ".join(["mq", command.name, *(option.usage for option in command.own), "…"])
+    # Words first: those of typer, then the subjects, in their order.
+    own = sorted(
+        command.own,
+        key=lambda option: (bool(option.flags) and not option.subject, option.subject),
+    )
+    usage = " ".join(["mq", command.name, *(option.usage for option in own), "…"])
     lines = [*roff.literal([usage]), roff.text(command.summary)]
     for words in command.paragraphs:
         lines += [".Pp", roff.text(words)]
+    if command.aliases:
+        names = ", ".join(f"mq {alias}" for alias in command.aliases)
+        lines += [".Pp", roff.text(f"Also called {names}.")]
+    if flagged := [option for option in command.own if option.subject]:
+        shown = ", ".join(f"{'/'.join(option.flags)} {option.metavar}" for option in flagged)
+        lines += [".Pp", roff.text(f"With flags instead of words: {shown}.")]
     if command.effect.destroys:
         lines += [".Pp", roff.text("Asks before it does so on a terminal, unless --yes is given.")]
     if command.one_of:

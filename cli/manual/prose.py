@@ -4,7 +4,9 @@ DESCRIPTION = (
     "mq is RocketMQ in Python: every command of mqadmin under its own name and with its own "
     "options, commands that mqadmin lacks, and the daemons themselves. It works alike with "
     "brokers and name servers of this project and with those in Java.",
-    "Names of commands are taken in any case and in kebab-case: updateTopic, update-topic. "
+    "Names of commands are taken in any case and in kebab-case: updateTopic, update-topic. Many "
+    "have a second name of noun and verb: mq topic create, mq group seek; `mq help topic` lists "
+    "them. "
     "`mq help COMMAND` shows the options of one; `mq shell` runs many in one process.",
     "A command finds its cluster by -n, else by the context that --context or MQ_CONTEXT names, "
     "else by NAMESRV_ADDR, else by the current context, else at 127.0.0.1:9876.",
@@ -15,7 +17,11 @@ GROUP = (
     "mq(1). Where a command here has the same flag, its own counts."
 )
 
-OPTIONS = "An option of the command itself wins over a shared one with the same flag."
+OPTIONS = (
+    "These stand before the command or behind it; given in both places, the one behind counts. "
+    "An option of the command itself wins over a shared one with the same flag; before the command "
+    "a flag is always the shared one: -o is --output."
+)
 
 FORMATS = (
     ("table", "For people: fits the terminal, and cuts no name. The default on a terminal."),
@@ -32,6 +38,16 @@ FORMATS = (
     ),
     ("yaml", "The same as json; a command that goes on prints one document each."),
     ("csv", "A line with the names of columns, then the rows."),
+)
+
+WORDS = (
+    "What a command is about has a flag, and may be a word instead: mq topicStatus Orders is "
+    "mq topicStatus -t Orders. Words go, in the order of the synopsis, to what no flag gives.",
+    "A FILE to be read may be -: standard input; one to be written -: standard output.",
+    "A TIME is an age, such as 15m, 1h30m or 2d, which is counted back from now; now; ISO 8601, as "
+    "2026-07-01T12:00Z, local without a zone; yyyy-MM-dd#HH:mm:ss:SSS, local; or milliseconds "
+    "since 1970. Where a number of seconds or milliseconds says how long, 500ms, 2s and 15m do, "
+    "too.",
 )
 
 MESSAGE_FORMAT = (

@@ -46,6 +46,30 @@ def test_a_command_of_mqadmin_is_found_by_its_second_name(name: str) -> None:
     assert catalog.find([name]) is not None
 
 
+@pytest.mark.parametrize(("alias", "name"), catalog.ALIASES.items())
+def test_a_second_name_runs_a_command_that_there_is(alias: str, name: str) -> None:
+    found = catalog.find([*alias.split(), "more"])
+    assert found is not None
+    assert found[1:] == (name, len(alias.split()))
+    assert catalog.called(alias.split()) == alias
+    assert name not in catalog.ALIASES
+
+
+def test_no_second_name_is_a_command_of_its_own() -> None:
+    names = {catalog.key_of(name) for names in catalog.GROUPS.values() for name in names}
+    assert names.isdisjoint(map(catalog.key_of, catalog.ALIASES))
+
+
+@pytest.mark.parametrize(
+    "word", ["broker", "console", "controller", "consumer", "namesrv", "producer"]
+)
+def test_a_command_that_begins_names_is_itself_with_options(word: str) -> None:
+    for words in ([word], [word, "-x"], [word, "--help"]):
+        found = catalog.find(words)
+        assert found is not None
+        assert found[1:] == (word, 1)
+
+
 def test_there_are_as_many_as_the_readme_says() -> None:
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
     found = re.search(r"its (\d+) commands of\s4\.9\.8 and the (\d+) that 5\.x added", readme)
@@ -70,8 +94,6 @@ def test_commands_that_messages_and_pages_name_are_there() -> None:
 
 
 def _is_command(words: str) -> bool:
-    found = catalog.find(words.split())
-    if found is None:
+    if catalog.find(words.split()) is None:
         return False
-    name = found[1]
-    return name in (words, words.split()[0])
+    return catalog.called(words.split()) in (words, words.split()[0])

@@ -70,6 +70,18 @@ def test_only_what_differs_is_changed_and_the_rest_stays(
     assert re.search(r"retryQueueNums\s*=\s*2", config), config
 
 
+def test_the_file_is_a_word_or_has_its_flag_or_comes_by_a_pipe(mq: Mq, file: Path) -> None:
+    text = file.read_text()
+    by_flag = shown(mq("topic", "plan", "-f", str(file), "-o", "json"))
+    assert by_flag == shown(mq("topic", "plan", str(file), "-o", "json"))
+    assert by_flag == shown(mq("topic", "plan", "-", "-o", "json", typed=text))
+    assert by_flag
+    assert mq("apply", "-", "--dry-run", typed=text).status == 0
+    finished = mq("topic", "plan")
+    assert finished.status == 64
+    assert finished.err.startswith("mq topic plan: which file? mq topic plan FILE\n")
+
+
 def test_a_dry_run_changes_nothing(mq: Mq, file: Path) -> None:
     done = mq("apply", "-f", str(file), "--dry-run")
     assert (done.status, "UPDATE_AND_CREATE_TOPIC" in done.out) == (0, True)

@@ -95,6 +95,30 @@ def test_a_file_is_lines_of_json_or_csv(cluster: Mq, standalone: Standalone) -> 
     assert timed[1].startswith("lines,Lines,broker-a,1,3,1")
 
 
+def test_offsets_go_through_pipes(cluster: Mq, standalone: Standalone) -> None:
+    fill(standalone, "Piped")
+    commit(standalone, "piped", "Piped", {0: 2, 1: 3})
+    exported = cluster("offset", "export", "-g", "piped")
+    assert exported.status == 0
+    assert exported.out == cluster("offset", "export", "-", "-g", "piped").out
+    assert exported.out == cluster("offset", "export", "-f", "-", "-g", "piped").out
+    commit(standalone, "piped", "Piped", {0: 0, 1: 3})
+    for form in (["-"], ["-f", "-"]):
+        compared = cluster("offset", "diff", *form, "-g", "piped", "-o", "json", typed=exported.out)
+        assert [row["change"] for row in compared.json["data"]] == [-2]
+    assert cluster("offset", "import", "-", typed=exported.out).status == 0
+    assert offsets(standalone, "piped", "Piped") == {0: 2, 1: 3}
+    both = cluster("offset", "diff", "-", "-", typed=exported.out)
+    assert (both.status, both.out) == (64, "")
+    assert "only one of two files can be standard input" in both.err
+
+
+def test_what_is_wrong_in_a_pipe_is_told_of_standard_input(cluster: Mq) -> None:
+    finished = cluster("offset", "import", "-", typed="no offsets\n")
+    assert finished.status == 65
+    assert "standard input" in finished.err
+
+
 def test_patterns_choose_groups_and_topics(cluster: Mq, standalone: Standalone) -> None:
     for topic in ("Pick1", "Pick2"):
         fill(standalone, topic, 1)

@@ -87,6 +87,12 @@ def test_many_topics_are_made_from_a_file(cluster: Mq, tmp_path: Path) -> None:
     )
     assert route(cluster, "ListedOne")["readQueueNums"] == 2
     assert route(cluster, "ListedTwo")["perm"] == 4
+    piped = '[{"topicName": "ListedThree", "readQueueNums": 5, "writeQueueNums": 5}]'
+    assert cluster("updateTopicList", "-", "-c", "DefaultCluster", typed=piped).status == 0
+    assert route(cluster, "ListedThree")["readQueueNums"] == 5
+    wrong = cluster("updateTopicList", "-f", "-", "-c", "DefaultCluster", typed="nonsense")
+    assert (wrong.status, wrong.out) == (65, "")
+    assert "standard input: not JSON" in wrong.err
 
 
 @pytest.mark.parametrize(
