@@ -12,7 +12,8 @@ from mq.cli import catalog
 from mq.cli.main import load
 from mq.cli.manual.kinds import kind_of
 from mq.cli.runtime.effects import Effect, Given, effect_of, given_by
-from mq.cli.runtime.options import SHARED, Declared
+from mq.cli.runtime.options import Declared
+from mq.cli.runtime.sharing import SHARED
 
 
 @dataclass(frozen=True)

@@ -9,28 +9,27 @@ options and arguments. The first parameter says what the command needs:
 
 The rule for flags that meet: **the command's own flag wins**. `-o` is `--output` wherever the
 command has no `-o` of its own; where mqadmin gave `-o` another meaning (`updateTopic -o`,
-`queryMsgByOffset -o`), only the long `--output` and MQ_OUTPUT choose the format.
+`queryMsgByOffset -o`), only the long `--output`, `-o` before the command and MQ_OUTPUT choose the
+format.
 
-Typer converts values with pydantic, whose import costs as much as all else of a command together
-(55 ms). The types of our options are few, so typer declares, parses and explains, and `_convert`
-converts.
+Typer declares, parses and explains; `mq.cli.runtime.values` converts.
 """
 
 import inspect
-import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
-from mq.cli.runtime import shared_options, words
+from mq.cli.runtime import words
 from mq.cli.runtime.call import Call
-from mq.cli.runtime.effects import effect_of
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.global_options import Given
 from mq.cli.runtime.option_groups import gathered, is_option_group, parameters_of
+from mq.cli.runtime.sharing import SHARED, free, sources
+from mq.cli.runtime.values import convert, declarations, metavar_of, plain_type
 
 
 class Truth(Enum):
@@ -44,9 +43,6 @@ class Truth(Enum):
 
 
 Function = Callable[..., Any]
-
-SHARED = "shared_"  # before the names of the shared options among all parameters of a command
-
 
 # click's UsageError, which typer has inside and does not export.
 _ClickError: Any = typer.BadParameter.__bases__[0]
@@ -143,8 +139,8 @@ class Declared:
             merged += widen(arguments)
         self.own_names = [item.name for item in merged]
         if self.needs_call:
-            for source in _sources(function):
-                merged += _free(source, merged)
+            for source in sources(function):
+                merged += free(source, merged)
         self._parameters = {item.name: item for item in merged}
         self._one_of: tuple[str, ...] = function.__dict__.get("one_of", ())
         self._at_most_one_of: tuple[str, ...] = function.__dict__.get("at_most_one_of", ())
@@ -187,7 +183,7 @@ class Declared:
         application = typer.Typer(add_completion=False, rich_markup_mode=None)
         epilog = ""
         if self._one_of:
-            flags = " or ".join(_declarations(self._parameters[name])[0] for name in self._one_of)
+            flags = " or ".join(declarations(self._parameters[name])[0] for name in self._one_of)
             epilog = f"One of {flags} is required."
         application.command(self.name, epilog=epilog)(declared)
         return typer.main.get_command(application)
@@ -207,7 +203,7 @@ class Declared:
 
     def kind(self, name: str) -> Any:
         """The type of a parameter's value: `str` of `Annotated[str | None, …]`."""
-        return _plain_type(self._parameters[name].annotation)
+        return plain_type(self._parameters[name].annotation)
 
     def parse(
         self, arguments: Sequence[str], before: Sequence[Given] = ()
@@ -341,10 +337,10 @@ class Declared:
             if parameter.default is inspect.Parameter.empty:
                 raise self._missing(parameter.name, given)
             return parameter.default
-        kind = _plain_type(parameter.annotation)
+        kind = plain_type(parameter.annotation)
         parser = typing.get_args(parameter.annotation)[1].parser
         try:
-            return parser(str(raw).strip()) if parser else _convert(raw, kind)
+            return parser(str(raw).strip()) if parser else convert(raw, kind)
         except ValueError as error:
             raise self._wrong(f"{self.flags(parameter.name)}: {error}") from None
 
@@ -359,95 +355,11 @@ class Declared:
         return UsageError(message, hint=f"write: {form}; {see}" if form else see)
 
 
-def _sources(function: Function) -> list[Function]:
-    """The shared options of a command: which ones goes by what it does to the cluster."""
-    effect = effect_of(function)
-    cluster = shared_options.tube if effect.tube else shared_options.cluster
-    sources: list[Function] = [cluster, shared_options.layout]
-    if effect.messages:
-        sources.append(shared_options.messages)
-    if not effect.writes:
-        return sources if effect.endless else [*sources, shared_options.reads]
-    sources.append(shared_options.writes)
-    return [*sources, shared_options.destroys] if effect.destroys else sources
-
-
-def _free(source: Function, taken: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """The options of `source` without the flags that `taken` declare.
-
-    Their names begin with SHARED, so that none meets a parameter of the command.
-    """
-    used = {flag for parameter in taken for flag in _declarations(parameter)}
-    hints = typing.get_type_hints(source, include_extras=True)
-    free = []
-    for parameter in inspect.signature(source).parameters.values():
-        parameter = parameter.replace(annotation=hints[parameter.name])
-        flags = [flag for flag in _declarations(parameter) if flag not in used]
-        if not flags:
-            continue
-        kind, option = typing.get_args(parameter.annotation)
-        declared = typer.Option(
-            *flags, metavar=option.metavar, help=option.help, parser=option.parser
-        )
-        free.append(
-            parameter.replace(name=SHARED + parameter.name, annotation=Annotated[kind, declared])
-        )
-    return free
-
-
-def metavar_of(option: Any, kind: Any) -> str:
-    """What stands for the value of an option of click; empty for a flag without a value."""
-    if getattr(option, "is_flag", False):
-        return ""
-    if option.metavar:
-        return str(option.metavar)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "|".join(str(member.value) for member in kind)
-    return {int: "N", float: "NUMBER"}.get(kind, "TEXT")
-
-
 def _word(option: Any, parameter: inspect.Parameter) -> words.Word:
     return words.Word(
         parameter.name,
         () if option.param_type_name == "argument" else tuple(option.opts),
-        metavar_of(option, _plain_type(parameter.annotation)),
+        metavar_of(option, plain_type(parameter.annotation)),
         required=parameter.default is inspect.Parameter.empty,
         repeated=bool(getattr(option, "multiple", False)),
     )
-
-
-def _declarations(parameter: inspect.Parameter) -> list[str]:
-    """The flags of a parameter; none for an argument."""
-    option = typing.get_args(parameter.annotation)[1]
-    # In Annotated, typer keeps the first flag where a default would be.
-    flags = [option.default, *(option.param_decls or ())]
-    return [flag for flag in flags if isinstance(flag, str)]
-
-
-def _plain_type(annotation: Any) -> Any:
-    """`int` of `Annotated[int | None, …]`."""
-    kind = typing.get_args(annotation)[0]
-    if isinstance(kind, types.UnionType):
-        kind = next(member for member in kind.__args__ if member is not type(None))
-    return kind
-
-
-def _convert(raw: Any, kind: Any) -> Any:
-    """The value of an option. Java trims every value. Raises ValueError with the reason."""
-    if kind is bool:
-        return bool(raw)
-    if typing.get_origin(kind) is list:
-        return [_convert(item, typing.get_args(kind)[0]) for item in raw]
-    text = str(raw).strip()
-    if kind is str:
-        return text
-    if issubclass(kind, Enum):
-        for member in kind:
-            if member.value == text.lower():
-                return member
-        raise ValueError(f"{text!r} is not one of {', '.join(member.value for member in kind)}")
-    try:
-        return kind(text)
-    except ValueError:
-        noun = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{text!r} is not {noun}") from None

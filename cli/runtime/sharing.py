@@ -1,0 +1,52 @@
+"""The shared options of a command: which it has, and under which names."""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from mq.cli.runtime import shared_options
+from mq.cli.runtime.effects import effect_of
+from mq.cli.runtime.values import declarations
+
+Function = Callable[..., Any]
+
+SHARED = "shared_"  # before the names of the shared options among all parameters of a command
+
+
+def sources(function: Function) -> list[Function]:
+    """The shared options of a command: which ones goes by what it does to the cluster."""
+    effect = effect_of(function)
+    cluster = shared_options.tube if effect.tube else shared_options.cluster
+    found: list[Function] = [cluster, shared_options.layout]
+    if effect.messages:
+        found.append(shared_options.messages)
+    if not effect.writes:
+        return found if effect.endless else [*found, shared_options.reads]
+    found.append(shared_options.writes)
+    return [*found, shared_options.destroys] if effect.destroys else found
+
+
+def free(source: Function, taken: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The options of `source` without the flags that `taken` declare.
+
+    Their names begin with SHARED, so that none meets a parameter of the command.
+    """
+    used = {flag for parameter in taken for flag in declarations(parameter)}
+    hints = typing.get_type_hints(source, include_extras=True)
+    left = []
+    for parameter in inspect.signature(source).parameters.values():
+        parameter = parameter.replace(annotation=hints[parameter.name])
+        flags = [flag for flag in declarations(parameter) if flag not in used]
+        if not flags:
+            continue
+        kind, option = typing.get_args(parameter.annotation)
+        declared = typer.Option(
+            *flags, metavar=option.metavar, help=option.help, parser=option.parser
+        )
+        left.append(
+            parameter.replace(name=SHARED + parameter.name, annotation=Annotated[kind, declared])
+        )
+    return left
