@@ -9,6 +9,8 @@ from mq.cli.runtime.errors import UsageError
 from mq.client import moments
 
 if TYPE_CHECKING:
+    from datetime import datetime, tzinfo
+
     from mq.cli.runtime.call import Call
 
 _LAST = 2**63 - 1
@@ -24,6 +26,19 @@ def parse(text: str, flag: str, now: float) -> int:
         return moments.parse(text, now)
     except ValueError as error:
         raise UsageError(f"{flag}: {error}", hint=f"write {FORMS}") from None
+
+
+def calendar(text: str, flag: str, now: float, zone: "tzinfo | None" = None) -> "datetime":
+    """The same as a date, in `zone` or here. Raises UsageError, also where no calendar has it."""
+    from datetime import datetime
+
+    moment = parse(text, flag, now)
+    try:
+        return datetime.fromtimestamp(moment / 1000, zone)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{flag}: {text!r} is in no year from 1 to 9999", hint=f"write {FORMS}"
+        ) from None
 
 
 def span_of(call: "Call", begin: str | None, end: str | None) -> tuple[int, int]:

@@ -6,9 +6,13 @@ A point in time is one of: `now`; an age, such as `15m`, `1h30m` or `2d`, counte
 """
 
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime, tzinfo
 
 _PART = re.compile(r"(\d{1,9})(ms|s|m|h|d|w)")
+_LONG = 2**63
 _UNITS = {
     "ms": 1,
     "s": 1_000,
@@ -17,15 +21,20 @@ _UNITS = {
     "d": 86_400_000,
     "w": 7 * 86_400_000,
 }
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def parse(text: str, now: float, zone: tzinfo | None = None) -> int:
+def parse(text: str, now: float, zone: "tzinfo | None" = None) -> int:
     """Milliseconds since 1970. `now` is in seconds, `zone` the reader's, else the machine's.
 
-    Raises ValueError for what is no point in time.
+    Raises ValueError for what is no point in time, or none that 64 bits hold.
     """
-    text = text.strip()
+    found = _parsed(text.strip(), now, zone)
+    if not -_LONG <= found < _LONG:
+        raise ValueError(f"{text.strip()!r} is not a time")
+    return found
+
+
+def _parsed(text: str, now: float, zone: "tzinfo | None") -> int:
     if text == "now":
         return int(now * 1000)
     age = text.removesuffix("ago").rstrip().removeprefix("-")
@@ -39,10 +48,7 @@ def parse(text: str, now: float, zone: tzinfo | None = None) -> int:
     except ValueError:
         pass
     try:
-        found = _of_mqadmin(text) if "#" in text else datetime.fromisoformat(text)
-        if found.tzinfo is None:
-            found = found.astimezone() if zone is None else found.replace(tzinfo=zone)
-        return (found - _EPOCH) // timedelta(milliseconds=1)
+        return _of_calendar(text, zone)
     except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is not a time") from None
 
@@ -77,7 +83,18 @@ def milliseconds(text: str) -> int:
         return duration(text)
 
 
-def _of_mqadmin(text: str) -> datetime:
+def _of_calendar(text: str, zone: "tzinfo | None") -> int:
+    from datetime import UTC, datetime, timedelta  # here: each command loads this module
+
+    found = _of_mqadmin(text) if "#" in text else datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        found = found.astimezone() if zone is None else found.replace(tzinfo=zone)
+    return (found - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _of_mqadmin(text: str) -> "datetime":
+    from datetime import datetime, timedelta
+
     day, _, clock = text.partition("#")
     whole, _, fraction = clock.rpartition(":")
     when = datetime.strptime(f"{day}#{whole}", "%Y-%m-%d#%H:%M:%S")

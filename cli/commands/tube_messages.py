@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.moments import FORMS, seconds
-from mq.cli.moments import parse as parse_moment
+from mq.cli.moments import FORMS, calendar, seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, of_tube, writes
 from mq.cli.runtime.errors import CommandError, UsageError
@@ -127,10 +126,7 @@ def _message_time(call: Call, given: str | None) -> str | None:
     """As messages of TubeMQ have it, `yyyyMMddHHmm`, of a time in any form. Raises UsageError."""
     if given is None or re.fullmatch(r"\d{12}", given):
         return given
-    from datetime import datetime
-
-    moment = parse_moment(given, "--time", call.environment.clock())
-    return datetime.fromtimestamp(moment / 1000).strftime("%Y%m%d%H%M")
+    return calendar(given, "--time", call.environment.clock()).strftime("%Y%m%d%H%M")
 
 
 def _attributes(given: list[str], type_: str | None, time: str | None) -> dict[str, str]:

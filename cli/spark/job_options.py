@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Annotated, Any
 
 import typer
@@ -91,5 +91,4 @@ def _is_exact(text: str) -> bool:
 
 def _exact(text: str, name: str, now: float) -> str:
     """The time that a text means, in UTC."""
-    moment = moments.parse(text, f"--{name}", now)
-    return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")
+    return moments.calendar(text, f"--{name}", now, UTC).isoformat(timespec="milliseconds")
