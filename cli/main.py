@@ -44,7 +44,7 @@ def run(arguments: list[str], environment: Environment) -> int:
 
             complete(arguments[1:], environment)
             return Status.DONE
-        given, words = global_options.split(arguments)
+        given, words = global_options.split([*environment.before, *arguments])
         found = catalog.find(words)
         if found is None:
             return _without_command(words, given, environment)
@@ -71,6 +71,9 @@ def _command(words: list[str], given: list[Given], environment: Environment) -> 
     found = catalog.find(words)
     assert found is not None
     group, name, used = found
+    if name == "shell":  # its commands are what they are for
+        environment = environment.with_options(tuple(word for item in given for word in item.words))
+        given = []
     declared = load(group, name, words[used:], catalog.called(words))
     values = declared.parse(words[used:], given)
     if values is None:

@@ -233,7 +233,10 @@ def _values(kind: str, words: list[str], current: str, environment: Environment)
     from mq.cli.completing import complete
 
     found = io.StringIO()
-    complete([kind, *words, current], environment.writing_to(found, io.StringIO()))
+    complete(
+        [kind, "mq", *environment.before, *words, current],
+        environment.writing_to(found, io.StringIO()),
+    )
     return found.getvalue().split()
 
 

@@ -72,7 +72,7 @@ _DETAILS = (
 @writes
 @shows_messages
 @concurrently
-@subject("msg_id")
+@subject("msg_id", "topic")
 async def query_msg_by_id(
     call: Call,
     msg_id: Annotated[

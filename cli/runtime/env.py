@@ -41,6 +41,7 @@ class Environment:
         self.error_terminal = error_terminal
         self.input_terminal = input_terminal
         self.clock = clock
+        self.before: tuple[str, ...] = ()  # options before each command: those of `mq shell`
         self._size = (columns, lines)
         self._measured: TextIO | None = None
 
@@ -69,6 +70,12 @@ class Environment:
         """The same surroundings, but for where output goes; nobody sees progress there."""
         other = copy(self)
         other.stdout, other.stderr, other.error_terminal = stdout, stderr, False
+        return other
+
+    def with_options(self, words: tuple[str, ...]) -> "Environment":
+        """The same surroundings, in which these options stand before each command."""
+        other = copy(self)
+        other.before = words
         return other
 
     def with_input(self, stdin: TextIO) -> "Environment":

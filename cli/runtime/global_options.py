@@ -19,6 +19,11 @@ class Given(NamedTuple):
     longs: tuple[str, ...]
     value: str | bool
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The option as it is written."""
+        return (self.flag,) if isinstance(self.value, bool) else (self.flag, self.value)
+
 
 def split(arguments: Sequence[str]) -> tuple[list[Given], list[str]]:
     """The options before the command, and what follows. Raises UsageError without a value."""

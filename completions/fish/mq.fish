@@ -887,6 +887,7 @@ function __mq_options -a command
             echo '--sort|1|one:body;bornTime;brokerName;clientId;group;keys;messageId;offsetId;originalOffsetId;queueId;queueOffset;remark;result;sendStatus;size;spentMillis;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_6
             echo 'argument:-i,--msgId|-||'
+            echo 'argument:-t,--topic|-|topics|'
         case 'querymsgbykey' 'message find'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-k,--msgKey|1|keys|Message key.'

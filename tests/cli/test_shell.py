@@ -56,6 +56,17 @@ def test_exit_ends_it(cluster: Mq) -> None:
     assert piped(cluster, "exit\ntopicRoute -t Nope\n") == Finished(0, "", "")
 
 
+def test_options_before_the_shell_stand_before_its_commands(cluster: Mq) -> None:
+    address = cluster.variables["NAMESRV_ADDR"]
+    elsewhere = cluster.having({"NAMESRV_ADDR": "127.0.0.1:1"})
+    lines = "topicList\n-o csv topicList\n"
+    stdin, out, err = io.StringIO(lines), io.StringIO(), io.StringIO()
+    environment = Environment(stdin=stdin, stdout=out, stderr=err, variables=elsewhere.variables)
+    assert run(["-n", address, "-o", "json", "shell"], environment) == 0, err.getvalue()
+    assert out.getvalue().startswith('{\n  "version": 1,\n  "command": "topicList"')
+    assert "\ntopic\n" in out.getvalue()
+
+
 def test_a_shell_in_the_shell_and_a_daemon_are_refused(mq: Mq) -> None:
     finished = piped(mq, "shell\nbroker\nnamesrv -p\n-n a:1 broker\n")
     assert (finished.status, finished.out) == (1, "")
