@@ -161,7 +161,7 @@ def called(words: Sequence[str]) -> str:
 
 def _find(words: Sequence[str]) -> tuple[str, int] | None:
     """The key in `BY_NAME` that `words` begin with, and how many they are."""
-    if not words:
+    if not words or words[0].startswith("-"):
         return None
     first = fold(words[0])
     if first in _PREFIXES and len(words) > 1:

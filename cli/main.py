@@ -138,8 +138,7 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
             return run([*rest, "--help"], environment)
         environment.stdout.write(overview())
         return Status.DONE
-    inner = catalog.subcommands(word)
-    if inner:
+    if not word.startswith("-") and catalog.subcommands(word):
         return _group(word, arguments[1:], environment)
     from mq.cli import meant as near
 

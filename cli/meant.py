@@ -31,7 +31,13 @@ _NOUNS = {
 
 # What the verbs of others may be here, the best first.
 _VERBS = {
-    "ls": ("list",),
+    "ls": ("list", "print"),
+    "status": ("status", "describe", "list"),
+    "metadata": ("describe", "list"),
+    "offsets": ("lag",),
+    "resetoffsets": ("seek",),
+    "alterconfig": ("update",),
+    "addpartitions": ("update",),
     "show": ("describe", "status", "show", "get", "list"),
     "info": ("describe", "status", "show", "get", "list"),
     "view": ("describe", "status", "show", "get", "list"),
@@ -88,6 +94,9 @@ _ALONE = {
     "subscribe": ("tail",),
     "consume": ("tail",),
     "cat": ("tail",),
+    "logs": ("tail",),
+    "follow": ("tail",),
+    "ls": ("topic list",),
     "lag": ("group list",),
     "health": ("cluster health",),
     "status": ("cluster list",),
@@ -99,13 +108,22 @@ _ALONE = {
     "copy": ("message copy",),
     "find": ("message find",),
     "plan": ("topic plan",),
-    "config": ("context list",),
+    "contexts": ("context list",),
+}
+
+# Two words that are neither a noun and a verb nor a verb and a noun.
+_PAIRS = {
+    ("config", "usecontext"): "context use",
+    ("config", "getcontexts"): "context list",
+    ("config", "currentcontext"): "context show",
+    ("security", "user"): "user list",
+    ("security", "acl"): "acl list",
 }
 
 _SERVERS = frozenset(
     f"--{name}"
     for name in "bootstrap-server bootstrap-servers brokers server servers namesrv host".split()
-)
+) | {"-b", "-s"}
 _FEW = 6  # options that a hint may list
 # Options that only some kinds of commands have.
 _KINDS = {
@@ -148,7 +166,7 @@ def commands(words: Sequence[str]) -> list[str]:
         return _written(alone, words[1:])[:1]
     if catalog.subcommands(_noun(first)) and _noun(first) != first:
         return _written([f"{_noun(first)} list"], ())
-    return _different(get_close_matches(first, catalog.WRITTEN, 6, 0.65))
+    return _different(get_close_matches(first, catalog.WRITTEN, 6, 0.7))
 
 
 def _different(keys: Iterable[str]) -> list[str]:
@@ -164,13 +182,16 @@ def option(words: Sequence[str]) -> list[str]:
 
     Of another tool (`-L` of kcat), or of a command that comes behind it (`-t Orders tail`).
     """
-    if meant := _written(_OPTIONS.get(words[0], ()), ()):
-        return meant[:1]
     flag, equals, value = words[0].partition("=")
     if flag in _SERVERS:
-        behind = words[1:] if equals else words[2:]
+        behind = list(words[1:] if equals else words[2:]) or ["COMMAND"]
         address = value or (words[1] if len(words) > 1 else "HOST:9876")
-        return [" ".join(["-n", address, *(behind or ["COMMAND"])])]
+        if behind[0].startswith("-") and (inner := option(behind)):
+            behind = inner
+        return [" ".join(["-n", address, *behind])]
+    for index, word in enumerate(words):  # kcat -t Orders -C
+        if meant := _written(_OPTIONS.get(word, ()), [*words[:index], *words[index + 1 :]]):
+            return meant[:1]
     if near := get_close_matches(flag, command_table.SHARED_OPTIONS, 1, 0.75):
         return [" ".join([*near, *words[1:]])]
     for index in range(1, len(words)):
@@ -191,7 +212,7 @@ def flag(given: str, flags: Sequence[str], own: Sequence[str], called: str) -> s
     `flags` are all that it has, `own` its own as users write them: `-t/--topic`.
     """
     name = given.partition("=")[0]
-    if name in _SERVERS:
+    if name in _SERVERS and name.startswith("--"):
         return "name servers are given with -n HOST:9876"
     if name.lstrip("-") in ("json", "yaml", "csv", "table", "markdown"):
         return f"formats are given with -o: -o {name.lstrip('-')}"
@@ -210,8 +231,7 @@ def halves(word: str, second: str, rest: Sequence[str]) -> list[str]:
         return by_words
     seconds = {name.partition(" ")[2]: name for name in inner}
     near = get_close_matches(second.lower(), seconds, 3, 0.6)
-    near = near or [half for half in seconds if second and half.startswith(second[:1].lower())]
-    return [seconds[half] for half in near][:3] or commands([word, second])
+    return [seconds[half] for half in near][:3]
 
 
 def groups(word: str) -> list[str]:
@@ -223,8 +243,13 @@ def groups(word: str) -> list[str]:
 
 def _two_words(words: Sequence[str]) -> list[str]:
     """`describe group billing` and `group info billing` are `group describe billing`."""
+    if _noun(catalog.fold(words[0])) == "group" and catalog.fold(words[1]) in ("group", "groups"):
+        words = words[1:]  # `consumer group list`
+        if len(words) == 1:
+            return ["group list"]
     first, second, rest = words[0], words[1], words[2:]
-    found = []
+    pair = _PAIRS.get((catalog.fold(first), catalog.fold(second)))
+    found = [] if pair is None else _written([pair], rest)
     for noun, verb in ((first, second), (second, first)):
         verb = catalog.fold(verb)
         plural = noun.lower().endswith("s")
@@ -232,6 +257,8 @@ def _two_words(words: Sequence[str]) -> list[str]:
         if verb == "get" and not plural and rest:  # kubectl's `get topics`, and `get topic Orders`
             verbs = (*_VERBS["describe"], *verbs)
         found += _written([f"{_noun(catalog.fold(noun))} {item}" for item in verbs], rest)
+    if not found and _noun(catalog.fold(first)) == "topic":  # rpk topic produce
+        found = _written(_ALONE.get(catalog.fold(second), ()), rest)
     return list(dict.fromkeys(found))[:1]
 
 
