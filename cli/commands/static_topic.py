@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli import inputs
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
@@ -46,7 +47,12 @@ Brokers = Annotated[
 ]
 MapFile = Annotated[
     str | None,
-    typer.Option("-mf", "--mapFile", metavar="FILE", help="Do what this plan says (.after)."),
+    typer.Option(
+        "-mf",
+        "--mapFile",
+        metavar="FILE",
+        help="Do what this plan says (.after); -: standard input.",
+    ),
 ]
 Force = Annotated[
     Truth,
@@ -157,7 +163,8 @@ async def _map(
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
         if map_file is not None:
-            plan = static_topic.read_plan(map_file, topic)
+            content = inputs.content(call.environment, map_file)
+            plan = static_topic.read_plan(content, inputs.called(map_file), topic)
         else:
             now = int(call.environment.clock() * 1000)
             targets = _targets(info, clusters, brokers)

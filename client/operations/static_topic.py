@@ -1,10 +1,8 @@
 """Static topics at their brokers: what is there, and carrying out a plan of `static_mapping`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mq.client.operations import local_files
 from mq.client.operations.errors import BadData, NextStep, NotFound, Unavailable
 from mq.client.operations.static_mapping import (
     Configs,
@@ -107,10 +105,10 @@ async def _decide_offsets(
         leader.hosted_queues[queue_id] = items
 
 
-def read_plan(file: str, topic: str) -> TopicRemappingDetailWrapper:
-    """A plan from a file, checked. Raises NotFound and BadData."""
+def read_plan(content: bytes, file: str, topic: str) -> TopicRemappingDetailWrapper:
+    """A plan from what is in a file, checked. Raises BadData, which names the file."""
     try:
-        plan = TopicRemappingDetailWrapper.decode(local_files.read(Path(file)))
+        plan = TopicRemappingDetailWrapper.decode(content)
     except RemoteProtocolError as error:
         raise BadData(f"{file}: {error}") from None
     if not plan.broker_config_map:

@@ -74,3 +74,7 @@ def test_a_plan_that_cannot_be_used_is_refused(
         finished = cluster(*command, *words)
         assert (finished.status, finished.out) == (status, "")
         assert complaint in finished.err
+        if content is not None:
+            piped = cluster(*command, *words[:-1], "-", typed=content)
+            assert (piped.status, piped.out) == (status, "")
+            assert complaint.replace("plan.json", "standard input") in piped.err
