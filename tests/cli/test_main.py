@@ -255,7 +255,7 @@ def test_an_unknown_option_names_near_misses(mq: Mq) -> None:
         ("-C -t Orders", "tail -t Orders?"),
         ("-b h:9876 -t Orders -C", "-n h:9876 tail -t Orders?"),
         ("--topic Orders --delete", "topic delete --topic Orders?"),
-        ("topic consume Orders", "topic tail Orders?"),
+        ("topic sub Orders", "topic tail Orders?"),
         ("topic add-partitions Orders", "topic update Orders?"),
         ("consumer group list", "group list?"),
         ("group offsets billing", "group lag billing?"),
