@@ -1,14 +1,16 @@
 """Messages sent again: from files, and from topic to topic."""
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mq.cli.messages.missing_topic import Create, make_sure
 from mq.cli.messages.selecting import Begin, End, Narrowing, RateOption, Resume, choice_of
+from mq.cli.messages.sent import SENT, TOTALS, sent_result
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
@@ -16,15 +18,17 @@ from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
-from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.result import Result
+from mq.client.operations.messages.line_source import reader_of
 
 if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.client.operations.messages.choice import Choice
     from mq.client.operations.messages.copying import Copier
     from mq.client.operations.messages.importing import Done, Importer
-    from mq.client.operations.messages.sending import Target, Targets
-    from mq.client.operations.messages.tube_copying import TubeTarget, TubeTargets
+    from mq.client.operations.messages.line_source import LineSource, Read
+    from mq.client.operations.messages.sending import Targets
+    from mq.client.operations.messages.tube_copying import TubeTargets
     from mq.client.producer import Producer
 
 COMMANDS = {
@@ -35,16 +39,6 @@ COMMANDS = {
 }
 
 _GROUP = "MQ_MESSAGE_COPY"  # the producer group that brokers see
-
-_SENT = (
-    text("topic", "Topic"),
-    text("brokerName", "Broker"),
-    number("queueId", "Queue"),
-    number("messages", "Messages"),
-    number("firstOffset", "First offset"),
-    number("nextOffset", "Next offset"),
-)
-_TOTALS = (number("messages", "All messages that were sent"),)
 
 ToTopic = Annotated[
     str | None, typer.Option("--to-topic", metavar="TOPIC", help="Send to this topic instead.")
@@ -67,11 +61,15 @@ class Sending:
         bool, typer.Option("--new-ids", help="Give each message a unique id of its own.")
     ] = False
     rate: RateOption = None
+    create: Create = False
 
-    async def targets(self, producer: "Producer", topic: str) -> "Targets":
-        """Where the messages for a topic go."""
+    async def targets(self, call: Call, producer: "Producer", topic: str) -> "Targets":
+        """Where the messages for a topic go. A dry run ends at one that would have to be made."""
+        from mq.client.errors import RouteNotFound
         from mq.client.operations.messages.sending import Targets, queue_map
 
+        if not await make_sure(call, producer.session, topic, create=self.create):
+            raise RouteNotFound(topic, "it would be made first")
         return Targets(producer, await queue_map(producer, topic, self.mapping or ()))
 
 
@@ -143,24 +141,33 @@ class TubeEnd:
 
 @in_bulk
 @writes
-@gives(_SENT, totals=_TOTALS)
+@gives(SENT, totals=TOTALS)
 @subject("file")
 async def message_import(
     call: Call,
     file: Annotated[
-        str, typer.Option("-f", "--file", metavar="FILE", help="A file of message export.")
-    ],
-    to_topic: ToTopic = None,
+        str,
+        typer.Option(
+            "-f", "--file", metavar="FILE", help="A file of message export; -: standard input."
+        ),
+    ] = "-",
+    to_topic: Annotated[
+        str | None,
+        typer.Option(
+            "-t", "--topic", "--to-topic", metavar="TOPIC", help="Send to this topic instead."
+        ),
+    ] = None,
     *,
     sending: Sending,
     resume: Resume = False,
 ) -> Result:
-    """Send the messages of a file of JSON lines.
+    """Send the messages of a file of JSON lines, or of standard input.
 
-    Each goes to the topic that its line names, which has to exist, and to the queue of the same
-    broker and number, if there is one; else to the one of that number, modulo the queues there
-    are. So what came from one queue goes to one queue, in its order. --map says it otherwise.
-    Lines that name no queue go to all queues in turn, those of a sharding key to one.
+    Each goes to the topic that its line names, and to the queue of the same broker and number, if
+    there is one; else to the one of that number, modulo the queues there are. So what came from one
+    queue goes to one queue, in its order. --map says it otherwise. Lines that name no queue go to
+    all queues in turn, those of a sharding key to one. A topic that there is not is asked about at
+    a terminal; elsewhere it is made with --create only.
 
     Messages keep bodies, tags, keys, flags, the user's properties, sharding keys and, without
     --new-ids, unique ids. What RocketMQ noted about their life is left out: delays that are over,
@@ -169,45 +176,99 @@ async def message_import(
     At a line that is no message it stops; the lines before it are sent. After that, Ctrl-C or a
     broker's failure the same command with --resume goes on where each queue has come to (as
     .FILE.import, beside FILE, tells). While the topic has other queues than before, because a
-    broker is away, it refuses to. A message whose answer was lost may be sent twice.
+    broker is away, it refuses to. A message whose answer was lost may be sent twice. What comes by
+    a pipe cannot be gone on with: that needs a file.
+
+    Examples:
+        mq message import orders.jsonl                  each message to its topic and queue
+        mq message import orders.jsonl -t Again --create
+                                                        all to a topic that is made for them
+        mq message export Orders - | mq message import - -t Again
+                                                        without a file
     """
+    from mq.client.operations import local_files
+
+    check_topic(to_topic)
+    if file == "-":
+        if resume:
+            raise UsageError(
+                "--resume needs a file: standard input cannot be gone on with",
+                hint="write it to a file, and import that",
+            )
+        greet(call)
+        read = reader_of(call.environment.stdin)
+        return await _import(call, read, None, file, to_topic, sending, resume=False)
+    path = Path(file)
+    with local_files.opened(path) as source, local_files.locked(path):
+        return await _import(call, reader_of(source), path, file, to_topic, sending, resume=resume)
+
+
+def greet(call: Call) -> None:
+    """Say to somebody who types what is waited for."""
+    if call.environment.input_terminal:
+        call.environment.stderr.write(
+            "Lines of JSON, as message export writes them; Ctrl-D ends.\n"
+        )
+        call.environment.stderr.flush()
+
+
+async def _import(
+    call: Call,
+    read: "Read",
+    path: Path | None,
+    file: str,
+    to_topic: str | None,
+    sending: Sending,
+    *,
+    resume: bool,
+) -> Result:
     from mq.cli.runtime.progress import progress
     from mq.client.operations import local_files
-    from mq.client.operations.messages.importing import Importer, load_state, save_state
+    from mq.client.operations.messages.importing import (
+        LONGEST_LINE,
+        Importer,
+        load_state,
+        save_state,
+    )
+    from mq.client.operations.messages.line_source import LineSource
     from mq.client.operations.messages.rate import Rate
 
-    _check_topic(to_topic)
-    path = Path(file)
-    state = local_files.beside(path, "import")
     asked = {"topic": to_topic, "nameServers": call.name_servers, "map": sending.mapping or []}
     limiter = Rate(sending.rate)
+    state = None if path is None else local_files.beside(path, "import")
 
     def save(done: "dict[str, Done]") -> None:
-        if not call.dry_run and done:
+        if state is not None and not call.dry_run and done:
             save_state(state, asked, done)
 
-    with local_files.opened(path) as source, local_files.locked(path):
-        done = load_state(state, asked) if resume else {}
+    done = load_state(state, asked) if state is not None and resume else {}
+    # Of a pipe nobody knows how much comes, and whoever writes into it may show that.
+    shown: AbstractContextManager[Callable[[int], None]] = nullcontext(_unseen)
+    if path is not None:
         total = local_files.size(path)
-        async with call.session() as session, _producer(call, session) as producer:
-            with progress(call.environment, "importing", total=total, unit="bytes") as step:
-                importer = Importer(
-                    partial(sending.targets, producer),
-                    source=file,
-                    topic=to_topic,
-                    new_ids=sending.new_ids,
-                    rate=limiter,
-                    done=done,
-                    save=save,
-                    step=step,
-                )
-                failures = await _run(importer, source)
-        if not failures and not call.dry_run:
-            local_files.remove(state)
-    return _sent(importer.targets(), failures)
+        shown = progress(call.environment, "importing", total=total, unit="bytes")
+    async with call.session() as session, _producer(call, session) as producer:
+        with shown as step, LineSource(read, longest=LONGEST_LINE, step=step) as source:
+            importer = Importer(
+                partial(sending.targets, call, producer),
+                source="standard input" if path is None else file,
+                topic=to_topic,
+                new_ids=sending.new_ids,
+                rate=limiter,
+                done=done,
+                save=save,
+            )
+            failures = await _run(importer, source, can_go_on=state is not None)
+    if state is not None and not failures and not call.dry_run:
+        local_files.remove(state)
+    return sent_result(importer.targets(), failures)
 
 
-async def _run(importer: "Importer", source: BinaryIO) -> list[str]:
+def _unseen(size: int) -> None:
+    pass
+
+
+async def _run(importer: "Importer", source: "LineSource", *, can_go_on: bool) -> list[str]:
     """Import until the end; returns why it has ended before, if something has been sent by then."""
     from mq.client.errors import MQError
 
@@ -217,16 +278,19 @@ async def _run(importer: "Importer", source: BinaryIO) -> list[str]:
         importer.save()
         if not any(target.sent for target in importer.targets()):
             raise
-        return [f"{error}; go on with --resume"]
+        return [f"{error}; go on with --resume" if can_go_on else f"{error}; {_FROM_A_PIPE}"]
     except BaseException:
         importer.save()
         raise
     return []
 
 
+_FROM_A_PIPE = "nobody knows which lines of the pipe were sent: import from a file to go on"
+
+
 @in_bulk
 @writes
-@gives(_SENT, totals=_TOTALS)
+@gives(SENT, totals=TOTALS)
 @subject("topic", "to_topic")
 async def message_copy(
     call: Call,
@@ -246,9 +310,9 @@ async def message_copy(
 ) -> Result:
     """Copy messages of a topic to another topic, or to another cluster.
 
-    From the oldest message that is kept to the newest at the start of the command. The target
-    topic has to exist. What came from one queue goes to one queue, in its order; queues are chosen
-    and messages are changed as by message import.
+    From the oldest message that is kept to the newest at the start of the command. A target topic
+    that there is not is asked about, or made with --create. What came from one queue goes to one
+    queue, in its order; queues are chosen and messages are changed as by message import.
 
     With --resume FILE the next offset of each queue is kept in FILE, from which the same command
     goes on. It is removed when everything is copied: what a broker has that is away, also one that
@@ -266,7 +330,7 @@ async def message_copy(
         return await _from_tube(call, topic, to_topic, other, sending, tube, resume)
     if tube.to_tube is not None and (other.to_namesrv or sending.mapping):
         raise UsageError("--to-tube goes with neither --to-namesrv nor --map")
-    _check_topic(to_topic)
+    check_topic(to_topic)
     choice = choice_of(call, topic, narrowing, begin, end)
     if to_topic in (None, topic) and other.to_namesrv is None and tube.to_tube is None:
         raise UsageError(
@@ -275,7 +339,7 @@ async def message_copy(
     asked = _asked(call, choice, to_topic or topic, other, sending, tube)
     if tube.to_tube is not None and call.dry_run:
         call.would("send", to_topic or topic, f"copies of {topic}")
-        return Result(_SENT)
+        return Result(SENT)
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(call.session())
         if tube.to_tube is not None:
@@ -287,7 +351,7 @@ async def message_copy(
             failures = await copier.run_from(Path(resume), asked)
         else:
             failures = await copier.run()
-    return _sent(targets.all(), failures + copier.gaps)
+    return sent_result(targets.all(), failures + copier.gaps)
 
 
 def _copier(
@@ -323,7 +387,7 @@ async def _targets(
 ) -> "Targets | TubeTargets":
     session = await stack.enter_async_context(other.session(call, source))
     producer = await stack.enter_async_context(_producer(call, session))
-    return await sending.targets(producer, topic)
+    return await sending.targets(call, producer, topic)
 
 
 async def _tube_targets(
@@ -356,7 +420,7 @@ async def _from_tube(
     from mq.client.tube.balance_consumer import TubeBalanceConsumer
     from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
 
-    _check_topic(to_topic or topic)
+    check_topic(to_topic or topic)
     masters = tube.from_tube or ""
     group = f"{_GROUP}_{topic}"  # the members of a group of TubeMQ have the same topics
     options = TubeConsumerOptions(
@@ -367,10 +431,10 @@ async def _from_tube(
         other.session(call, local) as session,
         _producer(call, session) as producer,
     ):
-        targets = await sending.targets(producer, to_topic or topic)
+        targets = await sending.targets(call, producer, to_topic or topic)
         if call.dry_run:
             call.would("send", to_topic or topic, f"copies of {topic} of TubeMQ")
-            return Result(_SENT)
+            return Result(SENT)
         async with TubeBalanceConsumer(masters, group, [topic], options) as consumer:
             copier = TubeCopier(
                 consumer,
@@ -391,7 +455,7 @@ async def _from_tube(
                     "map": sending.mapping or [],
                 }
                 failures = await copier.run_from(Path(resume), asked)
-    return _sent(targets.all(), failures + copier.gaps)
+    return sent_result(targets.all(), failures + copier.gaps)
 
 
 def _asked(
@@ -424,25 +488,8 @@ async def _producer(call: Call, session: "Caller") -> AsyncIterator["Producer"]:
         yield producer
 
 
-def _check_topic(topic: str | None) -> None:
+def check_topic(topic: str | None) -> None:
     from mq.protocol.names import check_topic
 
     if topic is not None:
         legal(check_topic, topic)
-
-
-def _sent(targets: "Iterable[Target | TubeTarget]", failures: list[str]) -> Result:
-    targets = sorted((target for target in targets if target.sent), key=lambda item: item.queue)
-    rows: list[Row] = [
-        (
-            target.queue.topic,
-            target.queue.broker_name,
-            target.queue.queue_id,
-            target.sent,
-            target.first_offset,
-            target.next_offset,
-        )
-        for target in targets
-    ]
-    totals = {"messages": sum(target.sent for target in targets)}
-    return Result(_SENT, rows, totals=totals, failures=failures)

@@ -34,6 +34,19 @@ def opened(
     return decorate
 
 
+def in_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """Have a test run in a loop of its own."""
+
+    @functools.wraps(test)
+    def run(*arguments: P.args, **named: P.kwargs) -> None:
+        async def scenario() -> None:
+            await test(*arguments, **named)
+
+        asyncio.run(scenario())
+
+    return run
+
+
 async def eventually(condition: Callable[[], Awaitable[T]], seconds: float = 30) -> T:
     """What `condition` returns, once it is true: for what a broker does behind its answer."""
     async with asyncio.timeout(seconds):

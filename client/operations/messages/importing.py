@@ -11,21 +11,25 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from mq.client.operations.errors import BadData, NextStep, OperationError
+from mq.client.operations.errors import BadData, InvalidRequest, NextStep, OperationError
 from mq.client.operations.messages import resumable
-from mq.client.operations.messages.lines import Line, MalformedLine, message_again
+from mq.client.operations.messages.delays import Taken
+from mq.client.operations.messages.lanes import Lane
+from mq.client.operations.messages.line_source import LineSource
+from mq.client.operations.messages.lines import Line, MalformedLine, message_again, messages_of
 from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.resumable import SAVE_SECONDS, unreadable
-from mq.client.operations.messages.sending import BATCH_MESSAGES, Target, Targets, check_same
+from mq.client.operations.messages.sending import Target, Targets, check_same
 from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
     from mq.protocol.message import Message
 
-_BATCH_BYTES = 1024 * 1024  # collected for a queue at most
+# A body of 4 MB as base64, and what may be around it; nobody sends as much.
+LONGEST_LINE = 64 * 1024 * 1024
 # As many sources stand for the lines that name no queue; it can be divided evenly among all usual
 # numbers of queues.
 _SPREAD = 240
@@ -38,40 +42,23 @@ class Done(NamedTuple):
     to: str
 
 
-class _Lane:
-    """What waits for a target queue, and what is on its way there."""
+class _Lane(Lane[tuple[str, int]]):
+    """A target queue; marks are the source and the line, up to which all is stored behind it."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, failed: Callable[[], None]) -> None:
+        """`failed` is called where sending does: nobody may be waiting for that now."""
+        super().__init__(self._store)
         self.target = target
         self.done: dict[str, int] = {}  # the last line that is stored, by its source
-        self._waiting: list[Message] = []
-        self._bytes = 0
-        self._last: dict[str, int] = {}  # likewise, of those that wait
-        self._flight: asyncio.Task[None] | None = None
+        self._failed = failed
 
-    async def put(self, message: "Message", source: str, line: int) -> None:
-        self._waiting.append(message)
-        self._bytes += len(message.body)
-        self._last[source] = line
-        if len(self._waiting) >= BATCH_MESSAGES or self._bytes >= _BATCH_BYTES:
-            await self.start()
-
-    async def start(self) -> None:
-        """Wait for what is on its way, and send what waits. Raises MQError of the former."""
-        await self.land()
-        if self._waiting:
-            batch, self._waiting, self._bytes = self._waiting, [], 0
-            last, self._last = self._last, {}
-            self._flight = asyncio.ensure_future(self._send(batch, last))
-
-    async def land(self) -> None:
-        flight, self._flight = self._flight, None
-        if flight is not None:
-            await flight
-
-    async def _send(self, batch: "list[Message]", last: dict[str, int]) -> None:
-        await self.target.send(batch)
-        self.done.update(last)
+    async def _store(self, batch: "list[Message]", marks: list[tuple[str, int]]) -> None:
+        try:
+            await self.target.send(batch)
+        except BaseException:
+            self._failed()
+            raise
+        self.done.update(marks)
 
 
 class Importer:
@@ -87,10 +74,9 @@ class Importer:
         rate: Rate,
         done: dict[str, Done],
         save: Callable[[dict[str, Done]], None],
-        step: Callable[[int], None] = lambda size: None,
     ) -> None:
         """`targets_of` finds the targets of a topic. `done` is the state of a cut import, by
-        source. `save` gets that every few seconds; `step` is told the bytes that were read.
+        source. `save` gets that every few seconds.
         """
         self._targets_of = targets_of
         self._source = source
@@ -99,22 +85,28 @@ class Importer:
         self._rate = rate
         self._done = done
         self._save = save
-        self._step = step
         self._topics: dict[str, Targets] = {}
         self._sources: dict[str, Target] = {}
         self._lanes: dict[str, _Lane] = {}
+        self._stop: Callable[[], None] = lambda: None
 
-    async def run(self, file: BinaryIO) -> None:
+    async def run(self, source: LineSource) -> None:
         """Send all lines. Raises BadData for a line that is wrong, MQError of a broker.
 
         After a wrong line all lines before it are sent; `save` tells what was sent until then.
         """
         due = time.monotonic() + SAVE_SECONDS
+        number = 0
+        self._stop = source.end
         try:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    await self._one(number, line)
-                self._step(len(line))
+            async for lines in source:
+                if not lines:
+                    for lane in self._lanes.values():
+                        lane.hurry()
+                for line in lines:
+                    number += 1
+                    if line.strip():
+                        await self._one(number, line)
                 if time.monotonic() >= due:
                     self.save()
                     due = time.monotonic() + SAVE_SECONDS
@@ -130,30 +122,41 @@ class Importer:
 
     async def _one(self, number: int, text: bytes) -> None:
         try:
-            line = Line(text)
-            topic = self._topic or line.topic
-            message = message_again(
-                topic, line.body, line.flag, line.properties, new_id=self._new_ids
-            )
-            if not line.body:
-                raise MalformedLine("an empty body, which no broker takes")
-        except MalformedLine as error:
+            if len(text) > LONGEST_LINE:
+                raise MalformedLine(f"longer than {LONGEST_LINE:,} bytes")
+            found = [(line, self._message(line)) for line in messages_of(text)]
+        except (MalformedLine, InvalidRequest) as error:
             raise BadData(
                 f"{self._source}, line {number}: {error}", hint=NextStep.CORRECT_THE_LINE
             ) from None
-        source = _source(topic, line, number)
-        target = self._sources.get(source)
-        if target is None:
-            target = self._sources[source] = await self._target(topic, line, source, number)
-        before = self._done.get(source)
-        if before is not None and number <= before.line:
-            return  # sent by the import that was cut
-        name = f"{topic}:{target.name}"
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = _Lane(target)
-        await self._rate.wait(1)
-        await lane.put(message, source, number)
+        for place, (line, message) in enumerate(found, 1):
+            source = _source(message.topic, line, number)
+            target = self._sources.get(source)
+            if target is None:
+                target = await self._target(message.topic, line, source, number)
+                self._sources[source] = target
+            before = self._done.get(source)
+            if before is not None and number <= before.line:
+                continue  # sent by the import that was cut
+            name = f"{message.topic}:{target.name}"
+            lane = self._lanes.get(name)
+            if lane is None:
+                lane = self._lanes[name] = _Lane(target, self._stop)
+            await self._rate.wait(1)
+            # Until the last message of a line is stored, only the lines before it are done.
+            if lane.add(message, (source, number if place == len(found) else number - 1)):
+                await lane.start()
+
+    def _message(self, line: Line) -> "Message":
+        topic = self._topic or line.topic
+        if not topic:
+            raise MalformedLine("topic is missing")
+        if not line.body:
+            raise MalformedLine("an empty body, which no broker takes")
+        message = message_again(topic, line.body, line.flag, line.properties, new_id=self._new_ids)
+        if line.delay is not None:
+            Taken().delay(message, line.delay, int(time.time() * 1000))
+        return message
 
     async def _target(self, topic: str, line: Line, source: str, number: int) -> Target:
         """Where the lines of a source go. Raises Unavailable if they went elsewhere before."""

@@ -157,25 +157,28 @@ def _json_body(body: bytes) -> Body:
 
 
 class Line:
-    """A message of a file: where it lay, and what it was."""
+    """A message of a line: where it lay, and what it was.
 
-    __slots__ = ("body", "broker_name", "flag", "properties", "queue_id", "topic")
+    What people write by hand may have its tags, keys and the user's properties (`headers`) beside
+    `properties`, which count more, and a `delay`: a level, or text that says how long or when.
+    """
 
-    def __init__(self, line: bytes) -> None:
+    __slots__ = ("body", "broker_name", "delay", "flag", "properties", "queue_id", "topic")
+
+    def __init__(self, values: Any) -> None:
         """Raises MalformedLine."""
-        try:
-            values = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise MalformedLine(f"not JSON: {error.msg}") from None
         if not isinstance(values, dict):
             raise MalformedLine("not a JSON object")
-        self.topic: str = _typed(values, "topic", str)
+        self.topic: str = _typed(values, "topic", str, "")
         self.broker_name: str = _typed(values, "brokerName", str, "")
         self.queue_id: int | None = (
             None if values.get("queueId") is None else _typed(values, "queueId", int)
         )
         self.flag: int = _typed(values, "flag", int, 0)
-        self.properties: dict[str, str] = _typed(values, "properties", dict, {})
+        self.delay: int | str | None = values.get("delay")
+        if type(self.delay) not in (int, str, type(None)):
+            raise MalformedLine("delay is no level and no text")
+        self.properties = _beside(values) | _typed(values, "properties", dict, {})
         for name, value in self.properties.items():
             if not isinstance(value, str):
                 raise MalformedLine(f"property {name!r} is not text")
@@ -185,8 +188,36 @@ class Line:
         self.body = _body(values)
 
 
+def messages_of(line: bytes) -> list[Line]:
+    """The messages of a line: one, or those of a document that `-o json` has printed.
+
+    Raises MalformedLine.
+    """
+    try:
+        values = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise MalformedLine(f"not JSON: {error.msg}") from None
+    if isinstance(values, dict) and "version" in values and isinstance(values.get("data"), list):
+        return [Line(item) for item in values["data"]]
+    return [Line(values)]
+
+
+def _beside(values: dict[str, Any]) -> dict[str, Any]:
+    """The properties that are fields of their own."""
+    found: dict[str, Any] = dict(_typed(values, "headers", dict, {}))
+    keys = values.get("keys")
+    if isinstance(keys, list) and all(isinstance(key, str) for key in keys):
+        keys = KEY_SEPARATOR.join(keys)
+    for name, value in ((PropertyKey.TAGS, values.get("tags")), (PropertyKey.KEYS, keys)):
+        if value is not None:
+            found[name] = value
+    return found
+
+
 def _typed(values: dict[str, Any], name: str, kind: type, default: Any = None) -> Any:
-    value = values.get(name, default)
+    value = values.get(name)
+    if value is None:
+        value = default
     if type(value) is not kind:
         raise MalformedLine(
             f"{name} is missing" if value is None else f"{name} is no {kind.__name__}"

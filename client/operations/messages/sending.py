@@ -84,14 +84,28 @@ async def queue_map(producer: "Producer", topic: str, pairs: Iterable[str] = ())
     return QueueMap(queues, pairs)
 
 
-class Target:
-    """A queue that copies go to, and how many it has got."""
+class Sent:
+    """How many messages a queue has got, and from which offset to which."""
 
-    def __init__(self, producer: "Producer", queue: MessageQueue) -> None:
+    def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
         self.sent = 0
         self.first_offset: int | None = None
         self.next_offset: int | None = None
+
+    def note(self, offset: int, count: int) -> None:
+        """So many messages were stored there, the first one at `offset`."""
+        if self.first_offset is None:
+            self.first_offset = offset
+        self.next_offset = offset + count
+        self.sent += count
+
+
+class Target(Sent):
+    """A queue that copies go to, and how many it has got."""
+
+    def __init__(self, producer: "Producer", queue: MessageQueue) -> None:
+        super().__init__(queue)
         self._producer = producer
         self._turn = asyncio.Lock()
 
@@ -102,37 +116,47 @@ class Target:
     async def send(self, messages: "Sequence[Message]") -> None:
         """Store messages in their order. Raises MQError, after `TRIES` tries."""
         async with self._turn:
-            for part in self._parts(messages):
-                result = await self._send_part(part)
-                if self.first_offset is None:
-                    self.first_offset = result.queue_offset
-                self.next_offset = result.queue_offset + len(part)
-                self.sent += len(part)
+            for part in parts(messages, self.queue.topic):
+                result = await send_part(self._producer, part, self.queue)
+                self.note(result.queue_offset, len(part))
 
-    def _parts(self, messages: "Sequence[Message]") -> "Iterator[list[Message]]":
-        alone = self.queue.topic.startswith(RETRY_PREFIX)  # brokers take no batches there
-        part: list[Message] = []
-        size = 0
-        for message in messages:
-            size += len(message.body)
-            if part and (alone or size > BATCH_BYTES or len(part) >= BATCH_MESSAGES):
-                yield part
-                part, size = [], len(message.body)
-            part.append(message)
-        if part:
+
+def parts(
+    messages: "Sequence[Message]", topic: str, batch_bytes: int = BATCH_BYTES
+) -> "Iterator[list[Message]]":
+    """Messages as they may go together, in their order."""
+    alone = topic.startswith(RETRY_PREFIX)  # brokers take no batches there
+    part: list[Message] = []
+    size = 0
+    for message in messages:
+        delayed = bool(message.delay_level or message.deliver_at is not None)
+        size += len(message.body)
+        if part and (alone or delayed or size > batch_bytes or len(part) >= BATCH_MESSAGES):
             yield part
+            part, size = [], len(message.body)
+        part.append(message)
+        if delayed:  # none goes behind it either
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
-    async def _send_part(self, part: "list[Message]") -> "SendResult":
-        for left in reversed(range(TRIES)):
-            try:
-                if len(part) == 1:
-                    return await self._producer.send(part[0], self.queue)
-                return await self._producer.send_batch(part, self.queue)
-            except MQError as error:
-                if not (left and error.retriable):
-                    raise
-                await asyncio.sleep(RETRY_SECONDS)
-        raise AssertionError("the last try returns or raises")
+
+async def send_part(
+    producer: "Producer", part: "list[Message]", queue: MessageQueue | None
+) -> "SendResult":
+    """Store what may go together in a queue; without one in any. Raises MQError after `TRIES`
+    tries."""
+    for left in reversed(range(TRIES)):
+        try:
+            if len(part) == 1:
+                return await producer.send(part[0], queue)
+            return await producer.send_batch(part, queue)
+        except MQError as error:
+            if not (left and error.retriable):
+                raise
+            await asyncio.sleep(RETRY_SECONDS)
+    raise AssertionError("the last try returns or raises")
 
 
 class Place(Protocol):

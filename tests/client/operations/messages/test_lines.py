@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mq.client.operations.messages.lines import BodyForm, Line, encoder
+from mq.client.operations.messages.lines import BodyForm, encoder, messages_of
 from mq.protocol.message import StoredMessage, decode_records, encode_record
 from mq.protocol.properties import decode as decode_properties
 
@@ -87,4 +87,5 @@ def test_whatever_is_stored_becomes_a_line(properties: bytes) -> None:
 def test_bodies_come_back_byte_for_byte(body: bytes) -> None:
     for form in (BodyForm.TEXT, BodyForm.BASE64):
         (text,) = encoder(form)([stored(b"UNIQ_KEY\x01A", body)]).splitlines()
-        assert Line(text).body == body
+        (line,) = messages_of(text)
+        assert line.body == body

@@ -1,0 +1,61 @@
+"""A topic that a command is to send to, and that there is not: asked about, made, or refused."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.status import Status
+from mq.client.operations.subjects import new_topic
+
+if TYPE_CHECKING:
+    from mq.client.caller import Caller
+
+Create = Annotated[
+    bool,
+    typer.Option(
+        "--create", help=f"Make the topic where there is none, with {new_topic.QUEUES} queues."
+    ),
+]
+
+
+async def make_sure(call: Call, session: "Caller", topic: str, *, create: bool) -> bool:
+    """Have `topic` there; whether it is: a dry run only says that it would be made.
+
+    At a terminal the user is asked. Raises CommandError where there is no topic and it is not
+    to be made, and what making it raises.
+    """
+    from mq.client.admin import Admin
+
+    admin = Admin(session)
+    if await new_topic.exists(admin, topic):
+        return True
+    other = f"mq updateTopic -t {topic} -c CLUSTER -r N -w N"
+    count = new_topic.QUEUES
+    if not (create or call.environment.interactive):
+        raise CommandError(
+            f"there is no topic {topic}",
+            hint=f"--create makes it, with {count} queues; with another number: {other}",
+            status=Status.NOT_FOUND,
+        )
+    name = await new_topic.home(admin)
+    if not create:
+        _ask(call, topic, f"create it with {count} queues at each master of cluster {name}", other)
+    if call.dry_run:
+        call.would("create", topic, f"{count} queues at each master of cluster {name}")
+        return False
+    made = await new_topic.make(admin, topic, name, call.timeout)
+    for failure in made.failures:
+        call.environment.stderr.write(f"mq {call.name}: {topic} was not made at {failure}\n")
+    return True
+
+
+def _ask(call: Call, topic: str, what: str, other: str) -> None:
+    environment = call.environment
+    environment.stderr.write(f"There is no topic {topic}: {what}? [y/N] ")
+    environment.stderr.flush()
+    if environment.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandError(
+            "nothing was sent", hint=f"to make it otherwise: {other}", status=Status.INTERRUPTED
+        )

@@ -1,0 +1,38 @@
+"""What commands show that send many messages: by queue, how many and where they lie."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from mq.cli.show.result import Result, Row, number, text
+
+if TYPE_CHECKING:
+    from mq.client.operations.messages.sending import Sent
+    from mq.client.operations.messages.tube_copying import TubeTarget
+
+SENT = (
+    text("topic", "Topic"),
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    number("messages", "Messages"),
+    number("firstOffset", "First offset"),
+    number("nextOffset", "Next offset"),
+)
+TOTALS = (number("messages", "All messages that were sent"),)
+
+
+def sent_result(targets: "Iterable[Sent | TubeTarget]", failures: Sequence[str]) -> Result:
+    """A row for each queue that has got something."""
+    found = sorted((target for target in targets if target.sent), key=lambda item: item.queue)
+    rows: list[Row] = [
+        (
+            target.queue.topic,
+            target.queue.broker_name,
+            target.queue.queue_id,
+            target.sent,
+            target.first_offset,
+            target.next_offset,
+        )
+        for target in found
+    ]
+    totals = {"messages": sum(target.sent for target in found)}
+    return Result(SENT, rows, totals=totals, failures=list(failures))

@@ -1,0 +1,107 @@
+"""When a message is due, as people say it, and what the brokers of a topic take."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from mq.client.errors import MQError
+from mq.client.operations import cluster
+from mq.client.operations.errors import InvalidRequest
+from mq.client.operations.messages.waiting import DEFAULT_LEVELS, level_millis
+from mq.client.outgoing import MAX_BODY
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.message import Message
+
+FORMS = "a level (1 to 18), 30s, 15m, 1h, 2d, or a time like 2026-07-01T12:00"
+
+_FROM_NOW = re.compile(r"(\d{1,9})(ms|s|m|h|d)").fullmatch
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_EARLIEST = 10**12  # ms; a smaller number is a level
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What all brokers of a topic take.
+
+    ``levels`` are the delays of their levels in ms, from level 1 on; empty where they differ or
+    nobody says. ``timed`` is whether they deliver at a time; None where nobody says.
+    """
+
+    max_body: int = MAX_BODY
+    levels: tuple[int, ...] = ()
+    timed: bool | None = None
+
+    def delay(self, message: "Message", said: int | str, now: int) -> None:
+        """Delay a message as it is said, counted from `now` in ms. Raises InvalidRequest."""
+        text = str(said).strip()
+        match = _FROM_NOW(text)
+        if text.isdecimal() and int(text) < _EARLIEST:
+            level = int(text)
+            if self.levels and level > len(self.levels):
+                raise InvalidRequest(f"delay {level}: levels are 1 to {len(self.levels)}, {FORMS}")
+            message.delay_level = level
+            return
+        if match is not None:
+            millis = int(match[1]) * _UNITS[match[2]]
+            if millis in self.levels:  # which all releases know
+                message.delay_level = self.levels.index(millis) + 1
+                return
+            due = now + millis
+        else:
+            due = _time(text)
+        if self.timed is False:
+            known = " ".join(map(_named, self.levels)) or DEFAULT_LEVELS
+            raise InvalidRequest(
+                f"delay {text}: a broker of this topic is older than RocketMQ 5, or has its timer "
+                f"turned off, and would deliver it at once; its levels are {known}"
+            )
+        message.deliver_at = due
+
+
+def _time(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidRequest(f"delay {text!r} is not {FORMS}") from None
+
+
+def _named(millis: int) -> str:
+    """`1m` of 60,000."""
+    for unit in ("d", "h", "m", "s"):
+        if millis % _UNITS[unit] == 0 and millis:
+            return f"{millis // _UNITS[unit]}{unit}"
+    return f"{millis}ms"
+
+
+async def taken_by(admin: "Admin", addresses: Iterable[str]) -> Taken:
+    """What these brokers take, by their settings. What none of them tells is as it usually is: an
+    account that may send may seldom see settings."""
+    try:
+        done, _ = await cluster.outcomes(
+            admin, addresses, lambda each, address: each.broker_config(address)
+        )
+    except MQError:
+        done = {}
+    told = list(done.values())
+    sizes = [
+        int(one["maxMessageSize"]) for one in told if one.get("maxMessageSize", "").isdecimal()
+    ]
+    levels = {_levels(one) for one in told}
+    return Taken(
+        min(sizes, default=MAX_BODY),
+        levels.pop() if len(levels) == 1 else (),
+        all(one.get("timerWheelEnable") == "true" for one in told) if told else None,
+    )
+
+
+def _levels(config: Mapping[str, str]) -> tuple[int, ...]:
+    try:
+        return level_millis(config.get("messageDelayLevel") or DEFAULT_LEVELS)
+    except ValueError:
+        return ()

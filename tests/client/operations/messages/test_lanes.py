@@ -1,0 +1,93 @@
+import asyncio
+
+import pytest
+
+from mq.client.operations.messages.lanes import Lane
+from mq.client.operations.messages.sending import BATCH_MESSAGES
+from mq.protocol.message import Message
+from tests.client.scenarios import in_a_loop
+
+MESSAGE = Message("T", b"x")
+
+
+class Sending:
+    """Sends a batch when it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.go = asyncio.Semaphore(0)
+        self.error: Exception | None = None
+
+    async def __call__(self, batch: list[Message], marks: list[int]) -> None:
+        self.batches.append(marks)
+        await self.go.acquire()
+        if self.error is not None:
+            raise self.error
+
+
+@in_a_loop
+async def test_a_full_batch_waits_for_the_one_before_it() -> None:
+    sending = Sending()
+    lane: Lane[int] = Lane(sending)
+    full = [lane.add(MESSAGE, number) for number in range(BATCH_MESSAGES)]
+    assert full == [False] * (BATCH_MESSAGES - 1) + [True]
+    await lane.start()
+    lane.add(MESSAGE, 1000)
+    second = asyncio.ensure_future(lane.start())
+    await asyncio.sleep(0)
+    assert (len(sending.batches), second.done()) == (1, False)
+    sending.go.release()
+    await second
+    await asyncio.sleep(0)
+    assert sending.batches[1:] == [[1000]]
+    sending.go.release()
+    await lane.land()
+
+
+@in_a_loop
+async def test_what_hurries_goes_when_what_is_on_its_way_has_come_there() -> None:
+    sending = Sending()
+    lane: Lane[int] = Lane(sending)
+    lane.add(MESSAGE, 1)
+    lane.hurry()
+    lane.add(MESSAGE, 2)
+    lane.add(MESSAGE, 3)
+    lane.hurry()
+    await asyncio.sleep(0)
+    assert sending.batches == [[1]]
+    sending.go.release()
+    sending.go.release()
+    await lane.land()
+    assert (sending.batches, lane.waiting) == ([[1], [2, 3]], [])
+
+
+@in_a_loop
+async def test_at_rest_what_waits_stays() -> None:
+    sending = Sending()
+    lane: Lane[int] = Lane(sending)
+    lane.add(MESSAGE, 1)
+    lane.hurry()
+    lane.add(MESSAGE, 2)
+    lane.hurry()
+    lane.rest()
+    sending.go.release()
+    await lane.land()
+    assert (sending.batches, lane.waiting) == ([[1]], [2])
+
+
+@in_a_loop
+async def test_who_waits_and_is_cancelled_does_not_cancel_what_is_on_its_way() -> None:
+    sending = Sending()
+    lane: Lane[int] = Lane(sending)
+    lane.add(MESSAGE, 1)
+    lane.hurry()
+    landing = asyncio.ensure_future(lane.land())
+    await asyncio.sleep(0)
+    landing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await landing
+    sending.error = ValueError("told once")
+    sending.go.release()
+    with pytest.raises(ValueError, match="told once"):
+        await lane.land()
+    await lane.land()
