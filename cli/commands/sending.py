@@ -9,17 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli.messages.input import (
+    Attributes,
+    BrokerOption,
+    Input,
+    KeyOption,
+    QueueOption,
+    common_of,
+)
+from mq.cli.messages.sent import SENT, TOTALS
 from mq.cli.moments import seconds
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth, subject
-from mq.cli.runtime.runner import concurrently
+from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.show import java_text, message_text
 from mq.cli.show.result import Result, Row, flag, number, text
 from mq.client.operations import java_order
-from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.client.producer import Producer, SendResult
@@ -44,49 +52,57 @@ _SENT = (
 )
 
 
-@gives(_SENT)
+@gives(_SENT, SENT, totals=TOTALS)
 @writes
-@concurrently
+@in_bulk
 @subject("topic", "body")
 async def send_message(
     call: Call,
     topic: Topic,
-    body: Annotated[str, typer.Option("-p", "--body", metavar="TEXT", help="Body, as UTF-8.")],
-    key: Annotated[
-        str | None, typer.Option("-k", "--key", metavar="KEYS", help="Keys, blanks between them.")
+    body: Annotated[
+        str | None,
+        typer.Option(
+            "-p", "--body", metavar="TEXT", help="Body, as UTF-8; without it the input is read."
+        ),
     ] = None,
+    key: KeyOption = None,
     tags: Annotated[str | None, typer.Option("-c", "--tags", metavar="TAG", help="Tag.")] = None,
-    broker: Annotated[
-        str | None, typer.Option("-b", "--broker", metavar="NAME", help="To this broker.")
-    ] = None,
-    qid: Annotated[
-        int | None, typer.Option("-i", "--qid", metavar="ID", help="To this queue of the broker.")
-    ] = None,
+    *,
+    attributes: Attributes,
+    broker: BrokerOption = None,
+    qid: QueueOption = None,
     msg_trace_enable: Annotated[
         Truth, typer.Option("-m", "--msgTraceEnable", help="Also write a trace of it.")
     ] = Truth.FALSE,
+    input: Input,
 ) -> Result:
-    """Send a message."""
-    from mq.protocol.bodies import MessageQueue
-    from mq.protocol.message import Message
+    """Send a message, or a message for each line of standard input or of a file.
 
-    if qid is not None and broker is None:
-        raise UsageError(
-            "-i/--qid needs -b/--broker", hint="say which broker has the queue: mq topicRoute"
-        )
-    if qid is not None and qid < 0:
-        raise UsageError(f"a queue id of {qid}")
-    message = Message(topic, body.encode(), tags=tags, keys=(key or "").split())
+    Without a body the input is read, as by mq produce, which says more about it. Where brokers have
+    autoCreateTopicEnable a topic that there is not is made by them, as with mqadmin; mq produce
+    asks, or refuses.
+
+    Examples:
+        mq sendMessage Orders '{"total": 5}'            one message
+        mq sendMessage Orders -p paid -k order-1 --delay 15m
+                                                        delivered in a quarter of an hour
+        mq sendMessage Orders -f orders.txt             a message for each line
+    """
+    from mq.cli.messages.producing import Run, check_queue, ready, targets
+
+    common = common_of(topic, tags, key, attributes)
+    if body is None:
+        trace = bool(msg_trace_enable)
+        run = Run(call, _group(call), input, common, broker, qid, trace=trace, create=None)
+        return await run.send()
+    if input != Input():
+        raise UsageError("-p/--body is the message: leave out what is about lines of an input")
+    check_queue(broker, qid)
     async with call.producer(_group(call), trace=bool(msg_trace_enable)) as producer:
-        queue: MessageQueue | None = None
+        queue = None
         if broker is not None:
-            queues = [item for item in await producer.prepare(topic) if item.broker_name == broker]
-            if not queues:
-                raise NotFound(
-                    f"broker {broker} has no queue of topic {topic} that can be written to",
-                    hint=f"see: mq topicRoute -t {topic}",
-                )
-            queue = queues[0] if qid is None else MessageQueue(topic, broker, qid)
+            queue = (await targets(producer, topic, broker, qid))[0]
+        message = await ready(producer, common, body)
         result = await producer.send(message, queue)
     return _sent(result)
 

@@ -46,6 +46,7 @@ LINES = {
     "consumerStatus": "-g BadGroup",
     "consumer": "-g BadGroup",
     "sendMessage": "-t BadTopic -p body",
+    "produce": "BadTopic -f FOLDER/in.jsonl",
     "consumeMessage": "-t BadTopic",
     "queryMsgById": f"-t BadTopic -i {OFFSET_ID}",
     "queryMsgByKey": "-t BadTopic -k key",

@@ -42,12 +42,14 @@ class Mq:
         terminal: bool = False,
         columns: int = 80,
         typed: str | None = None,
+        piped: str | None = None,
         **variables: str,
     ) -> Finished:
-        """Run a command. With `typed` somebody sits at a terminal and types that."""
+        """Run a command. With `typed` somebody sits at a terminal and types that; `piped` comes on
+        standard input from a pipe."""
         out, err = io.StringIO(), io.StringIO()
         environment = Environment(
-            stdin=io.StringIO(typed),
+            stdin=io.StringIO(piped if typed is None else typed),
             stdout=out,
             stderr=err,
             variables={**self.variables, **variables},

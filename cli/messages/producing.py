@@ -1,0 +1,256 @@
+"""Running a command that sends what comes line by line, and saying what became of it."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from mq.cli.messages.input import Input
+from mq.cli.messages.missing_topic import make_sure
+from mq.cli.messages.rest import Rest
+from mq.cli.messages.sent import sent_result
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result
+from mq.client.operations import local_files
+from mq.client.operations.errors import NextStep, NotFound
+from mq.client.operations.messages import line_forms
+from mq.client.operations.messages.delays import Taken, taken_by
+from mq.client.operations.messages.line_forms import Common, Feed
+from mq.client.operations.messages.line_source import LineSource, Read, reader_of
+from mq.client.operations.messages.producing import Counting, Producing
+from mq.client.operations.messages.rate import Rate
+
+if TYPE_CHECKING:
+    from mq.client.producer import Producer, SendResult
+    from mq.protocol.bodies import MessageQueue
+    from mq.protocol.message import Message
+
+_MOST_TOLD = 20  # lines that are told one by one; of others how many there were
+
+
+@dataclass
+class Run:
+    """One run of a command that sends lines.
+
+    ``create`` is None where brokers may make the topic, as mqadmin has it.
+    """
+
+    call: Call
+    group: str
+    input: Input
+    common: dict[str, Any]
+    broker: str | None = None
+    queue_id: int | None = None
+    trace: bool = False
+    rate: float | None = None
+    create: bool | None = False
+    _told: int = field(default=0, init=False)
+
+    @property
+    def topic(self) -> str:
+        return str(self.common["topic"])
+
+    @property
+    def _file(self) -> str:
+        return self.input.file or "-"
+
+    @property
+    def _is_typed(self) -> bool:
+        """Whether somebody types the lines."""
+        return self._file == "-" and self.call.environment.input_terminal
+
+    async def send(self) -> Result:
+        """Send all of the input. Raises CommandError where nothing could be sent."""
+        from mq.protocol.names import check_topic
+
+        legal(check_topic, self.topic)
+        check_queue(self.broker, self.queue_id)
+        self.input.check()
+        rate = Rate(self.rate)
+        timeout = max(self.call.timeout, 10.0)  # a batch may take a while at a busy broker
+        options = {"trace": self.trace, "timeout": timeout}
+        with _opened(self.call, self._file) as read:
+            async with self.call.producer(self.group, **options) as producer:
+                session = producer.session
+                if self.create is not None and not await make_sure(
+                    self.call, session, self.topic, create=self.create
+                ):
+                    return Result()
+                queues = await targets(producer, self.topic, self.broker, self.queue_id)
+                taken = await _taken(producer, queues)
+                common = Common(**self.common, taken=taken)
+                self._try(common)
+                if self.call.dry_run:
+                    return await self._count(read, common)
+                return await self._run(read, producer, queues, common, rate)
+
+    def _try(self, common: Common) -> None:
+        """Raises InvalidRequest where no message can be delayed so: once, not for each line."""
+        if common.delay is not None:
+            common.message(b"-")
+
+    async def _run(
+        self,
+        read: Read,
+        producer: "Producer",
+        queues: "Sequence[MessageQueue]",
+        common: Common,
+        rate: Rate,
+    ) -> Result:
+        max_body = common.taken.max_body
+        longest = line_forms.longest(max_body, json=self.input.json_lines)
+        with LineSource(read, longest=longest) as source:
+            producing = Producing(
+                producer,
+                queues,
+                bound=self.broker is not None,
+                max_body=max_body,
+                refuse=self._refused,
+                failed=source.end,
+                acknowledged=self._acknowledged if self._is_typed else None,
+            )
+            feed = Feed(producing, self.input.form(common), longest, max_body, rate)
+            self._greet()
+            interrupted = False
+            try:
+                await self._feed(feed, source)
+            except asyncio.CancelledError:  # Ctrl-C: no more goes out, what is on its way ends
+                task = asyncio.current_task()
+                if task is not None:
+                    task.uncancel()
+                interrupted = True
+            await producing.land()
+        return self._result(producing, feed, interrupted=interrupted)
+
+    async def _count(self, read: Read, common: Common) -> Result:
+        """A dry run: read all, and say what would be sent."""
+        max_body = common.taken.max_body
+        longest = line_forms.longest(max_body, json=self.input.json_lines)
+        counting = Counting(self._refused)
+        feed = Feed(counting, self.input.form(common), longest, max_body, Rate(None))
+        with LineSource(read, longest=longest) as source:
+            await self._feed(feed, source)
+        what = f"{counting.messages:,} messages, {counting.bytes:,} bytes"
+        self.call.would("send", self.topic, what)
+        return Result(failures=[*self._refusals(counting.refused, feed)])
+
+    async def _feed(self, feed: Feed, source: LineSource) -> None:
+        if self.input.whole:
+            await feed.whole(await whole(source))
+        else:
+            await feed.run(source)
+
+    def _greet(self) -> None:
+        if self._is_typed:
+            lines = "Each line is a message, sent as you press Enter; Ctrl-D ends."
+            self._say("All until Ctrl-D is one message." if self.input.whole else lines)
+
+    def _say(self, text: str) -> None:
+        self.call.environment.stderr.write(f"{text}\n")
+        self.call.environment.stderr.flush()
+
+    def _acknowledged(self, result: "SendResult") -> None:
+        queue = result.queue
+        self._say(f"{queue.broker_name}:{queue.queue_id}@{result.queue_offset} {result.message_id}")
+
+    def _refused(self, number: int, why: str) -> None:
+        self._told += 1
+        if self._told <= _MOST_TOLD:
+            self._say(f"mq {self.call.name}: {self._named}, line {number}: {why}")
+
+    @property
+    def _named(self) -> str:
+        return "standard input" if self._file == "-" else self._file
+
+    def _result(self, producing: Producing, feed: Feed, *, interrupted: bool) -> Result:
+        failures = [*self._refusals(producing.refused, feed)]
+        for status, count in sorted(producing.unsafe.items()):
+            failures.append(f"{count:,} messages were stored, but: {status}")
+        if producing.stopped is not None:
+            if not producing.sent:
+                raise producing.stopped
+            failures.append(str(producing.stopped))
+        if interrupted or producing.stopped is not None:
+            again = f"mq {self.call.name} {quote(self.topic)} …"
+            rest = Rest(producing.sent, producing.left(), feed.taken + 1)
+            failures += rest.lines(self._file, "" if self._is_typed else again)
+        result = sent_result(producing.by_queue(), failures)
+        if interrupted:
+            result.status = Status.INTERRUPTED
+        elif failures and not producing.sent:
+            result.status = Status.BAD_DATA
+        return result
+
+    def _refusals(self, refused: int, feed: Feed) -> Iterator[str]:
+        if feed.empty:
+            self._say(f"{feed.empty:,} empty lines were left out: no broker takes an empty message")
+        if refused:
+            told = f"; the first {_MOST_TOLD} are above" if refused > _MOST_TOLD else ""
+            yield f"{refused:,} of {feed.taken:,} lines could not be sent{told}"
+
+
+async def _taken(producer: "Producer", queues: "Sequence[MessageQueue]") -> Taken:
+    from mq.client.admin import Admin
+
+    brokers = {queue.broker_name: queue for queue in queues}
+    addresses = [await producer.address_of(queue) for queue in brokers.values()]
+    return await taken_by(Admin(producer.session), addresses)
+
+
+async def ready(producer: "Producer", common: dict[str, Any], body: str) -> "Message":
+    """A single message; brokers are asked what they take only where it is delayed."""
+    taken = Taken()
+    if common["delay"] is not None:
+        taken = await _taken(producer, await producer.prepare(common["topic"]))
+    return Common(**common, taken=taken).message(body.encode())
+
+
+async def whole(source: LineSource) -> bytes:
+    """All of an input, with its lines' ends but the last."""
+    lines = [line async for lines in source for line in lines]
+    return b"\n".join(lines)
+
+
+@contextmanager
+def _opened(call: Call, file: str) -> Iterator[Read]:
+    if file == "-":
+        yield reader_of(call.environment.stdin)
+        return
+    with local_files.opened(Path(file)) as there:
+        yield reader_of(there)
+
+
+def check_queue(broker: str | None, queue_id: int | None) -> None:
+    """Raises UsageError for a queue without a broker, or one that cannot be."""
+    if queue_id is not None and broker is None:
+        raise UsageError(
+            "-i/--qid needs -b/--broker", hint="say which broker has the queue: mq topicRoute"
+        )
+    if queue_id is not None and queue_id < 0:
+        raise UsageError(f"a queue id of {queue_id}")
+
+
+async def targets(
+    producer: "Producer", topic: str, broker: str | None, queue_id: int | None
+) -> "list[MessageQueue]":
+    """The queues that are meant. Raises NotFound for a broker that has none."""
+    queues = list(await producer.prepare(topic))
+    if broker is not None:
+        queues = [queue for queue in queues if queue.broker_name == broker]
+        if queue_id is not None and queues:
+            # A queue that the route does not have is for the broker to refuse, as with mqadmin.
+            queues = [queues[0]._replace(queue_id=queue_id)]
+    if not queues:
+        whose = f"broker {broker}" if broker is not None else "no broker"
+        has = "has no queue" if broker is not None else "has a queue"
+        raise NotFound(
+            f"{whose} {has} of topic {topic} that can be written to",
+            hint=NextStep.LOOK_AT_ROUTE,
+            subject=topic,
+        )
+    return queues
