@@ -1,11 +1,10 @@
 """When a message is due, as people say it, and what the brokers of a topic take."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
+from mq.client import moments
 from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.errors import InvalidRequest
@@ -16,10 +15,9 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.message import Message
 
-FORMS = "a level (1 to 18), 30s, 15m, 1h, 2d, or a time like 2026-07-01T12:00"
+FORMS = "a level (1 to 18), 30s, 15m, 1h30m, 2d, or a time like 2026-07-01T12:00"
 
-_FROM_NOW = re.compile(r"(\d{1,9})(ms|s|m|h|d)").fullmatch
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
 _EARLIEST = 10**12  # ms; a smaller number is a level
 
 
@@ -38,21 +36,21 @@ class Taken:
     def delay(self, message: "Message", said: int | str, now: int) -> None:
         """Delay a message as it is said, counted from `now` in ms. Raises InvalidRequest."""
         text = str(said).strip()
-        match = _FROM_NOW(text)
         if text.isdecimal() and int(text) < _EARLIEST:
             level = int(text)
             if self.levels and level > len(self.levels):
                 raise InvalidRequest(f"delay {level}: levels are 1 to {len(self.levels)}, {FORMS}")
             message.delay_level = level
             return
-        if match is not None:
-            millis = int(match[1]) * _UNITS[match[2]]
+        try:
+            millis = moments.duration(text)
+        except ValueError:
+            due = _time(text, now)
+        else:
             if millis in self.levels:  # which all releases know
                 message.delay_level = self.levels.index(millis) + 1
                 return
             due = now + millis
-        else:
-            due = _time(text)
         if self.timed is False:
             known = " ".join(map(_named, self.levels)) or DEFAULT_LEVELS
             raise InvalidRequest(
@@ -62,20 +60,18 @@ class Taken:
         message.deliver_at = due
 
 
-def _time(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
+def _time(text: str, now: int) -> int:
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError):
+        return moments.parse(text, now / 1000)
+    except ValueError:
         raise InvalidRequest(f"delay {text!r} is not {FORMS}") from None
 
 
 def _named(millis: int) -> str:
     """`1m` of 60,000."""
-    for unit in ("d", "h", "m", "s"):
-        if millis % _UNITS[unit] == 0 and millis:
-            return f"{millis // _UNITS[unit]}{unit}"
+    for unit, size in _UNITS.items():
+        if millis and millis % size == 0:
+            return f"{millis // size}{unit}"
     return f"{millis}ms"
 
 
