@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mq.client.operations import cluster
+from mq.client.operations.subjects.drift import SettingRow, compare
 from mq.client.operations.subjects.topics import Removed, remove
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
@@ -117,6 +118,19 @@ async def settings(admin: "Admin", address: str, group: str) -> "SubscriptionGro
         return await admin.subscription_group(address, group)
     except RequestNotSupported:
         return (await admin.subscription_groups(address)).subscription_group_table.get(group)
+
+
+def compared(configs: "Mapping[str, SubscriptionGroupConfig]") -> tuple[SettingRow, ...]:
+    """The settings of a group by broker, side by side, but for what is not set."""
+    plain = {name: dict(config.to_plain()) for name, config in configs.items()}
+    for values in plain.values():
+        values.pop("groupName", None)
+    return compare(
+        {
+            name: {key: value for key, value in values.items() if value not in (None, {}, [])}
+            for name, values in plain.items()
+        }
+    )
 
 
 async def remove_group(

@@ -3,17 +3,18 @@
 Each acts on brokers that its caller names, those of one cluster.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mq.client.operations import cluster, java_order
 from mq.client.operations.errors import InvalidRequest, Parameter
+from mq.client.operations.subjects.drift import SettingRow, compare
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.client.errors import MQError
-    from mq.protocol.bodies import TopicConfig, TopicStatsTable
+    from mq.protocol.bodies import TopicConfig, TopicRouteData, TopicStatsTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,18 @@ class QueueStatus:
     min_offset: int
     max_offset: int
     last_updated: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """A broker in the route of a topic, as `topicRoute` has it."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: tuple[tuple[int, str], ...]
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
 
 
 def parse_attributes(text: str) -> dict[str, str]:
@@ -159,3 +172,26 @@ async def settings(admin: "Admin", address: str, topic: str) -> "TopicConfig | N
         return await admin.static_topic(address, topic)
     except RequestNotSupported:
         return (await admin.topic_configs(address)).topic_config_table.get(topic)
+
+
+def compared(configs: "Mapping[str, TopicConfig]") -> tuple[SettingRow, ...]:
+    """The settings of a topic by broker, side by side."""
+    plain = {name: dict(config.to_plain()) for name, config in configs.items()}
+    for values in plain.values():
+        for key in ("topicName", "mappingDetail"):
+            values.pop(key, None)
+        if not values.get("attributes"):
+            values.pop("attributes", None)
+    return compare(plain)
+
+
+def route_rows(route: "TopicRouteData") -> tuple[RouteRow, ...]:
+    """The brokers of a route by name, with the queues that each has."""
+    queues = {item.broker_name: item for item in route.queue_datas}
+    rows = []
+    for broker in sorted(route.broker_datas, key=lambda item: item.broker_name):
+        held = queues.get(broker.broker_name)
+        counts = (held.read_queue_nums, held.write_queue_nums, held.perm) if held else (0, 0, 0)
+        addresses = tuple(sorted(broker.broker_addrs.items()))
+        rows.append(RouteRow(broker.cluster, broker.broker_name, addresses, *counts))
+    return tuple(rows)

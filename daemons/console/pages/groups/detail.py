@@ -6,30 +6,21 @@ from dataclasses import dataclass
 
 from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound
-from mq.client.operations.subjects import drift, groups
+from mq.client.operations.subjects import groups, meeting
 from mq.client.operations.subjects import members as judged
 from mq.client.operations.subjects.drift import SettingRow
 from mq.client.operations.subjects.groups import QueueProgress
+from mq.client.operations.subjects.meeting import Members, Subscription
 from mq.daemons.console.call import Call
 from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
 from mq.daemons.console.collector.snapshot import BrokerRow, GroupRow
 from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
 from mq.daemons.console.pages.groups import members
-from mq.daemons.console.pages.groups.members import Members
 from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
-from mq.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, SubscriptionGroupConfig
+from mq.protocol.bodies import ConsumerConnection, ConsumerRunningInfo
 
 MOST_QUEUES = 1000  # that a page shows; its CSV has all
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """What the group subscribes to, as brokers know it."""
-
-    topic: str
-    expression: str
-    expression_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +84,7 @@ async def show(call: Call) -> Page:
     progress = groups.held_by(told, judged.holders(there.said))
     queues = [row for row in progress.queues if call.sees_topic(row.topic)]
     by_broker = {brokers[at].name: one for at, one in settings.items() if one is not None}
-    compared = drift.compare({name: _plain(config) for name, config in by_broker.items()})
+    compared = groups.compared(by_broker)
     lags = await _lags(call, group)
     enabled = {config.consume_enable for config in by_broker.values()}
     first = next(iter(there.connections.values()), ConsumerConnection())
@@ -170,13 +161,7 @@ def _members(
 
 
 def _subscriptions(call: Call, there: Members) -> tuple[Subscription, ...]:
-    found = {
-        Subscription(item.topic, item.sub_string, item.expression_type)
-        for connection in there.connections.values()
-        for item in connection.subscription_table.values()
-        if call.sees_topic(item.topic)
-    }
-    return tuple(sorted(found, key=lambda one: (one.topic, one.expression)))
+    return tuple(one for one in meeting.subscriptions(there) if call.sees_topic(one.topic))
 
 
 def _disagreements(call: Call, said: dict[str, ConsumerRunningInfo]) -> tuple[str, ...]:
@@ -193,12 +178,6 @@ def _disagreements(call: Call, said: dict[str, ConsumerRunningInfo]) -> tuple[st
                 line = N_("%(topic)s: %(client)s wants %(expression)s")
                 lines.append(call.text(line, topic=one.topic, client=client, expression=expression))
     return tuple(lines)
-
-
-def _plain(config: SubscriptionGroupConfig) -> dict[str, object]:
-    values = dict(config.to_plain())
-    values.pop("groupName", None)
-    return {name: value for name, value in values.items() if value not in (None, {}, [])}
 
 
 ROUTES = (

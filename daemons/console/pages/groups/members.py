@@ -1,89 +1,19 @@
-"""Who is in a group: what brokers say of its members, and what these say of themselves."""
+"""Who is in a group, asked within the time of a page."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from mq.client.admin import Admin
-from mq.client.errors import ConsumerNotOnline, MQError
-from mq.client.machine import clock
-from mq.client.operations import cluster
-from mq.client.operations.connections import Client, client_of
-from mq.client.operations.subjects import members as judged
+from mq.client.operations.subjects import meeting
+from mq.client.operations.subjects.meeting import MOST_ASKED, Members
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow
 from mq.daemons.console.pages.brokers_asked import DEADLINE
-from mq.protocol.bodies import ConsumerConnection, ConsumerRunningInfo
-
-MOST_ASKED = 50  # members that are asked what they hold: each answers through its broker
-_SHORTEST = 0.1  # seconds that members are given, however late their broker was
-
-
-@dataclass(frozen=True, slots=True)
-class Met:
-    """A member: the address of the broker to ask it through, and all brokers that it is at."""
-
-    client: Client
-    through: str
-    brokers: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class Members:
-    """``connections`` and ``failed`` are by the address of a broker, ``said`` and ``unsaid`` by
-    client id: many members are not all asked."""
-
-    connections: dict[str, ConsumerConnection] = field(default_factory=dict)
-    failed: dict[str, MQError] = field(default_factory=dict)
-    said: dict[str, ConsumerRunningInfo] = field(default_factory=dict)
-    unsaid: dict[str, MQError] = field(default_factory=dict)
-
-    def met(self) -> dict[str, Met]:
-        """The members by client id."""
-        found: dict[str, Met] = {}
-        for address, connection in sorted(self.connections.items()):
-            for item in connection.connection_set:
-                client = client_of(item)
-                known = found.get(client.client_id)
-                through = known.through if known else address
-                brokers = (*(known.brokers if known else ()), address)
-                found[client.client_id] = Met(client, through, brokers)
-        return dict(sorted(found.items()))
 
 
 async def connected(call: Call, brokers: Mapping[str, BrokerRow], group: str) -> Members:
     """Who is connected to these brokers; no member is asked."""
-    return await _collect(call, brokers, group, 0)
+    return await meeting.collect(call.admin, brokers, group, DEADLINE, 0)
 
 
 async def collect(call: Call, brokers: Mapping[str, BrokerRow], group: str) -> Members:
-    """The same, and what members say: all within one time limit, members of each broker as soon as
-    it has told of them."""
-    return await _collect(call, brokers, group, MOST_ASKED)
-
-
-async def _collect(call: Call, brokers: Mapping[str, BrokerRow], group: str, most: int) -> Members:
-    ends = clock.monotonic() + DEADLINE
-    found = Members()
-    asked: set[str] = set()
-    connection_at = cluster.within(
-        DEADLINE, lambda admin, address: admin.consumer_connection(address, group)
-    )
-
-    async def look(admin: Admin, address: str) -> None:
-        connection = await connection_at(admin, address)
-        found.connections[address] = connection
-        names = sorted({item.client_id for item in connection.connection_set} - asked)
-        mine = names[: max(0, most - len(asked))]
-        asked.update(mine)
-        if mine:
-            left = max(_SHORTEST, round(ends - clock.monotonic(), 1))
-            told, silent = await judged.running(admin, address, group, mine, seconds=left)
-            found.said.update(told)
-            found.unsaid.update(silent)
-
-    _, failed = await cluster.outcomes(call.admin, brokers, look)
-    found.failed = {
-        at: error for at, error in failed.items() if not isinstance(error, ConsumerNotOnline)
-    }
-    found.said = dict(sorted(found.said.items()))
-    return found
+    """The same, and what members say."""
+    return await meeting.collect(call.admin, brokers, group, DEADLINE, MOST_ASKED)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from mq.client.errors import MQError, RouteNotFound
 from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound, Unavailable
-from mq.client.operations.subjects import drift, topics
+from mq.client.operations.subjects import topics
 from mq.client.operations.subjects.drift import SettingRow
-from mq.client.operations.subjects.topics import QueueStatus
+from mq.client.operations.subjects.topics import QueueStatus, RouteRow
 from mq.daemons.console.call import Call
 from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
 from mq.daemons.console.collector.snapshot import BrokerRow, TopicRow
@@ -19,18 +19,6 @@ from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
 from mq.protocol.bodies import GroupList, TopicConfig, TopicRouteData
 
 MOST_QUEUES = 1000  # that a page shows; its CSV has all
-
-
-@dataclass(frozen=True, slots=True)
-class RouteRow:
-    """A broker in the route of a topic, as `topicRoute` has it."""
-
-    cluster: str
-    broker_name: str
-    broker_addrs: tuple[tuple[int, str], ...]
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +83,7 @@ async def show(call: Call) -> Page:
     rows, failed = queues
     failures = {**groups[1], **settings[1], **failed}
     by_broker = {brokers[at].name: one for at, one in settings[0].items() if one is not None}
-    compared = _compared(by_broker)
+    compared = topics.compared(by_broker)
     charts = await _charts(call, topic)
     told = {name for found in groups[0].values() for name in found.group_list}
     data = TopicDetail(
@@ -104,7 +92,7 @@ async def show(call: Call) -> Page:
         tuple(rows[:MOST_QUEUES]),
         len(rows),
         sum(row.max_offset - row.min_offset for row in rows),
-        _route_rows(route),
+        topics.route_rows(route),
         tuple(by_broker),
         compared,
         any(row.differs for row in compared),
@@ -175,27 +163,6 @@ async def _ask(
             cluster.within(DEADLINE, lambda admin, at: admin.topic_consumers(at, topic)),
         ),
     )
-
-
-def _compared(settings: dict[str, TopicConfig]) -> tuple[SettingRow, ...]:
-    plain = {name: dict(config.to_plain()) for name, config in settings.items()}
-    for values in plain.values():
-        for key in ("topicName", "mappingDetail"):
-            values.pop(key, None)
-        if not values.get("attributes"):
-            values.pop("attributes", None)
-    return drift.compare(plain)
-
-
-def _route_rows(route: TopicRouteData) -> tuple[RouteRow, ...]:
-    queues = {item.broker_name: item for item in route.queue_datas}
-    rows = []
-    for broker in sorted(route.broker_datas, key=lambda item: item.broker_name):
-        held = queues.get(broker.broker_name)
-        counts = (held.read_queue_nums, held.write_queue_nums, held.perm) if held else (0, 0, 0)
-        addresses = tuple(sorted(broker.broker_addrs.items()))
-        rows.append(RouteRow(broker.cluster, broker.broker_name, addresses, *counts))
-    return tuple(rows)
 
 
 def _groups(call: Call, topic: str, names: set[str]) -> tuple[TopicGroup, ...]:
