@@ -52,6 +52,8 @@ _OPTIONS = {"tags": "--tag"}
 # What next steps are at the command line. {} is the error's subject.
 _NEXT_STEPS: dict[str, str] = {
     NextStep.LIST_CLUSTERS: "see: mq clusterList",
+    NextStep.LIST_GROUPS: "list what there is: mq group list",
+    NextStep.LIST_TOPICS: _ASK_LIST,
     NextStep.LIST_DEAD_LETTERS: "see: mq dlq list",
     NextStep.SHOW_DEAD_LETTERS: "see: mq dlq show -g GROUP",
     NextStep.LOOK_AT_ROUTE: "see: mq topicRoute -t {}",

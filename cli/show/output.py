@@ -13,12 +13,16 @@ where not known.
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mq.cli.runtime.env import Environment
 from mq.cli.show.result import Column, Kind, Result, Row
 from mq.cli.show.times import iso, local
 from mq.cli.show.view import View
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 JSON_VERSION = 1
 
@@ -67,16 +71,18 @@ class Printer:
         result = self._view.apply(result)
         if self._view.format is not None and result.messages is not None:
             write(self._view.text(result.messages))
-        elif self._format is Format.PLAIN:
-            write(self._plain(result))
         elif self._format is Format.JSON:
             write(_json(self._document(result), indent=not self._ongoing))
         elif self._format is Format.YAML:
             write(_yaml(self._document(result), explicit=self._ongoing))
         elif self._format is Format.CSV:
             write(_csv(result, header=self._needs_header(result)))
+        elif result.parts:
+            self._page(result)
+        elif self._format is Format.PLAIN:
+            write(self._plain(result))
         elif self._format is Format.MARKDOWN:
-            write(_markdown(result, header=self._needs_header(result), utc=self._view.utc))
+            write(markdown_table(result, header=self._needs_header(result), utc=self._view.utc))
         else:
             self._table(result)
         self._environment.stdout.flush()
@@ -94,7 +100,7 @@ class Printer:
             return result.plain
         if not result.columns or (self._ongoing and not (result.rows or self._every)):
             return ""
-        return _lines(result, header=self._needs_header(result), utc=self._view.utc)
+        return plain_table(result, header=self._needs_header(result), utc=self._view.utc)
 
     def _is_silent(self, result: Result) -> bool:
         """Between the messages of a command that goes on, plain has lines that others have not."""
@@ -120,13 +126,22 @@ class Printer:
             "failures": result.failures,
         }
 
-    def _table(self, result: Result) -> None:
-        from rich.box import SIMPLE_HEAD
+    def _page(self, result: Result) -> None:
+        """The parts of a page, one below the other."""
+        from mq.cli.show import page
+
+        view = self._view
+        if self._format is Format.TABLE:
+            page.print_parts(self._console(), result.parts, header=view.header, utc=view.utc)
+            return
+        write = page.markdown if self._format is Format.MARKDOWN else page.plain
+        self._environment.stdout.write(write(result.parts, header=view.header, utc=view.utc))
+
+    def _console(self) -> "Console":
         from rich.console import Console
-        from rich.table import Table
 
         environment = self._environment
-        console = Console(
+        return Console(
             file=environment.stdout,
             width=environment.columns,
             force_terminal=environment.terminal,
@@ -135,31 +150,38 @@ class Printer:
             markup=False,
             emoji=False,
         )
+
+    def _table(self, result: Result) -> None:
+        console = self._console()
         if result.columns:
-            table = Table(
-                box=SIMPLE_HEAD,
-                pad_edge=False,
-                padding=(0, 1, 0, 0),
-                show_header=self._view.header,
-            )
-            shown = [index for index, column in enumerate(result.columns) if column.title]
-            for index in shown:
-                right = result.columns[index].kind is Kind.NUMBER
-                table.add_column(
-                    result.columns[index].title,
-                    justify="right" if right else "left",
-                    overflow="fold",
-                )
-            for row in result.rows:
-                texts = [_visible(text) for text in _texts(result.columns, row, utc=self._view.utc)]
-                table.add_row(*(texts[index] for index in shown))
-            console.print(table)
+            header, utc = self._view.header, self._view.utc
+            console.print(rich_table(result.columns, result.rows, header=header, utc=utc))
         elif result.plain:
-            console.print(_visible(result.plain.rstrip("\n")), soft_wrap=True)
+            console.print(visible(result.plain.rstrip("\n")), soft_wrap=True)
         for name, value in result.totals.items():
-            console.print(_visible(f"{name}: {value}"))
+            console.print(visible(f"{name}: {value}"))
         for note in result.notes:
-            console.print(_visible(note), soft_wrap=True)
+            console.print(visible(note), soft_wrap=True)
+
+
+def rich_table(
+    columns: Sequence[Column], rows: Iterable[Row], *, header: bool, utc: bool
+) -> "Table":
+    """A table for people."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=header)
+    shown = [index for index, column in enumerate(columns) if column.title]
+    for index in shown:
+        right = columns[index].kind is Kind.NUMBER
+        table.add_column(
+            columns[index].title, justify="right" if right else "left", overflow="fold"
+        )
+    for row in rows:
+        texts = [visible(text) for text in _texts(columns, row, utc=utc)]
+        table.add_row(*(texts[index] for index in shown))
+    return table
 
 
 # Names and bodies come from whoever may send: none of them paints the terminal. A control character
@@ -171,11 +193,11 @@ _PICTURES = {
 }
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     return text if text.isprintable() else text.translate(_PICTURES)
 
 
-def _lines(result: Result, *, header: bool, utc: bool) -> str:
+def plain_table(result: Result, *, header: bool, utc: bool) -> str:
     """Columns without frames; their names begin with #, as those of the Java mqadmin.
 
     By hand: tabulate takes longer to import than most commands take for all the rest.
@@ -242,7 +264,7 @@ def _csv(result: Result, *, header: bool) -> str:
     return csv_text([*head, *_cells(result.columns, result.rows)])
 
 
-def _markdown(result: Result, *, header: bool, utc: bool) -> str:
+def markdown_table(result: Result, *, header: bool, utc: bool) -> str:
     """A table of GitHub's Markdown; a result without columns as preformatted text."""
     if not result.columns:
         return f"```\n{result.plain.rstrip()}\n```\n" if result.plain else ""
@@ -282,10 +304,10 @@ def _cells(columns: Sequence[Column], rows: Iterable[Row]) -> Iterable[list[Any]
 def _texts(columns: Sequence[Column], row: Row, *, utc: bool) -> list[str]:
     """A row as people read it."""
     pairs = zip(columns, row, strict=True)
-    return [_text(column.kind, value, utc=utc) for column, value in pairs]
+    return [cell_text(column.kind, value, utc=utc) for column, value in pairs]
 
 
-def _text(kind: Kind, value: Any, *, utc: bool) -> str:
+def cell_text(kind: Kind, value: Any, *, utc: bool) -> str:
     if kind is Kind.TIME:
         return (iso(value) or "") if utc else local(value)
     if kind is Kind.FLAG:

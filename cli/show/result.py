@@ -67,6 +67,20 @@ Row = tuple[Any, ...]
 
 
 @dataclass(slots=True)
+class Part:
+    """A part of a page: facts, a line each, or a table; below it lines of text.
+
+    Facts are a column for the kind and the name of each, and its value; one that is None has none.
+    """
+
+    title: str
+    columns: tuple[Column, ...] = ()
+    rows: list[Row] = field(default_factory=list)
+    facts: list[tuple[Column, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Result:
     """The outcome of a command.
 
@@ -76,7 +90,9 @@ class Result:
     is PARTLY done unless `status` says otherwise. `data` replaces the rows in JSON and YAML where
     the thing itself is not tabular. `notes` stand below a table: what to know besides.
     `messages` are those that the rows (and the items of `data`) stand for, one by one, in a command
-    that `shows_messages`; None in a result that is about something else.
+    that `shows_messages`; None in a result that is about something else. `parts` are a page for
+    people, one below the other; `columns` and `rows` are then the part that csv gives, and that is
+    left where columns or an order are asked for.
     """
 
     columns: tuple[Column, ...] = ()
@@ -88,6 +104,7 @@ class Result:
     status: Status = Status.DONE
     notes: list[str] = field(default_factory=list)
     messages: Sequence["StoredMessage"] | None = None
+    parts: list[Part] = field(default_factory=list)
 
     @property
     def final_status(self) -> Status:

@@ -41,6 +41,8 @@ class View:
             result = self._with_bodies(result, self.body)
         if not self.chosen or not result.columns:
             return result
+        if result.parts and not (self.columns or self.sort):
+            return result  # in other times, or without heads
         rows, data = result.rows, result.data
         if self.sort:
             order = self._order(result.columns, rows)
@@ -53,7 +55,7 @@ class View:
             columns = tuple(_titled(columns[index]) for index in picked)
             rows = [tuple(row[index] for index in picked) for row in rows]
             data = None
-        return replace(result, columns=columns, rows=rows, data=data, plain=None)
+        return replace(result, columns=columns, rows=rows, data=data, plain=None, parts=[])
 
     def text(self, messages: Iterable["StoredMessage"]) -> str:
         """The messages as `format` says."""

@@ -20,6 +20,8 @@ class NextStep(StrEnum):
     """A hint that whoever shows it may have better words for."""
 
     LIST_CLUSTERS = "look at the clusters and brokers there are"
+    LIST_GROUPS = "look at the consumer groups there are"
+    LIST_TOPICS = "look at the topics there are"
     LIST_DEAD_LETTERS = "look at the groups that have dead letters"
     SHOW_DEAD_LETTERS = "look at the dead letters of the group"
     LOOK_AT_ROUTE = "look at the topic's route"

@@ -1,0 +1,39 @@
+"""Parts that several pages have."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from mq.cli.show.result import Part, text
+from mq.client.operations.describing.asking import Setting
+
+_SETTINGS = (text("setting", "Setting"), text("value", "Value"), text("brokers", "Brokers"))
+
+
+def settings_part(settings: Iterable[Setting], brokers: tuple[str, ...]) -> Part:
+    """Each setting with its value, and where brokers differ each value with those that have it."""
+    rows = []
+    for one in settings:
+        for value, names in one.values:
+            everywhere = len(names) == len(brokers) > 1
+            where = "all" if everywhere else ", ".join(names)
+            rows.append((one.name, "-" if value is None else value, where))
+    differing = [one.name for one in settings if one.differs]
+    notes = [f"Brokers differ in {', '.join(differing)}."] if differing else []
+    return Part("Settings", _SETTINGS, rows, notes=notes)
+
+
+def settings_data(settings: Iterable[Setting]) -> list[dict[str, Any]]:
+    """The same for programs: the value at each broker."""
+    return [
+        {
+            "name": one.name,
+            "differs": one.differs,
+            "values": {name: value for value, names in one.values for name in names},
+        }
+        for one in settings
+    ]
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

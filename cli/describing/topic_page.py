@@ -1,0 +1,130 @@
+"""How `mq topic describe` looks."""
+
+from typing import Any
+
+from mq.cli.describing.parts import counted, settings_data, settings_part
+from mq.cli.show.ages import age, seconds
+from mq.cli.show.result import Part, Result, Row, nested, number, text, time
+from mq.cli.show.times import iso
+from mq.client.operations.describing.topic import TopicPage
+from mq.client.operations.subjects.topics import QueueStatus
+
+QUEUES = (
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    number("minOffset", "Min offset"),
+    number("maxOffset", "Max offset"),
+    number("messages", "Messages"),
+    time("oldest", "Oldest"),
+    time("newest", "Newest"),
+)
+_ROUTE = (
+    text("cluster", "Cluster"),
+    text("brokerName", "Broker"),
+    text("brokerAddrs", "Addresses"),
+    number("readQueueNums", "Read queues"),
+    number("writeQueueNums", "Write queues"),
+    text("perm", "Permission"),
+)
+_GROUPS = (
+    text("group", "Consumer group"),
+    number("members", "Members"),
+    number("lag", "Lag"),
+    number("outTps", "Out/s"),
+)
+DATA = (
+    text("topic", "Topic"),
+    number("messages", "Messages in its queues"),
+    time("oldest", "When the oldest of them was stored: how far back it reaches"),
+    number("oldestAgeSeconds", "How long ago that was"),
+    time("newest", "When the newest was stored"),
+    number("inTps", "Messages a second that came, over the last minute"),
+    nested("route", "Each broker: cluster, addresses by id, queues, permission"),
+    nested("queues", "Each queue: offsets, messages, oldest, newest"),
+    nested("groups", "Each consumer group: members, lag, messages a second"),
+    nested("settings", "Each setting: its values by broker, and whether they differ"),
+)
+
+
+def result(page: TopicPage, now: int) -> Result:
+    """The page; `now` in ms."""
+    rows = [_queue_row(page, queue) for queue in page.queues]
+    groups: list[Row] = [(row.group, row.members, row.lag, row.out_rate) for row in page.groups]
+    brokers = tuple(row.broker_name for row in page.route)
+    parts = [
+        Part(f"Topic {page.topic}", facts=_facts(page, now)),
+        Part("Route", _ROUTE, _route_rows(page)),
+        Part("Queues", QUEUES, rows),
+        Part("Consumer groups", _GROUPS, groups, notes=[] if groups else ["None has consumed it."]),
+    ]
+    if page.settings:
+        parts.append(settings_part(page.settings, brokers))
+    data = [_document(page, now)]
+    return Result(QUEUES, rows, failures=list(page.failures), data=data, parts=parts)
+
+
+def _facts(page: TopicPage, now: int) -> list[tuple[Any, Any]]:
+    rate = None if page.in_rate is None else f"{page.in_rate:.2f} messages/s"
+    oldest, newest = age(page.oldest_of_all, now), age(page.newest, now)
+    return [
+        (text("", "Messages"), f"{page.messages:,} in {counted(len(page.queues), 'queue')}"),
+        (text("", "Oldest"), None if oldest is None else f"{oldest} ago"),
+        (text("", "Newest"), None if newest is None else f"{newest} ago"),
+        (text("", "Comes in"), rate),
+    ]
+
+
+def _route_rows(page: TopicPage) -> list[Row]:
+    from mq.protocol.flags import permission_text
+
+    return [
+        (
+            row.cluster,
+            row.broker_name,
+            ", ".join(f"{broker_id}: {address}" for broker_id, address in row.broker_addrs),
+            row.read_queue_nums,
+            row.write_queue_nums,
+            permission_text(row.perm),
+        )
+        for row in page.route
+    ]
+
+
+def _queue_row(page: TopicPage, queue: QueueStatus) -> Row:
+    count = queue.max_offset - queue.min_offset
+    oldest = page.oldest.get((queue.broker_name, queue.queue_id))
+    where = (queue.broker_name, queue.queue_id, queue.min_offset, queue.max_offset, count)
+    return (*where, oldest, queue.last_updated)
+
+
+def _document(page: TopicPage, now: int) -> dict[str, Any]:
+    names = [column.name for column in QUEUES]
+    queues = []
+    for queue in page.queues:
+        values = dict(zip(names, _queue_row(page, queue), strict=True))
+        queues.append(values | {name: iso(values[name]) for name in ("oldest", "newest")})
+    return {
+        "topic": page.topic,
+        "messages": page.messages,
+        "oldest": iso(page.oldest_of_all),
+        "oldestAgeSeconds": seconds(page.oldest_of_all, now),
+        "newest": iso(page.newest),
+        "inTps": page.in_rate,
+        "route": [
+            {
+                "cluster": row.cluster,
+                "brokerName": row.broker_name,
+                "brokerAddrs": {str(broker_id): at for broker_id, at in row.broker_addrs},
+                "readQueueNums": row.read_queue_nums,
+                "writeQueueNums": row.write_queue_nums,
+                "perm": row.perm,
+            }
+            for row in page.route
+        ],
+        "queues": queues,
+        "groups": [
+            {"group": row.group, "members": row.members, "lag": row.lag, "outTps": row.out_rate}
+            for row in page.groups
+        ],
+        "settings": settings_data(page.settings),
+    }

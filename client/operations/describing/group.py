@@ -1,0 +1,230 @@
+"""A consumer group on one page: lag, members, settings, retries and dead letters."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mq.client.errors import MQError, RouteNotFound
+from mq.client.operations import cluster
+from mq.client.operations.describing import asking
+from mq.client.operations.describing.asking import Setting
+from mq.client.operations.errors import NextStep, NotFound
+from mq.client.operations.subjects import groups, meeting, topics
+from mq.client.operations.subjects import members as judged
+from mq.client.operations.subjects.groups import Progress, QueueProgress
+from mq.client.operations.subjects.meeting import Members
+from mq.client.operations.subjects.members import Disagreement
+from mq.protocol.names import RETRY_PREFIX, dead_letter_topic
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import ConsumerConnection, SubscriptionGroupConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """How far the group is in a topic. Times are in ms: ``oldest`` is when the message was stored
+    that waits for the longest time, None where none waits or nobody tells."""
+
+    topic: str
+    queues: int
+    lag: int
+    oldest: int | None
+    last_consumed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A member; what it did not say of itself is None, and ``problem`` is why."""
+
+    client_id: str
+    address: str
+    language: str | None
+    version: str
+    subscriptions: tuple[str, ...] | None
+    queues: int | None
+    cached: int | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The dead letters of a group, as their topic tells: how many, and when the last one came."""
+
+    count: int = 0
+    last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPage:
+    """``oldest`` is by topic, broker and queue, of queues where something waits. ``gone`` are
+    topics that members subscribe to, and that there are not. ``brokers`` have its settings."""
+
+    group: str
+    brokers: tuple[str, ...]
+    progress: Progress
+    oldest: dict[tuple[str, str, int], int]
+    there: Members
+    settings: tuple[Setting, ...]
+    paused_at: tuple[str, ...]
+    dead: Given | None
+    gone: tuple[str, ...]
+    failures: tuple[str, ...]
+
+    @property
+    def connection(self) -> "ConsumerConnection | None":
+        """What a broker says of how the group consumes."""
+        return next(iter(self.there.connections.values()), None)
+
+    def topics(self) -> list[TopicLag]:
+        """The topics by name, the group's own topic of retries last."""
+        by_topic: dict[str, list[QueueProgress]] = {}
+        for queue in self.progress.queues:
+            by_topic.setdefault(queue.topic, []).append(queue)
+        order = sorted(by_topic, key=lambda name: (name.startswith(RETRY_PREFIX), name))
+        return [self._topic(name, by_topic[name]) for name in order]
+
+    def _topic(self, name: str, queues: list[QueueProgress]) -> TopicLag:
+        oldest = [self.oldest_in(queue) for queue in queues]
+        consumed = [queue.last_consumed for queue in queues]
+        return TopicLag(
+            name,
+            len(queues),
+            sum(queue.diff for queue in queues),
+            min((time for time in oldest if time is not None), default=None),
+            max((time for time in consumed if time is not None), default=None),
+        )
+
+    def oldest_in(self, queue: QueueProgress) -> int | None:
+        """When the message was stored that the group gets next from a queue."""
+        return self.oldest.get((queue.topic, queue.broker_name, queue.queue_id))
+
+    @property
+    def retries(self) -> int:
+        """Messages that wait to be tried again."""
+        return sum(row.lag for row in self.topics() if row.topic.startswith(RETRY_PREFIX))
+
+    @property
+    def oldest_of_all(self) -> int | None:
+        return min(self.oldest.values(), default=None)
+
+    def members(self) -> list[MemberRow]:
+        """The members by client id."""
+        found = []
+        for name, met in self.there.met().items():
+            info = self.there.said.get(name)
+            if info is None:
+                problem = self.there.unsaid.get(name)
+                why = None if problem is None else str(problem)
+                found.append(MemberRow(*met.client, None, None, None, why))
+                continue
+            wanted = tuple(
+                f"{one.topic} {one.sub_string}"
+                for one in judged.subscriptions(info)
+                if not one.topic.startswith(RETRY_PREFIX)
+            )
+            cached = sum(held.cached_msg_count for held in info.mq_table.values())
+            found.append(MemberRow(*met.client, wanted, len(info.mq_table), cached, None))
+        return found
+
+    def disagreements(self) -> list[Disagreement]:
+        """The topics that not all members want the same of."""
+        return judged.disagreements(self.there.said)
+
+
+async def describe(admin: "Admin", group: str, now: int, seconds: float) -> GroupPage:
+    """All that brokers and members say of a group, each within so many seconds; `now` in ms.
+
+    Raises NotFound where no broker that answers has it, with those that do not as notes.
+    """
+    names = await asking.heads(admin)
+    (settings, unset), there, (told, failed), (dead, not_dead) = await asyncio.gather(
+        cluster.outcomes(
+            admin,
+            names,
+            cluster.within(seconds, lambda each, at: groups.settings(each, at, group)),
+        ),
+        meeting.collect(admin, names, group, seconds),
+        groups.progress(admin, names, group, seconds),
+        _dead_letters(admin, group, seconds),
+    )
+    by_broker = {names[at]: one for at, one in settings.items() if one is not None}
+    # A broker that does not know the group has no offsets of it either, and says so as an error.
+    failed = {at: error for at, error in failed.items() if settings.get(at, group) is not None}
+    failures = asking.silent(names, unset, failed, there.failed)
+    if not (by_broker or there.connections or told.queues):
+        raise _not_there(group, failures)
+    oldest, untold = await _oldest(admin, told, now, seconds)
+    gone = await _gone(admin, there, told)
+    compared = asking.by_value(groups.compared(by_broker), by_broker)
+    return GroupPage(
+        group,
+        tuple(by_broker),
+        groups.held_by(told, judged.holders(there.said)),
+        oldest,
+        there,
+        compared,
+        _paused(by_broker),
+        dead,
+        gone,
+        (*failures, *not_dead, *untold),
+    )
+
+
+def _not_there(group: str, failures: list[str]) -> NotFound:
+    error = NotFound(
+        f"there is no consumer group {group}" + (" at the brokers that answer" if failures else ""),
+        hint=NextStep.LIST_GROUPS,
+    )
+    for line in failures:
+        error.add_note(line)
+    return error
+
+
+def _paused(configs: "dict[str, SubscriptionGroupConfig]") -> tuple[str, ...]:
+    return tuple(name for name, config in configs.items() if not config.consume_enable)
+
+
+async def _dead_letters(
+    admin: "Admin", group: str, seconds: float
+) -> tuple[Given | None, list[str]]:
+    """Those of the group, and what could not be asked; None where nobody tells."""
+    topic = dead_letter_topic(group)
+    try:
+        route = await admin.topic_route(topic)
+    except RouteNotFound:
+        return Given(), []
+    except MQError as error:
+        return None, [f"dead letters: {error}"]
+    names = asking.of_route(route)
+    rows, failed = await topics.status(admin, names, topic, seconds)
+    last = max((row.last_updated or 0 for row in rows), default=0)
+    found = Given(sum(row.max_offset - row.min_offset for row in rows), last or None)
+    return found, [f"dead letters at {line}" for line in asking.silent(names, failed)]
+
+
+async def _oldest(
+    admin: "Admin", told: Progress, now: int, seconds: float
+) -> tuple[dict[tuple[str, str, int], int], list[str]]:
+    points = [
+        (queue.topic, queue.broker_name, queue.queue_id, max(0, queue.consumer_offset))
+        for queue in told.queues
+        if queue.diff > 0
+    ]
+    return await asking.store_times(admin, points, now, seconds) if points else ({}, [])
+
+
+async def _gone(admin: "Admin", there: Members, told: Progress) -> tuple[str, ...]:
+    """The topics that members wait for in vain."""
+    wanted = {one.topic for one in meeting.subscriptions(there)}
+    found = []
+    for topic in sorted(wanted - {queue.topic for queue in told.queues}):
+        if topic.startswith(RETRY_PREFIX):
+            continue
+        try:
+            await admin.topic_route(topic)
+        except RouteNotFound:
+            found.append(topic)
+        except MQError:
+            continue  # nobody can tell
+    return tuple(found)

@@ -1,0 +1,136 @@
+"""A topic on one page: route, settings, queues, rates, groups, and how far back it reaches."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mq.client.errors import RouteNotFound
+from mq.client.operations import cluster
+from mq.client.operations.describing import asking
+from mq.client.operations.describing.asking import Setting
+from mq.client.operations.errors import NextStep, NotFound
+from mq.client.operations.subjects import groups, meeting, topics
+from mq.client.operations.subjects.topics import QueueStatus, RouteRow
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+# Groups of a topic that are asked about one by one; the names of others are there.
+MOST_GROUPS = 100
+_AT_ONCE = 8  # groups that are asked about at a time
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group that reads the topic; None: nobody tells."""
+
+    group: str
+    members: int | None
+    lag: int | None
+    out_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPage:
+    """``oldest`` is when the oldest message of each queue was stored, in ms, by broker and queue.
+    ``in_rate`` is messages a second over the last minute; None where no broker tells it."""
+
+    topic: str
+    route: tuple[RouteRow, ...]
+    settings: tuple[Setting, ...]
+    queues: tuple[QueueStatus, ...]
+    oldest: dict[tuple[str, int], int]
+    in_rate: float | None
+    groups: tuple[GroupRow, ...]
+    failures: tuple[str, ...]
+
+    @property
+    def messages(self) -> int:
+        return sum(queue.max_offset - queue.min_offset for queue in self.queues)
+
+    @property
+    def oldest_of_all(self) -> int | None:
+        return min(self.oldest.values(), default=None)
+
+    @property
+    def newest(self) -> int | None:
+        known = [queue.last_updated for queue in self.queues if queue.last_updated is not None]
+        return max(known, default=None)
+
+
+async def describe(admin: "Admin", topic: str, now: int, seconds: float) -> TopicPage:
+    """All that name servers and brokers say of a topic, each within so many seconds; `now` in ms.
+
+    Raises NotFound for a topic that no name server knows.
+    """
+    try:
+        route = await admin.topic_route(topic)
+    except RouteNotFound:
+        raise NotFound(f"there is no topic {topic}", hint=NextStep.LIST_TOPICS) from None
+    names = asking.of_route(route)
+    (rows, failed), (settings, unset), (readers, unread), rate = await asyncio.gather(
+        topics.status(admin, names, topic, seconds),
+        cluster.outcomes(
+            admin, names, cluster.within(seconds, lambda each, at: topics.settings(each, at, topic))
+        ),
+        cluster.outcomes(
+            admin, names, cluster.within(seconds, lambda each, at: each.topic_consumers(at, topic))
+        ),
+        _rate(admin, names, "TOPIC_PUT_NUMS", topic, seconds),
+    )
+    failures = asking.silent(names, failed, unset, unread)
+    points = [
+        (topic, row.broker_name, row.queue_id, row.min_offset)
+        for row in rows
+        if row.max_offset > row.min_offset
+    ]
+    times, untold = await asking.store_times(admin, points, now, seconds) if points else ({}, [])
+    by_broker = {names[at]: one for at, one in settings.items() if one is not None}
+    wanted = sorted({name for found in readers.values() for name in found.group_list})
+    return TopicPage(
+        topic,
+        topics.route_rows(route),
+        asking.by_value(topics.compared(by_broker), by_broker),
+        tuple(rows),
+        {(broker, queue_id): time for (_, broker, queue_id), time in times.items()},
+        rate,
+        await _groups(admin, names, topic, wanted, seconds),
+        (*failures, *untold),
+    )
+
+
+async def _rate(
+    admin: "Admin", addresses: Iterable[str], figure: str, key: str, seconds: float
+) -> float | None:
+    """Messages a second over all brokers; one that has not counted any says that it has none."""
+    done, failed = await cluster.outcomes(
+        admin,
+        addresses,
+        cluster.within(seconds, lambda each, at: each.broker_stats(at, figure, key)),
+    )
+    if failed and not done:
+        return None
+    return round(sum(one.stats_minute.tps for one in done.values() if one.stats_minute), 2)
+
+
+async def _groups(
+    admin: "Admin", names: Mapping[str, str], topic: str, wanted: list[str], seconds: float
+) -> tuple[GroupRow, ...]:
+    """The groups, those that wait for most first."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(group: str) -> GroupRow:
+        async with gate:
+            (told, failed), there, rate = await asyncio.gather(
+                groups.progress(admin, names, group, seconds, topic=topic),
+                meeting.collect(admin, names, group, seconds, 0),
+                _rate(admin, names, "GROUP_GET_NUMS", f"{topic}@{group}", seconds),
+            )
+        unknown = bool(failed) and not told.queues
+        return GroupRow(group, len(there.met()), None if unknown else told.lag, rate)
+
+    found = await asyncio.gather(*map(one, wanted[:MOST_GROUPS]))
+    rest = [GroupRow(group, None, None, None) for group in wanted[MOST_GROUPS:]]
+    order = sorted(found, key=lambda row: (row.lag is not None, -(row.lag or 0), row.group))
+    return (*order, *rest)
