@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli.runtime.call import Call
-from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 from mq.client.operations.subjects import new_topic
 
 if TYPE_CHECKING:
+    from mq.client.admin import Admin
     from mq.client.caller import Caller
 
 Create = Annotated[
@@ -39,7 +40,7 @@ async def make_sure(call: Call, session: "Caller", topic: str, *, create: bool) 
             hint=f"--create makes it, with {count} queues; with another number: {other}",
             status=Status.NOT_FOUND,
         )
-    name = await new_topic.home(admin)
+    name = await _home(admin, topic, other)
     if not create:
         _ask(call, topic, f"create it with {count} queues at each master of cluster {name}", other)
     if call.dry_run:
@@ -49,6 +50,17 @@ async def make_sure(call: Call, session: "Caller", topic: str, *, create: bool) 
     for failure in made.failures:
         call.environment.stderr.write(f"mq {call.name}: {topic} was not made at {failure}\n")
     return True
+
+
+async def _home(admin: "Admin", topic: str, other: str) -> str:
+    """The cluster to make it in: the only one there is. Raises UsageError, NotFound."""
+    from mq.cli import where
+
+    try:
+        return str(await where.cluster_or_only(admin, None, None))
+    except UsageError as error:
+        why = f"there is no topic {topic}, and several clusters: {error.message}"
+        raise UsageError(why, hint=f"make it first: {other}") from None
 
 
 def _ask(call: Call, topic: str, what: str, other: str) -> None:

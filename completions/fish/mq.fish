@@ -157,6 +157,8 @@ function __mq_second -a word
             printf '%s\t%s\n' 'order' 'Set, show or delete the order configuration of a topic.'
             printf '%s\t%s\n' 'apply' 'Make topics, groups and accounts what a file declares.'
             printf '%s\t%s\n' 'tail' 'Show the messages of a topic as they come.'
+            printf '%s\t%s\n' 'produce' 'Send the lines of standard input or a file, each as a message.'
+            printf '%s\t%s\n' 'consume' 'Show the messages of a topic as they come.'
         case cluster
             printf '%s\t%s\n' 'init' 'Write the settings of a whole cluster: name servers, masters and their slaves.'
             printf '%s\t%s\n' 'describe' 'Show name servers, brokers with role, release, rates and disk, and what they hold.'
@@ -183,6 +185,7 @@ function __mq_second -a word
             printf '%s\t%s\n' 'copy' 'Copy messages of a topic to another topic, or to another cluster.'
             printf '%s\t%s\n' 'export' 'Write the messages of a topic to a file of JSON lines.'
             printf '%s\t%s\n' 'send' 'Send a message, or a message for each line of standard input or of a file.'
+            printf '%s\t%s\n' 'produce' 'Send the lines of standard input or a file, each as a message.'
             printf '%s\t%s\n' 'get' 'Find a message by the unique id its producer gave it.'
             printf '%s\t%s\n' 'find' 'Find messages by key.'
             printf '%s\t%s\n' 'at' 'Find the message at an offset of a queue.'
@@ -1069,7 +1072,7 @@ function __mq_options -a command
             echo '--sort|1|one:clientHost;costMillis;group;storeHost;success;time;topic;type|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
             echo 'argument:-i,--msgId|-||'
-        case 'produce'
+        case 'produce' 'topic produce' 'message produce'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-f,--file|1|files|Read FILE; -: standard input.'
             echo '--whole|0||All of the input is one message.'
@@ -1115,7 +1118,7 @@ function __mq_options -a command
             echo '--sort|1|one:brokerName;queueId;roundTripMillis;sent|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
             echo 'argument:-t,--topic|-|topics|'
-        case 'tail' 'topic tail' 'message tail'
+        case 'tail' 'topic tail' 'topic consume' 'message tail'
             echo '-t,--topic|1|topics|Topic to follow.'
             echo '--last|1||First the last N messages there are.'
             echo '--from|1||From then on: 15m (ago), 2026-07-01T12:00[Z], yyyy-MM-dd#HH:mm:ss:SSS, ms since 1970, or now.'

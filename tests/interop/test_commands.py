@@ -13,6 +13,7 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from tests.cli.support import Finished
 from tests.interop.tools import BROKER, GROUP, TOPIC, Cluster
 
 pytestmark = pytest.mark.java
@@ -179,3 +180,36 @@ def test_a_trace_that_we_write_is_read_by_java(cluster: Cluster) -> None:
     ]  # fmt: skip
     assert line.startswith("Pub ")
     assert line.split()[-1] == "success"
+
+
+def test_lines_are_produced_and_a_topic_is_moved_through_a_pipe(both_tools: Cluster) -> None:
+    def ours(*arguments: str, piped: str) -> Finished:
+        return both_tools.mq(*arguments, "-n", both_tools.namesrv, piped=piped)
+
+    refused = ours("produce", "ProducedLines", piped="x\n")
+    assert refused.status == 66  # Java's brokers would have made it
+    lines = "".join(f"produced{number % 5}:{number}\n" for number in range(300))
+    sent = ours("produce", "ProducedLines", "-K", ":", "-c", "TagP", "--create", piped=lines)
+    assert (sent.status, sent.err) == (0, ""), sent.err
+    exported = both_tools.ours("message", "export", "ProducedLines", "-").out
+    found = [json.loads(line) for line in exported.splitlines()]
+    by_key: dict[str, list[int]] = {}
+    for line in sorted(found, key=lambda one: (one["queueId"], one["queueOffset"])):
+        by_key.setdefault(line["properties"]["KEYS"], []).append(int(line["body"]))
+    assert by_key == {f"produced{key}": list(range(key, 300, 5)) for key in range(5)}
+    one = next(line for line in found if line["body"] == "7")
+    java = both_tools.theirs("queryMsgByUniqueKey", "-t", "ProducedLines", "-i", one["messageId"])
+    assert "TagP" in java
+    assert "produced2" in java
+    moved = ours("message", "import", "-", "-t", "ProducedAgain", "--create", piped=exported)
+    assert moved.status == 0, moved.err
+    again = both_tools.ours("message", "export", "ProducedAgain", "-").out.splitlines()
+    assert sorted(json.loads(line)["messageId"] for line in again) == sorted(
+        line["messageId"] for line in found
+    )
+    delayed = ours("produce", "ProducedLines", "--delay", "95s", piped="later\n")
+    if both_tools.release == "4.9.7":
+        assert delayed.status == 64
+        assert "would deliver it at once; its levels are 1s 5s 10s" in delayed.err
+    else:
+        assert delayed.status == 0, delayed.err

@@ -2,11 +2,14 @@
 
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from tests.interop.tools import GROUP, TOPIC, Cluster
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from tests.interop.tools import BROKER, GROUP, IDLE_GROUP, MESSAGES, TOPIC, Cluster
 
 pytestmark = pytest.mark.java
 
@@ -76,3 +79,47 @@ def test_what_came_with_release_5_prints_what_java_prints(
     java = both_tools.java_5(*many, "-c", "DefaultCluster", "-n", both_tools.namesrv)
     # After its work the Java command shows its help as if it had been called wrongly.
     assert both_tools.ours(*many, "-c", "DefaultCluster").out == java.partition("usage:")[0]
+
+
+def test_a_group_a_topic_and_a_cluster_are_described(both_tools: Cluster) -> None:
+    group = both_tools.ours("group", "describe", GROUP, "-o", "json")
+    assert (group.status, group.err) == (0, "")
+    (found,) = group.json["data"]
+    assert (found["online"], found["lag"], found["oldest"]) == (True, 0, None)
+    (member,) = found["members"]
+    assert (member["language"], member["problem"]) == ("JAVA", None)
+    assert member["subscriptions"] == [f"{TOPIC} *"]
+    assert {item["name"]: item["values"][BROKER] for item in found["settings"]}[
+        "retryMaxTimes"
+    ] == "16"
+    idle = both_tools.ours("group", "describe", IDLE_GROUP)
+    assert (idle.status, idle.err) == (0, "")
+    assert "No member is connected." in idle.out
+    nobody = both_tools.ours("group", "describe", "NobodyKnowsThisGroup")
+    assert nobody.status == 66, nobody.err
+    topic = both_tools.ours("topic", "describe", TOPIC, "-o", "json")
+    assert (topic.status, topic.err) == (0, "")
+    (shown,) = topic.json["data"]
+    assert shown["messages"] >= MESSAGES
+    assert shown["oldest"] <= shown["newest"]
+    assert GROUP in {one["group"] for one in shown["groups"]}
+    whole = both_tools.ours("cluster", "describe", "--topics", "-o", "json")
+    assert (whole.status, whole.err) == (0, "")
+    (held,) = whole.json["data"]
+    assert [one["role"] for one in held["brokers"]] == ["master"]
+    assert TOPIC in {one["topic"] for one in held["topicQueues"]}
+
+
+def test_the_oldest_message_that_waits_is_found(both_tools: Cluster) -> None:
+    group = "BehindDescribed"
+    assert both_tools.ours("updateSubGroup", "-b", both_tools.broker, "-g", group).status == 0
+    with BlockingSession(both_tools.namesrv) as session:
+        admin = Admin(session)
+        run(admin.update_consumer_offset(both_tools.broker, group, TOPIC, 0, 1))
+    (found,) = both_tools.ours("group", "describe", group, "-o", "json").json["data"]
+    (queue,) = [one for one in found["queues"] if one["queueId"] == 0]
+    assert queue["lag"] >= 2
+    exported = both_tools.ours("message", "export", TOPIC, "-", "-i", "0").out.splitlines()
+    stored = json.loads(exported[1])["storeTimestamp"]
+    oldest = datetime.fromisoformat(queue["oldest"])
+    assert round(oldest.timestamp() * 1000) == stored

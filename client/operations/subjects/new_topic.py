@@ -8,8 +8,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from mq.client.errors import RequestTimeout, RouteNotFound
-from mq.client.operations import cluster
-from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import topics
 from mq.protocol.codes import RequestCode
 
@@ -27,15 +25,6 @@ async def exists(admin: "Admin", topic: str) -> bool:
     except RouteNotFound:
         return False
     return True
-
-
-async def home(admin: "Admin") -> str:
-    """The cluster to make topics in. Raises NotFound where there is not just one."""
-    names = sorted((await cluster.clusters(admin.session)).cluster_addr_table)
-    if len(names) != 1:
-        known = ", ".join(names) or "there are none"
-        raise NotFound(f"which cluster is to have it? (known: {known})")
-    return names[0]
 
 
 async def make(admin: "Admin", topic: str, cluster_name: str, seconds: float) -> topics.Made:
