@@ -188,7 +188,8 @@ class Run:
 
     def _refusals(self, refused: int, feed: Feed) -> Iterator[str]:
         if feed.empty:
-            self._say(f"{feed.empty:,} empty lines were left out: no broker takes an empty message")
+            lines = "line was" if feed.empty == 1 else "lines were"
+            self._say(f"{feed.empty:,} empty {lines} left out: no broker takes an empty message")
         if refused:
             told = f"; the first {_MOST_TOLD} are above" if refused > _MOST_TOLD else ""
             yield f"{refused:,} of {feed.taken:,} lines could not be sent{told}"
