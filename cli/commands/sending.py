@@ -24,7 +24,7 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth, subject
-from mq.cli.runtime.runner import concurrently, in_bulk
+from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
 from mq.cli.show.result import Result, Row, flag, number, text
 from mq.client.operations import java_order
@@ -54,7 +54,7 @@ _SENT = (
 
 @gives(_SENT, SENT, totals=TOTALS)
 @writes
-@in_bulk
+@concurrently
 @subject("topic", "body")
 async def send_message(
     call: Call,

@@ -1,5 +1,9 @@
 """A topic that a command is to send to, and that there is not: asked about, made, or refused."""
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,9 +69,24 @@ async def _home(admin: "Admin", topic: str, other: str) -> str:
 
 def _ask(call: Call, topic: str, what: str, other: str) -> None:
     environment = call.environment
-    environment.stderr.write(f"There is no topic {topic}: {what}? [y/N] ")
-    environment.stderr.flush()
-    if environment.stdin.readline().strip().lower() not in ("y", "yes"):
+    with ended_by_ctrl_c():
+        environment.stderr.write(f"There is no topic {topic}: {what}? [y/N] ")
+        environment.stderr.flush()
+        answer = environment.stdin.readline().strip().lower()
+    if answer not in ("y", "yes"):
         raise CommandError(
             "nothing was sent", hint=f"to make it otherwise: {other}", status=Status.INTERRUPTED
         )
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end what blocks here: that of the event loop waits until the loop goes on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -156,6 +156,9 @@ def _json_body(body: bytes) -> Body:
         return _text_body(body)
 
 
+_BESIDE = frozenset(("headers", "keys", "tags"))  # properties that have fields of their own
+
+
 class Line:
     """A message of a line: where it lay, and what it was.
 
@@ -178,7 +181,9 @@ class Line:
         self.delay: int | str | None = values.get("delay")
         if type(self.delay) not in (int, str, type(None)):
             raise MalformedLine("delay is no level and no text")
-        self.properties = _beside(values) | _typed(values, "properties", dict, {})
+        self.properties: dict[str, str] = _typed(values, "properties", dict, {})
+        if not _BESIDE.isdisjoint(values):
+            self.properties = _beside(values) | self.properties
         for name, value in self.properties.items():
             if not isinstance(value, str):
                 raise MalformedLine(f"property {name!r} is not text")

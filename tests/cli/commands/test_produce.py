@@ -361,6 +361,16 @@ def test_a_terminal_is_told_how_to_end_and_shows_what_was_taken(
     assert bodies(cluster, "Typed") == ["hello", "again"]
 
 
+def test_ctrl_c_at_the_question_ends_and_makes_nothing(standalone: Standalone) -> None:
+    def act(process: subprocess.Popen[bytes], terminal: int) -> None:
+        process.send_signal(signal.SIGINT)
+
+    variables = {"NAMESRV_ADDR": standalone.name_server_address}
+    status, shown = at_terminal(["produce", "AskedCut"], variables, b"[y/N]", act)
+    assert status == 130, shown
+    assert not exists(standalone, "AskedCut")
+
+
 def test_a_topic_is_moved_through_a_pipe(cluster: Mq, standalone: Standalone) -> None:
     make_topic(standalone, "MoveFrom", 3)
     for queue_id in range(3):
