@@ -19,7 +19,7 @@ from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result
-from mq.client.operations.messages.line_source import reader_of
+from mq.client.operations.messages.line_source import is_file, reader_of
 
 if TYPE_CHECKING:
     from mq.client.caller import Caller
@@ -248,7 +248,8 @@ async def _import(
         total = local_files.size(path)
         shown = progress(call.environment, "importing", total=total, unit="bytes")
     async with call.session() as session, _producer(call, session) as producer:
-        with shown as step, LineSource(read, longest=LONGEST_LINE, step=step) as source:
+        lines = partial(LineSource, read, longest=LONGEST_LINE, is_file=is_file(path))
+        with shown as step, lines(step=step) as source:
             importer = Importer(
                 partial(sending.targets, call, producer),
                 source="standard input" if path is None else file,

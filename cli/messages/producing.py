@@ -21,7 +21,7 @@ from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.messages import line_forms
 from mq.client.operations.messages.delays import Taken, taken_by
 from mq.client.operations.messages.line_forms import Common, Feed
-from mq.client.operations.messages.line_source import LineSource, Read, reader_of
+from mq.client.operations.messages.line_source import LineSource, Read, is_file, reader_of
 from mq.client.operations.messages.producing import Counting, Producing
 from mq.client.operations.messages.rate import Rate
 
@@ -58,6 +58,10 @@ class Run:
     @property
     def _file(self) -> str:
         return self.input.file or "-"
+
+    @property
+    def _is_file(self) -> bool:
+        return is_file(None if self._file == "-" else Path(self._file))
 
     @property
     def _is_typed(self) -> bool:
@@ -104,7 +108,7 @@ class Run:
     ) -> Result:
         max_body = common.taken.max_body
         longest = line_forms.longest(max_body, json=self.input.json_lines)
-        with LineSource(read, longest=longest) as source:
+        with LineSource(read, longest=longest, is_file=self._is_file) as source:
             producing = Producing(
                 producer,
                 queues,
@@ -133,7 +137,7 @@ class Run:
         longest = line_forms.longest(max_body, json=self.input.json_lines)
         counting = Counting(self._refused)
         feed = Feed(counting, self.input.form(common), longest, max_body, Rate(None))
-        with LineSource(read, longest=longest) as source:
+        with LineSource(read, longest=longest, is_file=self._is_file) as source:
             await self._feed(feed, source)
         what = f"{counting.messages:,} messages, {counting.bytes:,} bytes"
         self.call.would("send", self.topic, what)

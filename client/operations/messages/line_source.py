@@ -9,10 +9,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-CHUNK = 256 * 1024  # bytes that are asked for at a time; a pipe or terminal gives what there is
+from mq.client.operations import local_files
+
+CHUNK = 1024 * 1024  # bytes that are asked for at a time; a pipe or terminal gives what there is
 AHEAD = 4  # chunks that are read and wait to be taken
 
 Read = Callable[[int], bytes]  # up to so many bytes; none at the end
@@ -30,6 +33,11 @@ def reader_of(stream: Any) -> Read:
     return lambda size: os.read(descriptor, size)
 
 
+def is_file(path: Path | None) -> bool:
+    """Whether there is always more to read until the end; not of a pipe with a name."""
+    return path is not None and not local_files.is_stream(path)
+
+
 def _bytes(read: str | bytes) -> bytes:
     return read.encode() if isinstance(read, str) else read
 
@@ -38,15 +46,22 @@ class LineSource:
     """The lines of what `read` gives, without their ends. A context manager; an async iterator of
     lists of lines.
 
-    An empty list says that nothing more is there at the moment: what was collected may go out.
+    An empty list says that nothing more is there at the moment: what was collected may go out. A
+    file always has more until its end.
     A line of more than `longest` bytes comes cut to one more than that; the rest of it is dropped
     as it is read, so a file without an end of line cannot fill the memory.
     """
 
     def __init__(
-        self, read: Read, *, longest: int, step: Callable[[int], None] = lambda size: None
+        self,
+        read: Read,
+        *,
+        longest: int,
+        is_file: bool = False,
+        step: Callable[[int], None] = lambda size: None,
     ) -> None:
         """`step` is told the bytes that were taken."""
+        self._is_file = is_file
         self._read = read
         self._longest = longest
         self._step = step
@@ -102,7 +117,8 @@ class LineSource:
         rest = bytearray()
         while True:
             if not self._chunks:
-                yield []
+                if not self._is_file:
+                    yield []
                 if not self._chunks and not self._ended:
                     self._news.clear()
                     await self._news.wait()
