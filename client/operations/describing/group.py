@@ -217,6 +217,7 @@ async def _oldest(
 async def _gone(admin: "Admin", there: Members, told: Progress) -> tuple[str, ...]:
     """The topics that members wait for in vain."""
     wanted = {one.topic for one in meeting.subscriptions(there)}
+    wanted |= {one.topic for info in there.said.values() for one in info.subscription_set}
     found = []
     for topic in sorted(wanted - {queue.topic for queue in told.queues}):
         if topic.startswith(RETRY_PREFIX):

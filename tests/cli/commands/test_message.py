@@ -122,7 +122,9 @@ def test_an_id_that_is_none_says_what_one_looks_like(cluster: Mq) -> None:
     ("arguments", "message"),
     [
         (("sendMessage", "-p", "x", "-i", "1"), "-i/--qid needs -b/--broker"),
-        (("sendMessage",), "which body? mq sendMessage Any TEXT"),
+        (("sendMessage", "--whole", "--json-lines"), "cannot go together"),
+        (("sendMessage", "-K", ""), "-K/--key-separator is empty"),
+        (("sendMessage", "-p", "x", "-H", "novalue"), "needs a name and a value"),
         (("sendMessage", "-p", "x", "-b", "b", "-i", "one"), "-i/--qid: 'one' is not a whole"),
         (("consumeMessage", "-c", "0"), "-c/--MessageNumber must be positive"),
         (("consumeMessage", "-i", "0"), "-i/--queueId needs -b/--brokerName"),
