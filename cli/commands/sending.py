@@ -94,7 +94,11 @@ async def send_message(
     if body is None:
         trace = bool(msg_trace_enable)
         run = Run(call, _group(call), input, common, broker, qid, trace=trace, create=None)
-        return await run.send()
+        result = await run.send()
+        if not (call.dry_run or result.rows or result.failures):
+            # Scripts that lost the value of -p were told so by mqadmin.
+            raise UsageError("no message: there is no -p/--body, and the input is empty")
+        return result
     if input != Input():
         raise UsageError("-p/--body is the message: leave out what is about lines of an input")
     check_queue(broker, qid)
@@ -103,8 +107,8 @@ async def send_message(
         if broker is not None:
             queue = (await targets(producer, topic, broker, qid))[0]
         message = await ready(producer, common, body)
-        result = await producer.send(message, queue)
-    return _sent(result)
+        sent = await producer.send(message, queue)
+    return _sent(sent)
 
 
 def _group(call: Call) -> str:

@@ -283,6 +283,9 @@ def test_send_message_reads_lines_where_it_is_given_no_body(
     found = stored(cluster, "SendLines")
     assert [line["body"] for line in found] == ["one", "two"]
     assert {(one["properties"]["KEYS"], one["properties"]["a"]) for one in found} == {("key", "b")}
+    nothing = cluster("sendMessage", "SendLines", piped="")
+    assert (nothing.status, nothing.out) == (64, "")
+    assert cluster("produce", "SendLines", piped="").status == 0
     both = cluster("sendMessage", "SendLines", "-p", "x", "--whole")
     assert both.status == 64
 
