@@ -15,8 +15,8 @@ BROKERS = (
     text("version", "Version"),
     number("inTps", "In/s"),
     number("outTps", "Out/s"),
-    number("diskRatio", "Disk used"),
-    time("earliestMessage", "Oldest message"),
+    number("diskRatio", "Disk"),
+    time("earliestMessage", ""),
 )
 _SERVERS = (
     text("address", "Address"),
@@ -26,9 +26,9 @@ _SERVERS = (
 TOPICS = (
     text("topic", "Topic"),
     text("brokerName", "Broker"),
-    number("readQueueNums", "Read queues"),
-    number("writeQueueNums", "Write queues"),
-    text("perm", "Permission"),
+    number("readQueueNums", "Read"),
+    number("writeQueueNums", "Write"),
+    text("perm", "Perm"),
 )
 DATA = (
     nested("nameServers", "Each name server: address, brokers that it knows, problem"),

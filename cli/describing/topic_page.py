@@ -12,8 +12,8 @@ from mq.client.operations.subjects.topics import QueueStatus
 QUEUES = (
     text("brokerName", "Broker"),
     number("queueId", "Queue"),
-    number("minOffset", "Min offset"),
-    number("maxOffset", "Max offset"),
+    number("minOffset", "Min"),
+    number("maxOffset", "Max"),
     number("messages", "Messages"),
     time("oldest", "Oldest"),
     time("newest", "Newest"),
@@ -22,9 +22,9 @@ _ROUTE = (
     text("cluster", "Cluster"),
     text("brokerName", "Broker"),
     text("brokerAddrs", "Addresses"),
-    number("readQueueNums", "Read queues"),
-    number("writeQueueNums", "Write queues"),
-    text("perm", "Permission"),
+    number("readQueueNums", "Read"),
+    number("writeQueueNums", "Write"),
+    text("perm", "Perm"),
 )
 _GROUPS = (
     text("group", "Consumer group"),
@@ -53,7 +53,7 @@ def result(page: TopicPage, now: int) -> Result:
     brokers = tuple(row.broker_name for row in page.route)
     parts = [
         Part(f"Topic {page.topic}", facts=_facts(page, now)),
-        Part("Route", _ROUTE, _route_rows(page)),
+        Part("Route (queues to read and write)", _ROUTE, _route_rows(page)),
         Part("Queues", QUEUES, rows),
         Part("Consumer groups", _GROUPS, groups, notes=[] if groups else ["None has consumed it."]),
     ]
