@@ -10,6 +10,7 @@ from typing import Any
 
 from mq.cli import catalog
 from mq.cli.main import load
+from mq.cli.manual.examples import Example, split
 from mq.cli.manual.kinds import kind_of
 from mq.cli.runtime.effects import Effect, Given, effect_of, given_by
 from mq.cli.runtime.options import Declared
@@ -37,6 +38,18 @@ class Option:
         shown = " ".join(part for part in (*flags, self.metavar) if part)
         return shown if self.required else f"[{shown}]"
 
+    @property
+    def words(self) -> str:
+        """What it is, and what need not be said in its own text: required, default, repeatable."""
+        parts = [self.help]
+        if self.required:
+            parts.append("Required.")
+        if self.repeated:
+            parts.append("Repeatable.")
+        if self.default and not self.required and "Default:" not in self.help:
+            parts.append(f"Default: {self.default}.")
+        return " ".join(parts)
+
 
 @dataclass(frozen=True)
 class Described:
@@ -46,6 +59,7 @@ class Described:
     group: str
     summary: str
     paragraphs: tuple[str, ...]
+    examples: tuple[Example, ...]
     options: tuple[Option, ...]
     one_of: tuple[str, ...]
     effect: Effect
@@ -86,20 +100,25 @@ def cases(command: Described) -> list[tuple[str, Described]]:
 @cache
 def describe(group: str, name: str, *arguments: str) -> Described:
     """One command, as it is with these arguments."""
-    declared = load(group, name, arguments)
+    return describe_declared(load(group, name, arguments), group)
+
+
+def describe_declared(declared: Declared, group: str = "") -> Described:
+    """A command whose declarations are read already."""
     function = declared.function
-    summary, paragraphs = _texts(function)
+    summary, paragraphs, examples = _texts(function)
     return Described(
-        name=name,
+        name=declared.name,
         group=group,
         summary=summary,
         paragraphs=paragraphs,
+        examples=examples,
         options=tuple(_options(declared)),
         one_of=tuple(declared.flags(item) for item in function.__dict__.get("one_of", ())),
         effect=effect_of(function),
         given=given_by(function),
         talks=declared.needs_call,
-        aliases=tuple(catalog.aliases_of(name)),
+        aliases=tuple(catalog.aliases_of(declared.name)),
     )
 
 
@@ -126,11 +145,11 @@ def _with_environment(source: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _texts(function: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
-    """The first line of the docstring, and its other paragraphs."""
-    lines = (inspect.getdoc(function) or "").strip().split("\n\n")
-    summary, *others = lines
-    return " ".join(summary.split()), tuple(" ".join(text.split()) for text in others)
+def _texts(function: Callable[..., Any]) -> tuple[str, tuple[str, ...], tuple[Example, ...]]:
+    """The first line of the docstring, its other paragraphs, and its examples."""
+    text, examples = split(function.__doc__)
+    summary, *others = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+    return summary, tuple(others), examples
 
 
 def _options(declared: Declared) -> Iterator[Option]:

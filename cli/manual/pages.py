@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mq.cli import catalog
-from mq.cli.manual import prose, roff
+from mq.cli.manual import examples, prose, roff
 from mq.cli.manual.described import Described, Option, cases, commands, shared
 from mq.cli.runtime import shared_options
 from mq.cli.runtime.status import MEANINGS
@@ -88,6 +88,7 @@ def daemon_page(command: Described) -> str:
         *roff.section("SYNOPSIS", [f".Nm mq {command.name}", ".Op Ar options"]),
         *roff.section("DESCRIPTION", roff.paragraphs((command.summary, *command.paragraphs))),
         *roff.section("OPTIONS", _options(command.options)),
+        *roff.section("EXAMPLES", roff.literal(examples.laid_out(command.examples, 74))),
         *roff.section("SIGNALS", roff.items(_terms(prose.SIGNALS, "Dv"))),
         *roff.section("CONFIGURATION", _settings(command.name)),
         *roff.section("ENVIRONMENT", roff.items(_terms(prose.DAEMON_VARIABLES, "Ev"))),
@@ -123,21 +124,10 @@ def _options(options: list[Option] | tuple[Option, ...]) -> list[str]:
     return roff.items(
         (
             roff.flags(option.flags, option.metavar) if option.flags else f"Ar {option.metavar}",
-            [roff.text(_help(option))],
+            [roff.text(option.words)],
         )
         for option in options
     )
-
-
-def _help(option: Option) -> str:
-    parts = [option.help]
-    if option.required and option.flags:
-        parts.append("Required.")
-    if option.repeated and "repeated" not in option.help:
-        parts.append("May be repeated.")
-    if option.default and not option.required:
-        parts.append(f"Default: {option.default}.")
-    return " ".join(parts)
 
 
 def _command(command: Described) -> list[str]:
@@ -162,7 +152,14 @@ def _command(command: Described) -> list[str]:
         lines += [".Pp", roff.text(f"One of {' or '.join(command.one_of)} is required.")]
     if command.own:
         lines += [".Pp", *_options(command.own)]
-    return lines
+    return [*lines, *_command_examples(command)]
+
+
+def _command_examples(command: Described) -> list[str]:
+    if not command.examples:
+        return []
+    shown = roff.literal(examples.laid_out(command.examples, 74))
+    return [".Pp", roff.text("Examples:"), *shown]
 
 
 def _case(command: Described, described: Described, case: str) -> list[str]:

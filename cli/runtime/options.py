@@ -29,7 +29,7 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.global_options import Given
 from mq.cli.runtime.option_groups import gathered, is_option_group, parameters_of
 from mq.cli.runtime.sharing import SHARED, free, sources
-from mq.cli.runtime.values import convert, declarations, metavar_of, plain_type
+from mq.cli.runtime.values import convert, metavar_of, plain_type
 
 
 class Truth(Enum):

@@ -1,0 +1,71 @@
+"""The examples of a command: the last section of its docstring.
+
+    Examples:
+        mq tail Orders --last 10        the ten newest, then what comes
+        mq tail Orders --grep refused --format '%k %b'
+                                        only these, as key and body
+
+A line is a command as a shell takes it, two or more blanks, and what it does; where the command
+is long, that stands below it. They are read when help is asked for, never when a command runs.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from inspect import cleandoc
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+_HEAD = "\nExamples:\n"
+_APART = re.compile(r" {2,}")
+# So much for the command, where what it does is to stand beside it.
+_LONGEST = 46
+
+
+class Example(NamedTuple):
+    """A command as one types it, and what it does, in a few words without a full stop."""
+
+    command: str
+    words: str
+
+
+def split(docstring: str | None) -> tuple[str, tuple[Example, ...]]:
+    """The text of a docstring without its examples, and these."""
+    text, _, section = cleandoc(docstring or "").partition(_HEAD)
+    return text.rstrip(), tuple(_examples(section.splitlines()))
+
+
+def of(function: Callable[..., Any]) -> tuple[Example, ...]:
+    """The examples of a command."""
+    return split(function.__doc__)[1]
+
+
+def _examples(lines: Iterable[str]) -> Iterator[Example]:
+    command, words = "", ""
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if indent > 4:  # what the command above does
+            words = f"{words} {line.strip()}".lstrip()
+            continue
+        if command:
+            yield Example(command, words)
+        command, words = (*_APART.split(line.strip(), maxsplit=1), "")[:2]
+    if command:
+        yield Example(command, words)
+
+
+def laid_out(examples: Iterable[Example], width: int) -> Iterator[str]:
+    """Lines of text, `width` characters at most: commands, and beside them what they do.
+
+    A command is never broken, however long it is: it is there to be copied.
+    """
+    shown = list(examples)
+    beside = [len(item.command) for item in shown if len(item.command) <= _LONGEST]
+    column = max(beside, default=0) + 2
+    for command, words in shown:
+        first, *others = wrap(words, width - column) or [""]
+        if len(command) <= _LONGEST:
+            yield f"{command:<{column}}{first}".rstrip()
+        else:
+            yield command
+            others = [first, *others] if words else []
+        yield from (" " * column + line for line in others)
