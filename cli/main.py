@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mq.cli import catalog
+from mq.cli import catalog, first_screen
 from mq.cli.runtime import global_options
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError, UsageError
@@ -74,10 +74,14 @@ def _command(words: list[str], given: list[Given], environment: Environment) -> 
     if name == "shell":  # its commands are what they are for
         environment = environment.with_options(tuple(word for item in given for word in item.words))
         given = []
-    declared = load(group, name, words[used:], catalog.called(words))
-    values = declared.parse(words[used:], given)
+    arguments = words[used:]
+    everything = "--all" in arguments and not {"-h", "--help"}.isdisjoint(arguments)
+    if everything:  # of the help: no option of the command
+        arguments = [word for word in arguments if word != "--all"]
+    declared = load(group, name, arguments, catalog.called(words))
+    values = declared.parse(arguments, given)
     if values is None:
-        environment.stdout.write(declared.help())
+        environment.stdout.write(declared.help(everything=everything))
         return Status.DONE
     own, shared = declared.split(values)
     if not declared.needs_call:
@@ -125,6 +129,14 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
         return Status.DONE
     if word in ("-h", "--help", "help"):
         rest = [word for word in arguments[1:] if not word.startswith("-")]
+        everything = "--all" in arguments or rest == ["all"]
+        if rest == ["options"]:
+            from mq.cli.runtime.help import options_text
+
+            environment.stdout.write(options_text())
+            return Status.DONE
+        if rest == ["all"]:
+            rest = []
         if rest and catalog.find(rest) is None and len(rest) == 1:
             if catalog.group_of(rest[0]) or catalog.subcommands(rest[0]):
                 environment.stdout.write(overview(rest[0]))
@@ -135,8 +147,8 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
                 hint = f"did you mean the group {' or '.join(meant)}? see: mq help {meant[0]}"
                 raise UsageError(f"no command or group {rest[0]!r}", hint=hint)
         if rest:
-            return run([*rest, "--help"], environment)
-        environment.stdout.write(overview())
+            return run([*rest, "--help", *(["--all"] if everything else [])], environment)
+        environment.stdout.write(overview() if everything else first_screen.text())
         return Status.DONE
     if not word.startswith("-") and catalog.subcommands(word):
         return _group(word, arguments[1:], environment)
@@ -164,7 +176,7 @@ def _group(word: str, rest: list[str], environment: Environment) -> int:
 
 
 def overview(word: str | None = None) -> str:
-    """The text of `mq --help`, or of the commands of one group, with their second names."""
+    """The text of `mq help all`, or of the commands of one group, with their second names."""
     group = None if word is None else catalog.group_of(word)
     lines = ["Usage: mq [OPTIONS] COMMAND [OPTIONS]", ""]
     if word is None:

@@ -34,7 +34,15 @@ class Option:
     @property
     def usage(self) -> str:
         """`-t TOPIC`, as a line of usage has it; a subject is its word alone."""
-        flags = () if self.subject else self.flags[:1]
+        return self._usage(self.subject)
+
+    @property
+    def flagged(self) -> str:
+        """The same with its flag, also of a subject."""
+        return self._usage(0)
+
+    def _usage(self, subject: int) -> str:
+        flags = () if subject else self.flags[:1]
         shown = " ".join(part for part in (*flags, self.metavar) if part)
         return shown if self.required else f"[{shown}]"
 
@@ -125,6 +133,24 @@ def describe_declared(declared: Declared, group: str = "") -> Described:
 def shared(source: Callable[..., Any]) -> list[Option]:
     """The options that a function of `mq.cli.runtime.shared_options` declares."""
     return list(_options(Declared("shared", _with_environment(source))))
+
+
+def shared_groups() -> list[tuple[str, list[Option]]]:
+    """The shared options by the commands that have them."""
+    from mq.cli.runtime import shared_options as all_of
+
+    groups = (
+        ("Every command", (all_of.cluster, all_of.layout)),
+        ("Commands of TubeMQ, instead of the first six", (all_of.tube,)),
+        ("Commands that show messages", (all_of.messages,)),
+        ("Commands that change nothing", (all_of.reads,)),
+        ("Commands that change something", (all_of.writes,)),
+        ("Commands that destroy data", (all_of.destroys,)),
+    )
+    return [
+        (title, [option for source in sources for option in shared(source)])
+        for title, sources in groups
+    ]
 
 
 def _with_environment(source: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,21 +4,11 @@ from collections.abc import Iterator
 
 from mq.cli import catalog
 from mq.cli.manual import examples, prose, roff
-from mq.cli.manual.described import Described, Option, cases, commands, shared
-from mq.cli.runtime import shared_options
+from mq.cli.manual.described import Described, Option, cases, commands, shared_groups
 from mq.cli.runtime.status import MEANINGS
 
 # mdoc wants a date, and a page that is written anew must be the same page.
 DATE = "November 21, 2026"
-
-_SHARED = (
-    ("Every command", (shared_options.cluster, shared_options.layout)),
-    ("Commands of TubeMQ, instead of the first six", (shared_options.tube,)),
-    ("Commands that show messages", (shared_options.messages,)),
-    ("Commands that change nothing", (shared_options.reads,)),
-    ("Commands that change something", (shared_options.writes,)),
-    ("Commands that destroy data", (shared_options.destroys,)),
-)
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -114,10 +104,9 @@ def _command_lists() -> list[str]:
 
 def _shared_options() -> list[str]:
     lines = [roff.text(prose.OPTIONS)]
-    for title, sources in _SHARED:
-        options = [option for source in sources for option in shared(source)]
+    for title, options in shared_groups():
         lines += roff.subsection(title, _options(options))
-    return lines
+    return lines + roff.subsection("What comes first", roff.paragraphs(prose.PRECEDENCE))
 
 
 def _options(options: list[Option] | tuple[Option, ...]) -> list[str]:

@@ -12,6 +12,16 @@ DESCRIPTION = (
     "else by NAMESRV_ADDR, else by the current context, else at 127.0.0.1:9876.",
 )
 
+PRECEDENCE = (
+    "Which cluster: -n, else the context that --context or MQ_CONTEXT names, else NAMESRV_ADDR, "
+    "else the current context (mq context use), else 127.0.0.1:9876.",
+    "Which access key: --acl-file, else MQ_ACCESS_KEY with MQ_SECRET_KEY, else MQ_ACL_FILE, else "
+    "the file of the context, else $ROCKETMQ_HOME/conf/tools.yml. Which TLS: --tls-config, else "
+    "MQ_TLS_CONFIG, else that of the context. The current context gives its key and its TLS only "
+    "where it gives the cluster, too.",
+    "Which format: -o, else MQ_OUTPUT, else table on a terminal and plain elsewhere.",
+)
+
 GROUP = (
     "What every command takes, such as -n, --output, --columns and --watch, is described in "
     "mq(1). Where a command here has the same flag, its own counts."

@@ -158,9 +158,6 @@ class Declared:
             _word(item, self._parameters[item.name])
             for item in (*arguments_first, *(by_name[name] for name in self.subjects))
         ]
-        if self.words:
-            shown = " ".join(word.usage for word in self.words)
-            self.command.options_metavar = f"{shown} [OPTIONS]" if self.subjects else "[OPTIONS]"
         self._options = by_name
         self._flags: dict[str, list[str]] = {
             name: [*option.opts] for option in options if (name := option.name)
@@ -176,22 +173,18 @@ class Declared:
     def _build(self, merged: list[inspect.Parameter]) -> Any:
         def declared(**_: object) -> None: ...
 
-        declared.__doc__ = inspect.getdoc(self.function)
         # As keywords they may be in any order: one that is required after one with a default.
         by_name = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in merged]
         declared.__dict__["__signature__"] = inspect.Signature(by_name)
         application = typer.Typer(add_completion=False, rich_markup_mode=None)
-        epilog = ""
-        if self._one_of:
-            flags = " or ".join(declarations(self._parameters[name])[0] for name in self._one_of)
-            epilog = f"One of {flags} is required."
-        application.command(self.name, epilog=epilog)(declared)
+        application.command(self.name)(declared)
         return typer.main.get_command(application)
 
-    def help(self) -> str:
-        """The text of `--help`."""
-        text: str = self.command.get_help(self.context)
-        return text + "\n"
+    def help(self, *, everything: bool = False) -> str:
+        """The text of `--help`; with `everything` that of `--help --all`."""
+        from mq.cli.runtime.help import command_text
+
+        return command_text(self, everything=everything)
 
     def flags(self, name: str) -> str:
         """How the user writes parameter `name`: `-t/--topic`."""

@@ -22,7 +22,8 @@ def cluster(
             "-n",
             "--namesrvAddr",
             metavar="HOST:PORT[;…]",
-            help="Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.",
+            help="Name servers. Default: the context named with --context or MQ_CONTEXT, "
+            "NAMESRV_ADDR, the current context, 127.0.0.1:9876.",
         ),
     ] = None,
     output: Annotated[
@@ -30,7 +31,7 @@ def cluster(
         typer.Option(
             "-o",
             "--output",
-            help="Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.",
+            help="Format. Default: MQ_OUTPUT; else table on a terminal, plain elsewhere.",
         ),
     ] = None,
     context: Annotated[
@@ -42,7 +43,7 @@ def cluster(
         typer.Option(
             "--acl-file",
             metavar="FILE",
-            help="YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, "
+            help="YAML file with accessKey and secretKey. Default: MQ_ACL_FILE, the context, "
             "$ROCKETMQ_HOME/conf/tools.yml.",
         ),
     ] = None,
@@ -51,7 +52,7 @@ def cluster(
         typer.Option(
             "--tls-config",
             metavar="FILE",
-            help="Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.",
+            help="Use TLS as this tls.properties says. Default: MQ_TLS_CONFIG, the context.",
         ),
     ] = None,
     timeout: Annotated[
@@ -60,7 +61,7 @@ def cluster(
             "--timeout",
             metavar="SECONDS",
             parser=seconds,
-            help="How long to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.",
+            help="How long to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5 s.",
         ),
     ] = None,
 ) -> None:
@@ -82,7 +83,7 @@ def tube(
         typer.Option(
             "--web-port",
             metavar="PORT",
-            help="Where masters are administered: HTTP. Default: 8080.",
+            help="Port of the masters' web API.",
         ),
     ] = 8080,
     output: Annotated[
@@ -90,7 +91,7 @@ def tube(
         typer.Option(
             "-o",
             "--output",
-            help="Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.",
+            help="Format. Default: MQ_OUTPUT; else table on a terminal, plain elsewhere.",
         ),
     ] = None,
     acl_file: Annotated[
@@ -98,7 +99,7 @@ def tube(
         typer.Option(
             "--acl-file",
             metavar="FILE",
-            help="YAML with the user as accessKey, the password as secretKey. "
+            help="YAML file with the user as accessKey and the password as secretKey. "
             "Default: MQ_ACL_FILE.",
         ),
     ] = None,
@@ -107,7 +108,7 @@ def tube(
         typer.Option(
             "--tls-config",
             metavar="FILE",
-            help="Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG.",
+            help="Use TLS as this tls.properties says. Default: MQ_TLS_CONFIG.",
         ),
     ] = None,
     timeout: Annotated[
@@ -116,7 +117,7 @@ def tube(
             "--timeout",
             metavar="SECONDS",
             parser=seconds,
-            help="How long to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.",
+            help="How long to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5 s.",
         ),
     ] = None,
 ) -> None:
@@ -126,19 +127,21 @@ def tube(
 def layout(
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="NAME,…", help="Only these columns, in this order."),
+        typer.Option("--columns", metavar="NAME,…", help="Show only these columns, in this order."),
     ] = None,
     sort: Annotated[
         str | None,
         typer.Option(
-            "--sort", metavar="[-]NAME,…", help="Sort rows by these columns; -: the greatest first."
+            "--sort",
+            metavar="[-]NAME,…",
+            help="Sort rows by these columns; with -, the greatest first.",
         ),
     ] = None,
     no_header: Annotated[
-        bool, typer.Option("--no-header", help="Rows only, without the names of columns.")
+        bool, typer.Option("--no-header", help="Print the rows without the names of columns.")
     ] = False,
     utc: Annotated[
-        bool, typer.Option("--utc", help="Times in UTC, ISO 8601, also in tables.")
+        bool, typer.Option("--utc", help="Show times in UTC and ISO 8601, in tables too.")
     ] = False,
 ) -> None:
     """How rows are shown."""
@@ -150,12 +153,15 @@ def messages(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help=r"What to print of each message: '%T %q %o %k %b\n'..",
+            help=r"What to print of each message, such as '%T %q %o %k %b\n' (see man mq).",
         ),
     ] = None,
     body: Annotated[
         Body | None,
-        typer.Option("--body", help="How bodies are written. Default: text, base64 where not."),
+        typer.Option(
+            "--body",
+            help="How to write bodies. Default: text, or base64 where a body is not UTF-8.",
+        ),
     ] = None,
 ) -> None:
     """Options of commands that show messages."""
@@ -166,9 +172,9 @@ def reads(
         float | None,
         typer.Option(
             "--watch",
-            metavar="SECONDS",
+            metavar="N",
             parser=seconds,
-            help="Ask again and again, until Ctrl-C: every 2, 500ms, 1m.",
+            help="Repeat every N seconds, until Ctrl-C: 2, 500ms, 1m.",
         ),
     ] = None,
 ) -> None:
@@ -177,7 +183,7 @@ def reads(
 
 def writes(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be changed, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be changed, but change nothing.")
     ] = False,
 ) -> None:
     """Options of commands that change something."""
@@ -185,7 +191,8 @@ def writes(
 
 def destroys(
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask. Without a terminal nobody is asked.")
+        bool,
+        typer.Option("--yes", help="Do not ask first. Without a terminal there is no question."),
     ] = False,
 ) -> None:
     """Options of commands that change something for good."""

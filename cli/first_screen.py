@@ -1,0 +1,56 @@
+"""What `mq` alone prints: what it is, what one types first, and where the rest is.
+
+It loads nothing, so that it is there at once.
+"""
+
+WHAT = """\
+mq is RocketMQ in Python: topics, groups and messages of brokers of this
+project and of Apache's, and the daemons themselves, by one command.
+"""
+
+# Each with an example; by what one wants, in the order in which one wants it.
+FIRST = (
+    (
+        "To begin with",
+        (
+            ("mq standalone", "a name server and a broker, to try it"),
+            ("mq topic create Orders", "create a topic"),
+            ("mq produce Orders", "send a message for each line typed"),
+            ("mq tail Orders --last 10", "the ten newest, then what comes"),
+        ),
+    ),
+    (
+        "To look",
+        (
+            ("mq topic list", "every topic"),
+            ("mq topic describe Orders", "queues, settings and groups of a topic"),
+            ("mq group list", "how far each consumer group is behind"),
+            ("mq group describe billing", "lag, members and settings of a group"),
+            ("mq cluster describe", "brokers, topics and groups of a cluster"),
+            ("mq doctor", "is everything as it should be?"),
+        ),
+    ),
+    (
+        "To go back",
+        (("mq group seek billing Orders -s 1h", "let a group read the last hour again"),),
+    ),
+)
+
+REST = """\
+Which cluster: -n HOST:9876, --context, NAMESRV_ADDR, else this machine.
+
+  mq COMMAND --help    what a command does, with examples
+  mq help topic        the commands about topics (group, message, offset, …)
+  mq help all          all commands, by subject
+  mq help options      what all commands take, such as -n and -o
+  mq cheat topic       examples to copy
+"""
+
+
+def text() -> str:
+    """The screen: 40 lines at most, of 80 columns."""
+    lines = [WHAT, "Usage: mq COMMAND [OPTIONS]"]
+    for title, commands in FIRST:
+        lines += ["", f"{title}:"]
+        lines += [f"  {command:<37}{words}" for command, words in commands]
+    return "\n".join([*lines, "", REST])

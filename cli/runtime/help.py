@@ -1,0 +1,112 @@
+"""The text of `mq COMMAND --help`, and of `mq help options`, from the declarations of commands.
+
+What a command has of its own stands first, with what is required at its head. The options that
+it shares with others are one line, unless all are asked for (`--help --all`): whoever looks for
+`--last` should not have to read about TLS.
+"""
+
+from collections.abc import Iterable, Iterator
+from textwrap import fill, wrap
+from typing import TYPE_CHECKING
+
+from mq.cli.manual import examples, prose
+from mq.cli.manual.described import Described, Option, describe_declared, shared_groups
+
+if TYPE_CHECKING:
+    from mq.cli.runtime.options import Declared
+
+WIDTH = 80
+_COLUMN = 30  # where the texts of options begin
+
+
+def command_text(declared: "Declared", *, everything: bool = False) -> str:
+    """The help of a command; with `everything` the shared options are explained, too."""
+    command = describe_declared(declared)
+    lines = [*_usage(command), "", *_paragraph(command.summary)]
+    for paragraph in command.paragraphs:
+        lines += ["", *_paragraph(paragraph)]
+    if command.examples:
+        lines += ["", "Examples:", *_indented(examples.laid_out(command.examples, WIDTH - 2))]
+    words = [option for option in command.own if not option.flags]
+    if words:
+        lines += ["", "Arguments:", *_options(words)]
+    own = [option for option in command.own if option.flags]
+    if own:
+        lines += ["", "Options:", *_options(own)]
+    if command.one_of:
+        lines += ["", f"One of {' or '.join(command.one_of)} is required."]
+    if everything:
+        lines += ["", "Common options:", *_options(command.common)]
+    elif command.common:
+        lines += ["", *_folded(command)]
+    return "\n".join(lines) + "\n"
+
+
+def options_text() -> str:
+    """`mq help options`: the shared options of all commands, and what comes before what."""
+    lines = [*_paragraph(prose.OPTIONS), ""]
+    for title, options in shared_groups():
+        lines += [f"{title}:", *_options(options), ""]
+    for paragraph in prose.PRECEDENCE:
+        lines += [*_paragraph(paragraph), ""]
+    return "\n".join(lines)
+
+
+def _usage(command: Described) -> Iterator[str]:
+    """The forms of the command: with its subjects as words, and with flags."""
+    arguments = [option for option in command.own if not option.flags]
+    subjects = sorted(
+        (option for option in command.own if option.subject), key=lambda option: option.subject
+    )
+    needed = [option for option in command.own if option.required and option.flags]
+    flagged = [option for option in needed if not option.subject]
+    first = [*arguments, *subjects, *flagged]
+    one_of = [option for option in command.own if "/".join(option.flags) in command.one_of]
+    choice = [f"({' | '.join(option.flagged.strip('[]') for option in one_of)})"] if one_of else []
+    yield _form("Usage: ", command, [option.usage for option in first] + choice)
+    if subjects:
+        with_flags = [option.flagged for option in (*subjects, *flagged)]
+        yield _form("       ", command, [item.usage for item in arguments] + with_flags + choice)
+
+
+def _form(before: str, command: Described, parts: list[str]) -> str:
+    return fill(
+        " ".join([f"mq {command.name}", *parts, "[OPTIONS]"]),
+        WIDTH,
+        initial_indent=before,
+        subsequent_indent=" " * 12,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _paragraph(text: str) -> list[str]:
+    return wrap(text, WIDTH, break_on_hyphens=False)
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"  {line}" for line in lines)
+
+
+def _options(options: Iterable[Option]) -> Iterator[str]:
+    """Options with their texts beside them, those that are required before the others."""
+    for option in sorted(options, key=lambda option: not option.required):
+        head = f"  {_head(option)}"
+        lines = wrap(option.words, WIDTH - _COLUMN, break_on_hyphens=False)
+        if len(head) > _COLUMN - 2:
+            yield head
+        else:
+            yield f"{head:<{_COLUMN}}{lines.pop(0) if lines else ''}".rstrip()
+        yield from (" " * _COLUMN + line for line in lines)
+
+
+def _head(option: Option) -> str:
+    flags = ", ".join(option.flags)
+    return " ".join(part for part in (flags, option.metavar) if part)
+
+
+def _folded(command: Described) -> list[str]:
+    names = ", ".join("/".join(option.flags) for option in command.common)
+    text = f"Common options: {names}."
+    see = f"What they mean: mq help options, or mq {command.name} --help --all."
+    return [*wrap(text, WIDTH, break_on_hyphens=False, subsequent_indent="  "), *_paragraph(see)]
