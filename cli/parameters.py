@@ -18,7 +18,7 @@ def group_option(
     return typer.Option("-g", name, metavar=metavar, help=text)
 
 
-def broker_option(text: str = "At this broker.") -> Any:
+def broker_option(text: str = "Address of the broker.") -> Any:
     return typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help=text)
 
 

@@ -17,12 +17,12 @@ DEFAULT_MASTERS = "127.0.0.1:8715"
 
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Name of the topic.")]
 TopicFilter = Annotated[
-    str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only of this topic.")
+    str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")
 ]
 Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group.")]
 Brokers = Annotated[
     str | None,
-    typer.Option("-b", "--brokers", metavar="ID[,…]", help="Only these brokers, by their ids."),
+    typer.Option("-b", "--brokers", metavar="ID[,…]", help="Only the brokers with these ids."),
 ]
 
 
@@ -35,11 +35,11 @@ class Authority:
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help="The cluster's confModAuthToken. Default: MQ_TUBE_TOKEN.",
+            help="File with the cluster's confModAuthToken. Default: MQ_TUBE_TOKEN.",
         ),
     ] = None
     user: Annotated[
-        str, typer.Option("--user", metavar="NAME", help="Who is said to have changed it.")
+        str, typer.Option("--user", metavar="NAME", help="User named as the author of the change.")
     ] = "mq"
 
 

@@ -15,16 +15,18 @@ if TYPE_CHECKING:
 BrokerAddr = Annotated[str | None, broker_option()]
 ClusterName = Annotated[
     str | None,
-    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At each master of it."),
+    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Every master of this cluster."),
 ]
-OnBroker = Annotated[str | None, broker_option("On this broker.")]
+OnBroker = Annotated[str | None, broker_option("Address of a broker to do it on.")]
 OnMasters = Annotated[
     str | None,
-    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
+    typer.Option(
+        "-c", "--clusterName", metavar="CLUSTER", help="Do it on every master of this cluster."
+    ),
 ]
 EachOfCluster = Annotated[
     str | None,
-    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At each broker of it."),
+    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Every broker of this cluster."),
 ]
 
 

@@ -50,32 +50,51 @@ class AccountOptions:
     white_remote_address: Annotated[
         str | None,
         typer.Option(
-            "-w", "--whiteRemoteAddress", metavar="PATTERN", help="No signature needed from there."
+            "-w",
+            "--whiteRemoteAddress",
+            metavar="PATTERN",
+            help="Addresses that need no signature.",
         ),
     ] = None
     default_topic_perm: Annotated[
         str | None,
         typer.Option(
-            "-i", "--defaultTopicPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
+            "-i",
+            "--defaultTopicPerm",
+            metavar="PERMISSION",
+            help="For other topics: DENY, PUB, SUB or PUB|SUB.",
         ),
     ] = None
     default_group_perm: Annotated[
         str | None,
         typer.Option(
-            "-u", "--defaultGroupPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
+            "-u",
+            "--defaultGroupPerm",
+            metavar="PERMISSION",
+            help="For other groups: DENY, PUB, SUB or PUB|SUB.",
         ),
     ] = None
     topic_perms: Annotated[
         str | None,
-        typer.Option("-t", "--topicPerms", metavar="TOPIC=PERMISSION,…", help="On topics."),
+        typer.Option(
+            "-t",
+            "--topicPerms",
+            metavar="TOPIC=PERMISSION,…",
+            help="Permissions for single topics.",
+        ),
     ] = None
     group_perms: Annotated[
         str | None,
-        typer.Option("-g", "--groupPerms", metavar="GROUP=PERMISSION,…", help="On groups."),
+        typer.Option(
+            "-g",
+            "--groupPerms",
+            metavar="GROUP=PERMISSION,…",
+            help="Permissions for single groups.",
+        ),
     ] = None
-    admin: Annotated[
-        Truth, typer.Option("-m", "--admin", help="Whether it is an administrator.")
-    ] = Truth.FALSE
+    admin: Annotated[Truth, typer.Option("-m", "--admin", help="Make it an administrator.")] = (
+        Truth.FALSE
+    )
 
     def account(self, access_key: str, secret_key: str) -> "PlainAccessConfig":
         return accounts.account(
@@ -100,7 +119,10 @@ async def update_acl_config(
     secret_key: Annotated[
         str,
         typer.Option(
-            "-s", "--secretKey", metavar="KEY|-", help="Its secret key; -: read it from a line."
+            "-s",
+            "--secretKey",
+            metavar="KEY|-",
+            help="Secret key; with -, read from a line of standard input.",
         ),
     ],
     broker_addr: where.BrokerAddr = None,
@@ -173,7 +195,7 @@ async def update_global_white_addr(
             "-g",
             "--globalWhiteRemoteAddresses",
             metavar="PATTERN,…",
-            help="Addresses with commas: 10.1.2.*,192.168.0.7.",
+            help="Addresses, separated by commas: 10.1.2.*,192.168.0.7.",
         ),
     ],
     broker_addr: where.BrokerAddr = None,
@@ -181,7 +203,10 @@ async def update_global_white_addr(
     acl_file_full_path: Annotated[
         str,
         typer.Option(
-            "-p", "--aclFileFullPath", metavar="PATH", help="Of the broker; default: the main one."
+            "-p",
+            "--aclFileFullPath",
+            metavar="PATH",
+            help="ACL file on the broker's machine. Default: its main one.",
         ),
     ] = "",
 ) -> Result:

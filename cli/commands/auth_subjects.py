@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
 
 FromBroker = Annotated[
-    str, typer.Option("-f", "--fromBroker", metavar="HOST:PORT", help="Take them from there.")
+    str, typer.Option("-f", "--fromBroker", metavar="HOST:PORT", help="Broker to copy from.")
 ]
 ToBroker = Annotated[
-    str, typer.Option("-t", "--toBroker", metavar="HOST:PORT", help="Put them there.")
+    str, typer.Option("-t", "--toBroker", metavar="HOST:PORT", help="Broker to copy to.")
 ]
 
 

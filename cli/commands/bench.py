@@ -31,32 +31,40 @@ COMMANDS = {
     )
 }
 
-Size = Annotated[int, typer.Option("-s", "--size", metavar="BYTES", help="Of each body.")]
+Size = Annotated[int, typer.Option("-s", "--size", metavar="BYTES", help="Size of each body.")]
 Rate = Annotated[
     float,
-    typer.Option(
-        "-r", "--rate", metavar="N", help="Messages a second, all together; 0: all that goes."
-    ),
+    typer.Option("-r", "--rate", metavar="N", help="Messages per second in total; 0: unlimited."),
 ]
 Seconds = Annotated[
     float,
     typer.Option(
-        "-d", "--seconds", metavar="SECONDS", parser=seconds, help="Measurement time: 10, 1m."
+        "-d",
+        "--seconds",
+        metavar="SECONDS",
+        parser=seconds,
+        help="Measurement time in seconds, or such as 1m.",
     ),
 ]
 Warm = Annotated[
     float,
-    typer.Option("--warm", metavar="SECONDS", parser=seconds, help="Time before that: 1, 500ms."),
+    typer.Option(
+        "--warm",
+        metavar="SECONDS",
+        parser=seconds,
+        help="Warm-up time before it, in seconds, or such as 500ms.",
+    ),
 ]
-Connections = Annotated[int, typer.Option("-c", "--connections", metavar="N", help="All together.")]
+Connections = Annotated[
+    int, typer.Option("-c", "--connections", metavar="N", help="Connections in total.")
+]
 Window = Annotated[
-    int, typer.Option("-w", "--window", metavar="N", help="Sends in flight on a connection.")
+    int, typer.Option("-w", "--window", metavar="N", help="Sends in flight per connection.")
 ]
-Processes = Annotated[
-    int, typer.Option("-p", "--processes", metavar="N", help="That share the load.")
-]
+Processes = Annotated[int, typer.Option("-p", "--processes", metavar="N", help="Client processes.")]
 Picture = Annotated[
-    str | None, typer.Option("--svg", metavar="FILE", help="Draw the latencies there.")
+    str | None,
+    typer.Option("--svg", metavar="FILE", help="Write a picture of the latencies to this file."),
 ]
 
 _COLUMNS = (
@@ -114,7 +122,7 @@ async def bench_consume(
     warm: Warm = 0,
     connections: Connections = 4,
     window: Annotated[
-        int, typer.Option("-w", "--window", metavar="N", help="Messages that a pull asks for.")
+        int, typer.Option("-w", "--window", metavar="N", help="Messages per pull request.")
     ] = 32,
     processes: Processes = 1,
     svg: Picture = None,

@@ -25,7 +25,7 @@ COMMANDS = {
     )
 }
 
-BrokerAddr = Annotated[str | None, broker_option("Of this broker.")]
+BrokerAddr = Annotated[str | None, broker_option("Address of the broker.")]
 ClusterName = Annotated[
     str | None,
     typer.Option(
@@ -99,13 +99,15 @@ async def get_broker_config(
 @subject("key", "value")
 async def update_broker_config(
     call: Call,
-    key: Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Setting.")],
-    value: Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Its new value.")],
+    key: Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Name of the setting.")],
+    value: Annotated[
+        str, typer.Option("-v", "--value", metavar="VALUE", help="New value of the setting.")
+    ],
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
     update_all_broker: Annotated[
         Truth,
-        typer.Option("-a", "--updateAllBroker", help="With -c: at the replicas too."),
+        typer.Option("-a", "--updateAllBroker", help="With -c: on the slaves too."),
     ] = Truth.FALSE,
 ) -> Result:
     """Change a setting of a running broker, or of each master of a cluster.
@@ -146,18 +148,22 @@ _STATS_HEADS = "Topic", "Group", "Broker Name", "QID", "Broker Offset", "Consume
 @subject("broker_addr")
 async def broker_consume_stats(
     call: Call,
-    broker_addr: Annotated[str, broker_option("Of this broker.")],
+    broker_addr: Annotated[str, broker_option("Address of the broker.")],
     timeout_millis: Annotated[
         int,
         typer.Option(
-            "-t", "--timeoutMillis", metavar="MS", parser=milliseconds, help="How long it may take."
+            "-t",
+            "--timeoutMillis",
+            metavar="MS",
+            parser=milliseconds,
+            help="Timeout of the request, in milliseconds.",
         ),
     ] = 50_000,
     level: Annotated[
-        int, typer.Option("-l", "--level", metavar="N", help="Only queues this far behind.")
+        int, typer.Option("-l", "--level", metavar="N", help="Only queues with at least this lag.")
     ] = 0,
     order: Annotated[
-        Truth, typer.Option("-o", "--order", help="Of ordered topics, instead of the others.")
+        Truth, typer.Option("-o", "--order", help="Ordered topics instead of the others.")
     ] = Truth.FALSE,
 ) -> Result:
     """Show how far every consumer group is behind on a broker.

@@ -27,7 +27,12 @@ COMMANDS = {
 
 ClusterName = Annotated[
     str | None,
-    typer.Option("-c", "--cluster", metavar="CLUSTER", help="At each broker of it. Default: all."),
+    typer.Option(
+        "-c",
+        "--cluster",
+        metavar="CLUSTER",
+        help="On every broker of this cluster. Default: all clusters.",
+    ),
 ]
 
 _COLUMNS = (text("brokerAddr", "Done at"),)

@@ -54,16 +54,22 @@ Broker = tuple[str, str, int, str]  # cluster, name, id, address
 def cluster_list(
     call: Call,
     more_stats: Annotated[
-        bool, typer.Option("-m", "--moreStats", help="Totals of yesterday and today.")
+        bool,
+        typer.Option("-m", "--moreStats", help="Totals of yesterday and today instead of rates."),
     ] = False,
     interval: Annotated[
         float | None,
         typer.Option(
-            "-i", "--interval", metavar="SECONDS", parser=seconds, help="Again and again: 10, 1m."
+            "-i",
+            "--interval",
+            metavar="SECONDS",
+            parser=seconds,
+            help="Repeat every N seconds, or such as 1m.",
         ),
     ] = None,
     cluster_name: Annotated[
-        str | None, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only this one.")
+        str | None,
+        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only this cluster."),
     ] = None,
 ) -> Coroutine[Any, Any, Result] | AsyncIterator[Result]:
     """List clusters with their brokers, versions and rates."""

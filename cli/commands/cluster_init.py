@@ -24,25 +24,26 @@ _COLUMNS = (text("path", "File"), text("what", "For"), text("hosts", "On"))
 @writes
 def cluster_init(
     call: Call,
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="New folder for the files.")],
-    masters: Annotated[
-        int, typer.Option("--masters", metavar="N", help="Brokers that take sends.")
-    ] = 2,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="New directory for the files.")],
+    masters: Annotated[int, typer.Option("--masters", metavar="N", help="Number of masters.")] = 2,
     slaves: Annotated[
-        int, typer.Option("--slaves", metavar="N", help="Replicas, in all; shared out in turn.")
+        int,
+        typer.Option(
+            "--slaves", metavar="N", help="Number of slaves in total, spread over the masters."
+        ),
     ] = 0,
     sync: Annotated[
-        bool, typer.Option("--sync", help="A send is answered when a slave has the message.")
+        bool, typer.Option("--sync", help="Acknowledge a message when a slave has it too.")
     ] = False,
     controllers: Annotated[
-        bool, typer.Option("--controller", help="Controllers, by etcd, say who is master.")
+        bool, typer.Option("--controller", help="Let controllers, with etcd, elect the masters.")
     ] = False,
     hosts: Annotated[
         str | None,
-        typer.Option("--hosts", metavar="HOST,…", help="Machines that they are for; else this."),
+        typer.Option("--hosts", metavar="HOST,…", help="Machines to run on. Default: this one."),
     ] = None,
     cluster_name: Annotated[
-        str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Its name.")
+        str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Name of the cluster.")
     ] = "DefaultCluster",
 ) -> Result:
     """Write the settings of a whole cluster: name servers, masters and their slaves.

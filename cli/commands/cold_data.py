@@ -124,7 +124,10 @@ async def update_cold_data_flow_ctr_group_config(
     call: Call,
     consumer_group: Group,
     threshold: Annotated[
-        int, typer.Option("-v", "--threshold", metavar="BYTES", help="That it may read a second.")
+        int,
+        typer.Option(
+            "-v", "--threshold", metavar="BYTES", help="Bytes per second that it may read."
+        ),
     ],
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
@@ -181,7 +184,10 @@ async def set_commit_log_read_ahead_mode(
     commit_log_read_ahead_mode: Annotated[
         str,
         typer.Option(
-            "-m", "--commitLogReadAheadMode", metavar="MODE", help="0 as usual, 1 random reads."
+            "-m",
+            "--commitLogReadAheadMode",
+            metavar="MODE",
+            help="0: the default of the system; 1: random access.",
         ),
     ],
     broker_addr: where.BrokerAddr = None,

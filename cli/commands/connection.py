@@ -38,7 +38,7 @@ async def consumer_connection(
     consumer_group: Annotated[str, group_option("--consumerGroup")],
     broker_addr: Annotated[
         str | None,
-        broker_option("Ask this broker."),
+        broker_option("Address of the broker to ask."),
     ] = None,
 ) -> Result:
     """Show which consumers of a group are connected, and what they subscribe to."""
@@ -96,7 +96,7 @@ async def producer_connection(
     producer_group: Annotated[
         str, typer.Option("-g", "--producerGroup", metavar="GROUP", help="Producer group.")
     ],
-    topic: Annotated[str, topic_option("A topic it sends to.")],
+    topic: Annotated[str, topic_option("Topic that it sends to.")],
 ) -> Result:
     """Show which producers of a group are connected to a broker of a topic."""
     from mq.client.errors import RemoteSystemError
@@ -134,7 +134,7 @@ _PRODUCERS = (
 async def producer(
     call: Call,
     broker: Annotated[
-        str, typer.Option("-b", "--broker", metavar="HOST:PORT", help="Of this broker.")
+        str, typer.Option("-b", "--broker", metavar="HOST:PORT", help="Address of the broker.")
     ],
 ) -> Result:
     """Show every producer that is connected to a broker."""

@@ -35,22 +35,29 @@ def console(
     config_file: ConfigFile = None,
     name_servers: Annotated[
         str | None,
-        typer.Option("-n", "--namesrvAddr", metavar="HOST:PORT[;…]", help="Name servers."),
+        typer.Option(
+            "-n",
+            "--namesrvAddr",
+            metavar="HOST:PORT[;…]",
+            help="Name servers of a cluster to show.",
+        ),
     ] = None,
     context: Annotated[
         list[str] | None,
-        typer.Option("--context", metavar="NAME", help="A context to show; may be repeated."),
+        typer.Option("--context", metavar="NAME", help="Context to show."),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="Where; by default 127.0.0.1:8082."),
+        typer.Option(
+            "--listen", metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:8082."
+        ),
     ] = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Nobody changes anything.")
+        bool, typer.Option("--read-only", help="Allow no changes to anybody.")
     ] = False,
     prefix: Annotated[
         str | None,
-        typer.Option("--prefix", metavar="PATH", help="Path that a proxy has it under."),
+        typer.Option("--prefix", metavar="PATH", help="URL path under which a proxy serves it."),
     ] = None,
     print_all: PrintAll = False,
     print_important: PrintImportant = False,

@@ -36,33 +36,47 @@ COMMANDS = {
     )
 }
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the account.")]
-TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Of the token.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account.")]
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")]
 Config = Annotated[
-    str | None, typer.Option("-c", "--configFile", metavar="FILE", help="The console's settings.")
+    str | None,
+    typer.Option("-c", "--configFile", metavar="FILE", help="Settings file of the console."),
 ]
 Data = Annotated[
-    str | None, typer.Option("--data", metavar="DIR", help="The console's folder (dataPath).")
+    str | None,
+    typer.Option("--data", metavar="DIR", help="Data directory of the console (dataPath)."),
 ]
 Role = Annotated[
     list[str] | None,
     typer.Option(
         "--role",
         metavar="[CLUSTER=]ROLE",
-        help="viewer, reader, operator or administrator; in one cluster, or all others. May be "
-        "repeated.",
+        help="Role: viewer, reader, operator or administrator; in one cluster, or in all others.",
     ),
 ]
 Topics = Annotated[
-    str, typer.Option("--topics", metavar="PATTERNS", help="Topics, separated by ;: orders-*;pay?")
+    str,
+    typer.Option(
+        "--topics",
+        metavar="PATTERNS",
+        help="Topics as patterns, separated by semicolons: 'orders-*;pay?'.",
+    ),
 ]
 Groups = Annotated[
-    str, typer.Option("--groups", metavar="PATTERNS", help="Groups, separated by ;.")
+    str,
+    typer.Option(
+        "--groups", metavar="PATTERNS", help="Groups as patterns, separated by semicolons."
+    ),
 ]
-ReadOnly = Annotated[bool, typer.Option("--read-only", help="May change nothing.")]
+ReadOnly = Annotated[bool, typer.Option("--read-only", help="Allow it no changes.")]
 Password = Annotated[
     str | None,
-    typer.Option("-p", "--password", metavar="TEXT|-", help="-: from a line; else asked for."),
+    typer.Option(
+        "-p",
+        "--password",
+        metavar="TEXT|-",
+        help="Password; with -, read from a line of standard input. Default: ask.",
+    ),
 ]
 
 _COLUMNS = (
@@ -226,7 +240,7 @@ def console_user_import(
             "-f",
             "--file",
             metavar="FILE",
-            help="users.properties of rocketmq-dashboard; -: standard input.",
+            help="File users.properties of rocketmq-dashboard; -: standard input.",
         ),
     ],
     config_file: Config = None,
@@ -307,7 +321,7 @@ def console_token_add(
     groups: Groups = "*",
     read_only: ReadOnly = False,
     days: Annotated[
-        int, typer.Option("--days", metavar="N", min=0, help="It expires after so many; 0: never.")
+        int, typer.Option("--days", metavar="N", min=0, help="Days until it expires; 0: never.")
     ] = 90,
     config_file: Config = None,
     data: Data = None,

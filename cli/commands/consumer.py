@@ -63,46 +63,76 @@ class GroupSettings:
     """The settings of a consumer group."""
 
     consume_enable: Annotated[
-        Truth, typer.Option("-s", "--consumeEnable", help="Whether it may consume.")
+        Truth, typer.Option("-s", "--consumeEnable", help="Allow the group to consume.")
     ] = Truth.TRUE
     consume_from_min_enable: Annotated[
-        Truth, typer.Option("-m", "--consumeFromMinEnable", help="May begin at the oldest.")
+        Truth,
+        typer.Option(
+            "-m", "--consumeFromMinEnable", help="Allow it to start from the oldest message."
+        ),
     ] = Truth.FALSE
     consume_broadcast_enable: Annotated[
-        Truth, typer.Option("-d", "--consumeBroadcastEnable", help="May broadcast.")
+        Truth,
+        typer.Option(
+            "-d", "--consumeBroadcastEnable", help="Allow it to consume in broadcast mode."
+        ),
     ] = Truth.FALSE
     consume_message_orderly: Annotated[
         Truth | None,
-        typer.Option("-o", "--consumeMessageOrderly", help="In order (5.x brokers)."),
+        typer.Option("-o", "--consumeMessageOrderly", help="Consume in order (5.x brokers)."),
     ] = None
     retry_queue_nums: Annotated[
-        int, typer.Option("-q", "--retryQueueNums", metavar="N", help="Queues of its retry topic.")
+        int,
+        typer.Option(
+            "-q", "--retryQueueNums", metavar="N", help="Number of queues of its retry topic."
+        ),
     ] = 1
     retry_max_times: Annotated[
-        int, typer.Option("-r", "--retryMaxTimes", metavar="N", help="Retries before dead letter.")
+        int,
+        typer.Option(
+            "-r",
+            "--retryMaxTimes",
+            metavar="N",
+            help="Retries before a message becomes a dead letter.",
+        ),
     ] = 16
     group_retry_policy: Annotated[
         str | None,
-        typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="Delays (5.x brokers)."),
+        typer.Option(
+            "-p",
+            "--groupRetryPolicy",
+            metavar="JSON",
+            help="Retry policy with its delays (5.x brokers).",
+        ),
     ] = None
     broker_id: Annotated[
-        int, typer.Option("-i", "--brokerId", metavar="ID", help="Broker to read from.")
+        int,
+        typer.Option(
+            "-i", "--brokerId", metavar="ID", help="Id of the broker to read from; 0: the master."
+        ),
     ] = 0
     which_broker_when_consume_slowly: Annotated[
         int,
         typer.Option(
-            "-w", "--whichBrokerWhenConsumeSlowly", metavar="ID", help="Broker for the slow."
+            "-w",
+            "--whichBrokerWhenConsumeSlowly",
+            metavar="ID",
+            help="Id of the broker to read from when consumption is slow.",
         ),
     ] = 1
     notify_consumer_ids_changed: Annotated[
         Truth,
         typer.Option(
-            "-a", "--notifyConsumerIdsChanged", help="Tell members when others come and go."
+            "-a", "--notifyConsumerIdsChanged", help="Notify members when others join or leave."
         ),
     ] = Truth.TRUE
     attributes: Annotated[
         str | None,
-        typer.Option("--attributes", metavar="+K=V,-K", help="Attributes (5.x brokers)."),
+        typer.Option(
+            "--attributes",
+            metavar="+K=V,-K",
+            help="Attributes to set (+) or remove (-) (5.x brokers).",
+        ),
     ] = None
 
     def config(self, group_name: str) -> "SubscriptionGroupConfig":
@@ -207,17 +237,19 @@ async def consumer_progress(
     call: Call,
     group_name: Annotated[
         str | None,
-        group_option("--groupName", text="Of this group, by queue."),
+        group_option("--groupName", text="Only this group, queue by queue."),
     ] = None,
     topic_name: Annotated[
-        str | None, typer.Option("-t", "--topicName", metavar="TOPIC", help="Of this topic.")
+        str | None, typer.Option("-t", "--topicName", metavar="TOPIC", help="Only this topic.")
     ] = None,
     show_client_ip: Annotated[
-        Truth, typer.Option("-s", "--showClientIP", help="Who holds each queue.")
+        Truth, typer.Option("-s", "--showClientIP", help="Show which client holds each queue.")
     ] = Truth.FALSE,
     cluster_name: Annotated[
         str | None,
-        typer.Option("-c", "--cluster", metavar="CLUSTER", help="On the brokers of this cluster."),
+        typer.Option(
+            "-c", "--cluster", metavar="CLUSTER", help="Only on the brokers of this cluster."
+        ),
     ] = None,
 ) -> Result:
     """Show how far consumer groups are behind.

@@ -33,7 +33,7 @@ COMMANDS = {
 
 Group = Annotated[str, group_option("--consumerGroup")]
 Stacks = Annotated[
-    bool, typer.Option("-s", "--jstack", help="With what each of its threads is doing.")
+    bool, typer.Option("-s", "--jstack", help="Include the stack traces of its threads.")
 ]
 
 _COLUMNS = (
@@ -67,11 +67,12 @@ async def consumer_status(
     call: Call,
     consumer_group: Group,
     client_id: Annotated[
-        str | None, typer.Option("-i", "--clientId", metavar="ID", help="Only this member, whole.")
+        str | None,
+        typer.Option("-i", "--clientId", metavar="ID", help="Only this member, in full."),
     ] = None,
     broker_addr: Annotated[
         str | None,
-        broker_option("Ask through this broker."),
+        broker_option("Ask through this broker only."),
     ] = None,
     jstack: Stacks = False,
 ) -> Result:

@@ -31,16 +31,25 @@ COMMANDS = {
 }
 
 Controller = Annotated[
-    str, typer.Option("-a", "--controllerAddress", metavar="HOST:PORT", help="Any controller.")
+    str,
+    typer.Option(
+        "-a",
+        "--controllerAddress",
+        metavar="HOST:PORT",
+        help="Address of any controller of the group.",
+    ),
 ]
 Controllers = Annotated[
     str,
     typer.Option(
-        "-a", "--controllerAddress", metavar="HOST:PORT[;…]", help="The controllers meant."
+        "-a", "--controllerAddress", metavar="HOST:PORT[;…]", help="Addresses of the controllers."
     ),
 ]
 SetName = Annotated[
-    str, typer.Option("-bn", "--brokerName", metavar="NAME", help="The name of the set.")
+    str,
+    typer.Option(
+        "-bn", "--brokerName", metavar="NAME", help="Name of the replica set (the brokers' name)."
+    ),
 ]
 
 _METADATA_COLUMNS = (
@@ -107,8 +116,10 @@ async def get_controller_config(call: Call, controller_address: Controllers) -> 
 async def update_controller_config(
     call: Call,
     controller_address: Controllers,
-    key: Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Setting.")],
-    value: Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Its new value.")],
+    key: Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Name of the setting.")],
+    value: Annotated[
+        str, typer.Option("-v", "--value", metavar="VALUE", help="New value of the setting.")
+    ],
 ) -> Result:
     """Change a setting of controllers."""
     if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
@@ -143,11 +154,15 @@ async def elect_master(
     call: Call,
     controller_address: Controller,
     broker_id: Annotated[
-        int, typer.Option("-b", "--brokerId", metavar="ID", help="The one to be master.")
+        int,
+        typer.Option(
+            "-b", "--brokerId", metavar="ID", help="Id of the broker that becomes the master."
+        ),
     ],
     broker_name: SetName,
     cluster_name: Annotated[
-        str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Its cluster.")
+        str,
+        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Cluster of the replica set."),
     ],
 ) -> Result:
     """Let controllers make a broker the master of its set."""
@@ -183,15 +198,23 @@ async def clean_broker_metadata(
     broker_controller_ids_to_clean: Annotated[
         str | None,
         typer.Option(
-            "-b", "--brokerControllerIdsToClean", metavar="ID[;…]", help="Which. Default: all."
+            "-b",
+            "--brokerControllerIdsToClean",
+            metavar="ID[;…]",
+            help="Ids of the brokers to forget. Default: all.",
         ),
     ] = None,
     cluster_name: Annotated[
         str | None,
-        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Required without -l."),
+        typer.Option(
+            "-c",
+            "--clusterName",
+            metavar="CLUSTER",
+            help="Cluster of the replica set; required without -l.",
+        ),
     ] = None,
     clean_living_broker: Annotated[
-        bool, typer.Option("-l", "--cleanLivingBroker", help="Also what is alive.")
+        bool, typer.Option("-l", "--cleanLivingBroker", help="Forget brokers that are alive too.")
     ] = False,
 ) -> Result:
     """Let controllers forget brokers of a set."""
@@ -214,7 +237,9 @@ async def clean_broker_metadata(
 
 ContainerAddress = Annotated[
     str,
-    typer.Option("-c", "--brokerContainerAddr", metavar="HOST:PORT", help="Broker container."),
+    typer.Option(
+        "-c", "--brokerContainerAddr", metavar="HOST:PORT", help="Address of the broker container."
+    ),
 ]
 _CONTAINER_COLUMNS = (text("containerAddr", "Container"), text("broker", "Broker"))
 
@@ -227,7 +252,10 @@ async def add_broker(
     broker_config_path: Annotated[
         str,
         typer.Option(
-            "-b", "--brokerConfigPath", metavar="FILE", help="Its settings, on that machine."
+            "-b",
+            "--brokerConfigPath",
+            metavar="FILE",
+            help="Settings file of the broker, on the container's machine.",
         ),
     ],
 ) -> Result:
@@ -248,7 +276,9 @@ async def remove_broker(
     broker_container_addr: ContainerAddress,
     broker_identity: Annotated[
         str,
-        typer.Option("-b", "--brokerIdentity", metavar="CLUSTER:NAME:ID", help="Which broker."),
+        typer.Option(
+            "-b", "--brokerIdentity", metavar="CLUSTER:NAME:ID", help="The broker to stop."
+        ),
     ],
 ) -> Result:
     """Stop a broker in a broker container (release 5)."""

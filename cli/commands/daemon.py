@@ -37,21 +37,27 @@ D = TypeVar("D")
 _SNODE = "snode"
 
 ConfigFile = Annotated[
-    str | None, typer.Option("-c", "--configFile", metavar="FILE", help="Java properties file.")
+    str | None,
+    typer.Option(
+        "-c", "--configFile", metavar="FILE", help="Settings file, in the form of Java properties."
+    ),
 ]
 PrintAll = Annotated[
-    bool, typer.Option("-p", "--printConfigItem", help="Print every setting and end.")
+    bool, typer.Option("-p", "--printConfigItem", help="Print every setting and exit.")
 ]
 PrintImportant = Annotated[
-    bool, typer.Option("-m", "--printImportantConfig", help="Print the important ones and end.")
+    bool,
+    typer.Option("-m", "--printImportantConfig", help="Print the important settings and exit."),
 ]
 NameServers = Annotated[
     str | None,
-    typer.Option("-n", "--namesrvAddr", metavar="HOST:PORT[;…]", help="Name servers."),
+    typer.Option(
+        "-n", "--namesrvAddr", metavar="HOST:PORT[;…]", help="Name servers to register with."
+    ),
 ]
 ConfigItem = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set a property; may be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the file."),
 ]
 
 
@@ -150,11 +156,13 @@ def broker(
     config_item: ConfigItem = None,
     instances: Annotated[
         int | None,
-        typer.Option("--instances", metavar="N", help="Run so many brokers, a process each."),
+        typer.Option(
+            "--instances", metavar="N", help="Run N brokers, each in a process of its own."
+        ),
     ] = None,
     instance: Annotated[
         str | None,
-        typer.Option("--instance", metavar="NAME", help="Of several brokers run this one alone."),
+        typer.Option("--instance", metavar="NAME", help="Of several brokers, run only this one."),
     ] = None,
 ) -> int:
     """Run a broker, or several side by side.
@@ -331,24 +339,37 @@ def standalone(
     config_file: ConfigFile = None,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="DIR", help="Where to keep messages; else temporary."),
+        typer.Option(
+            "--store", metavar="DIR", help="Directory for messages. Default: a temporary one."
+        ),
     ] = None,
     name_server_port: Annotated[
-        int, typer.Option("--namesrv-port", metavar="PORT", help="Of the name server; 0: any.")
+        int,
+        typer.Option(
+            "--namesrv-port", metavar="PORT", help="Port of the name server; 0: any free one."
+        ),
     ] = 9876,
     broker_port: Annotated[
-        int, typer.Option("--broker-port", metavar="PORT", help="Of the broker; 0: any.")
+        int,
+        typer.Option("--broker-port", metavar="PORT", help="Port of the broker; 0: any free one."),
     ] = 10911,
     config_item: ConfigItem = None,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", metavar="DIR", help="Run what `mq cluster init` wrote there."),
+        typer.Option(
+            "--cluster",
+            metavar="DIR",
+            help="Run the cluster that `mq cluster init` wrote to this directory.",
+        ),
     ] = None,
     console: Annotated[
-        bool, typer.Option("--console", help="And the console, at http://127.0.0.1:8082/.")
+        bool, typer.Option("--console", help="Run the console too, at http://127.0.0.1:8082/.")
     ] = False,
     console_port: Annotated[
-        int, typer.Option("--console-port", metavar="PORT", help="Of the console; 0: any.")
+        int,
+        typer.Option(
+            "--console-port", metavar="PORT", help="Port of the console; 0: any free one."
+        ),
     ] = 8082,
 ) -> int:
     """Run a name server and a broker in one process, or a whole cluster.

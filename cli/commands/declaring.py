@@ -27,7 +27,9 @@ COMMANDS = {
 
 File = Annotated[
     str,
-    typer.Option("-f", "--file", metavar="FILE", help="What there is to be; -: standard input."),
+    typer.Option(
+        "-f", "--file", metavar="FILE", help="File that declares them; -: standard input."
+    ),
 ]
 
 _COLUMNS = (

@@ -32,7 +32,7 @@ COMMANDS = {
 Group = Annotated[str, group_option()]
 Ids = Annotated[
     list[str] | None,
-    typer.Option("--id", metavar="ID", help="Of this unique or offset id. Repeatable."),
+    typer.Option("--id", metavar="ID", help="Only the message with this unique id or offset id."),
 ]
 
 _LISTED = (
@@ -78,7 +78,7 @@ async def dlq_list(
     call: Call,
     scan: Annotated[
         int,
-        typer.Option("--scan", metavar="N", help="Read the newest N of each group for causes."),
+        typer.Option("--scan", metavar="N", help="Look for reasons in the newest N of each group."),
     ] = 1000,
 ) -> Result:
     """List the consumer groups that have dead letters: how many, why, from where.
@@ -126,7 +126,10 @@ async def dlq_show(
     group: Group,
     ids: Ids = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", help="The newest N; of all with --id.")
+        int,
+        typer.Option(
+            "--limit", metavar="N", help="Only the newest N; with --id, all are searched."
+        ),
     ] = 32,
 ) -> Result:
     """Show the dead letters of a consumer group, oldest first.
@@ -169,13 +172,15 @@ async def dlq_resend(
     call: Call,
     group: Group,
     everything: Annotated[
-        bool, typer.Option("--all", help="All that were not resent yet.")
+        bool, typer.Option("--all", help="All that have not been resent yet.")
     ] = False,
     ids: Ids = None,
     limit: Limit = None,
     any_broker: Annotated[
         bool,
-        typer.Option("--any-broker", help="Where the letter's broker takes no copy, to another."),
+        typer.Option(
+            "--any-broker", help="Send to another broker where the dead letter's own takes no copy."
+        ),
     ] = False,
 ) -> Result:
     """Send dead letters of a consumer group to the topics that they come from.

@@ -37,23 +37,36 @@ _TOTALS = (
 async def doctor(
     call: Call,
     lag: Annotated[
-        int, typer.Option("--lag", metavar="N", help="Messages that may wait for a group.")
+        int, typer.Option("--lag", metavar="N", help="Lag of a group from which it is a warning.")
     ] = 10_000,
     disk_warning: Annotated[
-        float, typer.Option("--disk-warning", metavar="PERCENT", help="How full a disk may be.")
+        float,
+        typer.Option(
+            "--disk-warning",
+            metavar="PERCENT",
+            help="Disk usage in percent from which it is a warning.",
+        ),
     ] = 75.0,
     disk_critical: Annotated[
-        float, typer.Option("--disk-critical", metavar="PERCENT", help="How full is critical.")
+        float,
+        typer.Option(
+            "--disk-critical",
+            metavar="PERCENT",
+            help="Disk usage in percent from which it is critical.",
+        ),
     ] = 90.0,
     skew: Annotated[
         float,
-        typer.Option("--skew", metavar="SECONDS", parser=seconds, help="How wrong a clock may be."),
+        typer.Option(
+            "--skew",
+            metavar="SECONDS",
+            parser=seconds,
+            help="Clock difference from which it is a warning, in seconds.",
+        ),
     ] = 5.0,
-    problems: Annotated[
-        bool, typer.Option("--problems", help="Only what is not as it should be.")
-    ] = False,
+    problems: Annotated[bool, typer.Option("--problems", help="Show only problems.")] = False,
     nagios: Annotated[
-        bool, typer.Option("--nagios", help="One line and the exit status of a Nagios plugin.")
+        bool, typer.Option("--nagios", help="Print one line and exit as a Nagios plugin does.")
     ] = False,
 ) -> Result:
     """Check a cluster: is everything there, and as it should be?

@@ -38,7 +38,8 @@ COMMANDS = {
 }
 
 Cluster = Annotated[
-    str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Of each broker of it.")
+    str,
+    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Every broker of this cluster."),
 ]
 
 
@@ -75,13 +76,13 @@ async def export_metadata(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
     file_path: FilePath = None,
-    topic: Annotated[bool, typer.Option("-t", "--topic", help="Only topics.")] = False,
+    topic: Annotated[bool, typer.Option("-t", "--topic", help="Only the topics.")] = False,
     subscription_group: Annotated[
-        bool, typer.Option("-g", "--subscriptionGroup", help="Only consumer groups.")
+        bool, typer.Option("-g", "--subscriptionGroup", help="Only the consumer groups.")
     ] = False,
     special_topic: Annotated[
         bool,
-        typer.Option("-s", "--specialTopic", help="Also topics of retries and dead letters."),
+        typer.Option("-s", "--specialTopic", help="Include retry and dead letter topics."),
     ] = False,
 ) -> Result:
     """Write the topics and consumer groups of a broker or cluster to a file.
@@ -186,7 +187,7 @@ async def export_pop_record(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.EachOfCluster = None,
     dry_run: Annotated[
-        Truth, typer.Option("-d", "--dryRun", help="Only say which brokers are meant.")
+        Truth, typer.Option("-d", "--dryRun", help="Only show which brokers it would be.")
     ] = Truth.FALSE,
 ) -> Result:
     """Let brokers write what was popped and not acknowledged where older releases look for it.

@@ -49,7 +49,7 @@ async def delete_sub_group(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
     remove_offset: Annotated[
-        Truth, typer.Option("-r", "--removeOffset", help="Also forget how far it has come.")
+        Truth, typer.Option("-r", "--removeOffset", help="Delete its offsets too.")
     ] = Truth.FALSE,
 ) -> Result:
     """Delete a consumer group, and with -c its retry and dead letter topics.
@@ -157,15 +157,20 @@ _MODE_COLUMNS = (
 @subject("group_name", "topic_name", "mode")
 async def set_consume_mode(
     call: Call,
-    topic_name: Annotated[str, typer.Option("-t", "--topicName", metavar="TOPIC", help="Topic.")],
+    topic_name: Annotated[
+        str, typer.Option("-t", "--topicName", metavar="TOPIC", help="Topic name.")
+    ],
     group_name: Group,
-    mode: Annotated[Mode, typer.Option("-m", "--mode", help="PULL or POP.")],
+    mode: Annotated[Mode, typer.Option("-m", "--mode", help="Mode: PULL or POP.")],
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
     pop_share_queue_num: Annotated[
         int,
         typer.Option(
-            "-q", "--popShareQueueNum", metavar="N", help="Queues that each member also pops from."
+            "-q",
+            "--popShareQueueNum",
+            metavar="N",
+            help="Number of further queues that each member pops from.",
         ),
     ] = 0,
 ) -> Result:
@@ -215,7 +220,10 @@ async def update_sub_group_list(
     filename: Annotated[
         str,
         typer.Option(
-            "-f", "--filename", metavar="FILE", help="JSON: a list of groups; -: standard input."
+            "-f",
+            "--filename",
+            metavar="FILE",
+            help="JSON file with a list of groups; -: standard input.",
         ),
     ],
     broker_addr: where.BrokerAddr = None,

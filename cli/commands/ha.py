@@ -143,7 +143,8 @@ def get_broker_epoch(
     call: Call,
     cluster_name: where.EachOfCluster = None,
     broker_name: Annotated[
-        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="Of this set.")
+        str | None,
+        typer.Option("-b", "--brokerName", metavar="NAME", help="Only the brokers of this name."),
     ] = None,
     interval: Interval = None,
 ) -> Outcome:
@@ -195,9 +196,12 @@ _RESET_COLUMNS = (text("brokerAddr", "Broker"), number("masterFlushOffset", "Off
 @subject("broker_addr", "offset")
 async def reset_master_flush_offset(
     call: Call,
-    broker_addr: Annotated[str, broker_option("At this replica.")],
+    broker_addr: Annotated[str, broker_option("Address of the slave.")],
     offset: Annotated[
-        int, typer.Option("-o", "--offset", metavar="N", help="How far the master has flushed.")
+        int,
+        typer.Option(
+            "-o", "--offset", metavar="N", help="Offset up to which the master has flushed."
+        ),
     ],
 ) -> Result:
     """Let a replica believe that its master has flushed up to an offset (5.x brokers)."""
@@ -226,14 +230,20 @@ _SET_COLUMNS = (
 def get_sync_state_set(
     call: Call,
     controller_address: Annotated[
-        str, typer.Option("-a", "--controllerAddress", metavar="HOST:PORT", help="Controller.")
+        str,
+        typer.Option(
+            "-a", "--controllerAddress", metavar="HOST:PORT", help="Address of the controller."
+        ),
     ],
     cluster_name: Annotated[
         str | None,
-        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Of each set of it."),
+        typer.Option(
+            "-c", "--clusterName", metavar="CLUSTER", help="Every replica set of this cluster."
+        ),
     ] = None,
     broker_name: Annotated[
-        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="Of this set.")
+        str | None,
+        typer.Option("-b", "--brokerName", metavar="NAME", help="Only the brokers of this name."),
     ] = None,
     interval: Interval = None,
 ) -> Outcome:

@@ -36,15 +36,22 @@ COMMANDS = {
 
 Group = Annotated[
     str | None,
-    group_option("--consumerGroup", text="With -d: let this group consume it."),
+    group_option("--consumerGroup", text="With -d: let this group consume the message now."),
 ]
 ClientId = Annotated[
     str | None,
-    typer.Option("-d", "--clientId", metavar="ID", help="With -g: at this consumer of the group."),
+    typer.Option(
+        "-d",
+        "--clientId",
+        metavar="ID",
+        help="With -g: the consumer of the group that consumes it.",
+    ),
 ]
 BodyFormat = Annotated[
     str | None,
-    typer.Option("-f", "--bodyFormat", metavar="CHARSET", help="Show the body, as such text."),
+    typer.Option(
+        "-f", "--bodyFormat", metavar="CHARSET", help="Show the body in this character set."
+    ),
 ]
 
 
@@ -76,25 +83,33 @@ _DETAILS = (
 async def query_msg_by_id(
     call: Call,
     msg_id: Annotated[
-        str, typer.Option("-i", "--msgId", metavar="ID[,…]", help="Offset ids, with commas.")
+        str,
+        typer.Option("-i", "--msgId", metavar="ID[,…]", help="Offset ids, separated by commas."),
     ],
     topic: Annotated[
         str | None,
-        topic_option("Not needed; 5.x asks for it."),
+        topic_option("Has no effect; accepted for 5.x scripts."),
     ] = None,
     consumer_group: Group = None,
     client_id: ClientId = None,
     send_message: Annotated[
-        Truth | None, typer.Option("-s", "--sendMessage", help="Send it again.")
+        Truth | None, typer.Option("-s", "--sendMessage", help="Send the message again.")
     ] = None,
     unit_name: Annotated[
         str | None,
-        typer.Option("-u", "--unitName", metavar="NAME", help="Taken, and means nothing here."),
+        typer.Option(
+            "-u",
+            "--unitName",
+            metavar="NAME",
+            help="Has no effect; accepted for mqadmin's scripts.",
+        ),
     ] = None,
     body_format: BodyFormat = None,
     cluster: Annotated[
         str | None,
-        typer.Option("-c", "--cluster", metavar="CLUSTER", help="Not needed; 5.x takes it."),
+        typer.Option(
+            "-c", "--cluster", metavar="CLUSTER", help="Has no effect; accepted for 5.x scripts."
+        ),
     ] = None,
 ) -> Result:
     """Find messages by offset id."""
@@ -204,7 +219,9 @@ async def _details(
 async def query_msg_by_key(
     call: Call,
     topic: Topic,
-    msg_key: Annotated[str, typer.Option("-k", "--msgKey", metavar="KEY", help="Message key.")],
+    msg_key: Annotated[
+        str, typer.Option("-k", "--msgKey", metavar="KEY", help="Key of the message.")
+    ],
     begin_timestamp: Annotated[
         str | None,
         typer.Option(
@@ -213,14 +230,17 @@ async def query_msg_by_key(
     ] = None,
     end_timestamp: Annotated[
         str | None,
-        typer.Option("-e", "--endTimestamp", metavar="TIME", help="Stored then or earlier."),
+        typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there."),
     ] = None,
     max_num: Annotated[
-        int, typer.Option("-m", "--maxNum", metavar="N", help="At most, of each broker.")
+        int,
+        typer.Option("-m", "--maxNum", metavar="N", help="At most N messages from each broker."),
     ] = 64,
     cluster: Annotated[
         str | None,
-        typer.Option("-c", "--cluster", metavar="CLUSTER", help="Of the brokers of this cluster."),
+        typer.Option(
+            "-c", "--cluster", metavar="CLUSTER", help="Only from the brokers of this cluster."
+        ),
     ] = None,
 ) -> Result:
     """Find messages by key."""
@@ -254,16 +274,20 @@ async def query_msg_by_key(
 @subject("topic", "msg_id")
 async def query_msg_by_unique_key(
     call: Call,
-    msg_id: Annotated[str, typer.Option("-i", "--msgId", metavar="ID", help="Unique id.")],
+    msg_id: Annotated[
+        str, typer.Option("-i", "--msgId", metavar="ID", help="Unique id of the message.")
+    ],
     topic: Topic,
     consumer_group: Group = None,
     client_id: ClientId = None,
     show_all: Annotated[
-        bool, typer.Option("-a", "--showAll", help="Each one that was stored with this id.")
+        bool, typer.Option("-a", "--showAll", help="Show every message stored with this id.")
     ] = False,
     cluster: Annotated[
         str | None,
-        typer.Option("-c", "--cluster", metavar="CLUSTER", help="Not needed; 5.x takes it."),
+        typer.Option(
+            "-c", "--cluster", metavar="CLUSTER", help="Has no effect; accepted for 5.x scripts."
+        ),
     ] = None,
 ) -> Result:
     """Find a message by the unique id its producer gave it."""
@@ -289,10 +313,12 @@ async def query_msg_by_offset(
     call: Call,
     topic: Topic,
     broker_name: Annotated[
-        str, typer.Option("-b", "--brokerName", metavar="NAME", help="Broker name.")
+        str, typer.Option("-b", "--brokerName", metavar="NAME", help="Name of the broker.")
     ],
-    queue_id: Annotated[int, typer.Option("-i", "--queueId", metavar="ID", help="Queue.")],
-    offset: Annotated[int, typer.Option("-o", "--offset", metavar="N", help="Offset in it.")],
+    queue_id: Annotated[int, typer.Option("-i", "--queueId", metavar="ID", help="Queue id.")],
+    offset: Annotated[
+        int, typer.Option("-o", "--offset", metavar="N", help="Offset in the queue.")
+    ],
     body_format: BodyFormat = None,
 ) -> Result:
     """Find the message at an offset of a queue."""
@@ -322,7 +348,7 @@ _DECODED_COLUMNS = (
 def decode_message_id(
     call: Call,
     message_id: Annotated[
-        str, typer.Option("-i", "--messageId", metavar="ID", help="Unique id of a message.")
+        str, typer.Option("-i", "--messageId", metavar="ID", help="Unique id of the message.")
     ],
 ) -> Result:
     """Show what a unique id says: the producer's address and when it was made.

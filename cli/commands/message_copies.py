@@ -54,11 +54,11 @@ class Sending:
         typer.Option(
             "--map",
             metavar="FROM=TO",
-            help="[BROKER:]QUEUE=[BROKER:]QUEUE: where it goes. Repeatable.",
+            help="Send a queue to another one: [BROKER:]QUEUE=[BROKER:]QUEUE.",
         ),
     ] = None
     new_ids: Annotated[
-        bool, typer.Option("--new-ids", help="Give each message a unique id of its own.")
+        bool, typer.Option("--new-ids", help="Give each message a new unique id.")
     ] = False
     rate: RateOption = None
     create: Create = False
@@ -79,10 +79,15 @@ class OtherCluster:
 
     to_namesrv: Annotated[
         str | None,
-        typer.Option("--to-namesrv", metavar="HOST:PORT[;…]", help="In the cluster of these."),
+        typer.Option(
+            "--to-namesrv", metavar="HOST:PORT[;…]", help="Name servers of the target cluster."
+        ),
     ] = None
     to_acl_file: Annotated[
-        str | None, typer.Option("--to-acl-file", metavar="FILE", help="Access key for there.")
+        str | None,
+        typer.Option(
+            "--to-acl-file", metavar="FILE", help="Access key file for the target cluster."
+        ),
     ] = None
 
     @asynccontextmanager
@@ -114,19 +119,23 @@ class TubeEnd:
     from_tube: Annotated[
         str | None,
         typer.Option(
-            "--from-tube", metavar="HOST:PORT[,…]", help="The topic is TubeMQ's, of these masters."
+            "--from-tube",
+            metavar="HOST:PORT[,…]",
+            help="Copy from a TubeMQ topic, of these masters.",
         ),
     ] = None
     to_tube: Annotated[
         str | None,
         typer.Option(
-            "--to-tube", metavar="HOST:PORT[,…]", help="To a topic of TubeMQ, of these masters."
+            "--to-tube", metavar="HOST:PORT[,…]", help="Copy to a TubeMQ topic, of these masters."
         ),
     ] = None
     tube_acl_file: Annotated[
         str | None,
         typer.Option(
-            "--tube-acl-file", metavar="FILE", help="User and password there, as an access key."
+            "--tube-acl-file",
+            metavar="FILE",
+            help="User and password for TubeMQ, in an access key file.",
         ),
     ] = None
 
@@ -148,15 +157,13 @@ async def message_import(
     file: Annotated[
         str,
         typer.Option(
-            "-f", "--file", metavar="FILE", help="A file of message export; -: standard input."
+            "-f",
+            "--file",
+            metavar="FILE",
+            help="File that message export wrote; -: standard input.",
         ),
-    ] = "-",
-    to_topic: Annotated[
-        str | None,
-        typer.Option(
-            "-t", "--topic", "--to-topic", metavar="TOPIC", help="Send to this topic instead."
-        ),
-    ] = None,
+    ],
+    to_topic: ToTopic = None,
     *,
     sending: Sending,
     resume: Resume = False,
@@ -306,7 +313,9 @@ async def message_copy(
     tube: TubeEnd,
     resume: Annotated[
         str | None,
-        typer.Option("--resume", metavar="FILE", help="Keep in FILE how far it is; go on from it."),
+        typer.Option(
+            "--resume", metavar="FILE", help="Keep the progress in FILE, and resume from it."
+        ),
     ] = None,
 ) -> Result:
     """Copy messages of a topic to another topic, or to another cluster.

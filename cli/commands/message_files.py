@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mq.client.operations.messages.sinks import Sink
 
 OutputFile = Annotated[
-    str, typer.Option("-f", "--file", metavar="FILE", help="Where to; -: standard output.")
+    str, typer.Option("-f", "--file", metavar="FILE", help="File to write; -: standard output.")
 ]
 
 COMMANDS = {"message": ("message export",)}

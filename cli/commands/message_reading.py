@@ -32,16 +32,22 @@ COMMANDS = {
 }
 
 CharsetName = Annotated[
-    str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")
+    str, typer.Option("-c", "--charsetName", metavar="NAME", help="Character set of the bodies.")
 ]
 SubExpression = Annotated[
-    str, typer.Option("-s", "--subExpression", metavar="TAGS", help="TagA || TagB.")
+    str,
+    typer.Option(
+        "-s",
+        "--subExpression",
+        metavar="TAGS",
+        help="Only messages with one of these tags: 'TagA || TagB'.",
+    ),
 ]
 BeginTimestamp = Annotated[
     str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {FORMS}.")
 ]
 EndTimestamp = Annotated[
-    str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="Until then.")
+    str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there.")
 ]
 
 
@@ -56,7 +62,7 @@ async def print_msg(
     begin_timestamp: BeginTimestamp = None,
     end_timestamp: EndTimestamp = None,
     print_body: Annotated[
-        Truth, typer.Option("-d", "--printBody", help="Whether to show the bodies.")
+        Truth, typer.Option("-d", "--printBody", help="Show the bodies.")
     ] = Truth.TRUE,
     lmq_parent_topic: Annotated[
         str | None,
@@ -64,7 +70,7 @@ async def print_msg(
             "-l",
             "--lmqParentTopic",
             metavar="TOPIC",
-            help="Of a light topic: the parent, where its brokers are found.",
+            help="Of a light topic, the parent topic, by which its brokers are found.",
         ),
     ] = None,
 ) -> AsyncIterator[Result]:
@@ -102,9 +108,9 @@ async def print_msg_by_queue(
     call: Call,
     topic: Topic,
     broker_name: Annotated[
-        str, typer.Option("-a", "--brokerName", metavar="NAME", help="Broker name.")
+        str, typer.Option("-a", "--brokerName", metavar="NAME", help="Name of the broker.")
     ],
-    queue_id: Annotated[int, typer.Option("-i", "--queueId", metavar="ID", help="Queue.")],
+    queue_id: Annotated[int, typer.Option("-i", "--queueId", metavar="ID", help="Queue id.")],
     charset_name: CharsetName = "UTF-8",
     sub_expression: SubExpression = "*",
     begin_timestamp: BeginTimestamp = None,
@@ -113,10 +119,10 @@ async def print_msg_by_queue(
         Truth, typer.Option("-p", "--printMsg", help="Print the messages.")
     ] = Truth.FALSE,
     print_body: Annotated[
-        Truth, typer.Option("-d", "--printBody", help="With their bodies.")
+        Truth, typer.Option("-d", "--printBody", help="Show their bodies too.")
     ] = Truth.FALSE,
     calculate: Annotated[
-        Truth, typer.Option("-f", "--calculate", help="Count them by tag.")
+        Truth, typer.Option("-f", "--calculate", help="Count messages by tag.")
     ] = Truth.FALSE,
 ) -> AsyncIterator[Result]:
     """Print the messages of a queue, or count them by tag.
@@ -162,25 +168,28 @@ async def consume_message(
     call: Call,
     topic: Topic,
     broker_name: Annotated[
-        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="Of this broker.")
+        str | None,
+        typer.Option("-b", "--brokerName", metavar="NAME", help="Only from this broker."),
     ] = None,
     queue_id: Annotated[
-        int | None, typer.Option("-i", "--queueId", metavar="ID", help="Of this queue of it.")
+        int | None,
+        typer.Option("-i", "--queueId", metavar="ID", help="Only from this queue of the broker."),
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("-o", "--offset", metavar="N", help="From this offset of it.")
+        int | None,
+        typer.Option("-o", "--offset", metavar="N", help="Start at this offset of the queue."),
     ] = None,
     consumer_group: Annotated[
-        str | None, group_option("--consumerGroup", text="As this group.")
+        str | None, group_option("--consumerGroup", text="Consumer group to read as.")
     ] = None,
     begin_timestamp: Annotated[
         str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"From: {FORMS}.")
     ] = None,
     end_timestamp: Annotated[
-        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="Until then.")
+        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there.")
     ] = None,
     message_number: Annotated[
-        int, typer.Option("-c", "--MessageNumber", metavar="N", help="At most this many.")
+        int, typer.Option("-c", "--MessageNumber", metavar="N", help="At most N messages.")
     ] = 128,
 ) -> AsyncIterator[Result]:
     """Read messages of a topic, a queue or from an offset."""
@@ -246,7 +255,7 @@ _AT_ONCE = 256  # messages of a file that are shown together
 async def dump_compaction_log(
     call: Call,
     file: Annotated[
-        str, typer.Option("-f", "--file", metavar="FILE", help="A log file of a compacted topic.")
+        str, typer.Option("-f", "--file", metavar="FILE", help="Log file of a compacted topic.")
     ],
 ) -> AsyncIterator[Result]:
     """Print the messages in a log file, offline: of a compacted topic, or any commit log.

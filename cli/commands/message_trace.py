@@ -43,7 +43,7 @@ async def query_msg_trace_by_id(
         str, typer.Option("-i", "--msgId", metavar="ID", help="Unique id of the message.")
     ],
     trace_topic: Annotated[
-        str, typer.Option("-t", "--traceTopic", metavar="TOPIC", help="Where traces are.")
+        str, typer.Option("-t", "--traceTopic", metavar="TOPIC", help="Topic with the traces.")
     ] = TRACE_TOPIC,
     begin_timestamp: Annotated[
         str | None,
@@ -53,10 +53,11 @@ async def query_msg_trace_by_id(
     ] = None,
     end_timestamp: Annotated[
         str | None,
-        typer.Option("-e", "--endTimestamp", metavar="TIME", help="Traces stored up to then."),
+        typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there."),
     ] = None,
     max_num: Annotated[
-        int, typer.Option("-c", "--maxNum", metavar="N", help="At most, of each broker.")
+        int,
+        typer.Option("-c", "--maxNum", metavar="N", help="At most N messages from each broker."),
     ] = 64,
 ) -> Result:
     """Show who has sent a message and who has consumed it, of clients that write traces.

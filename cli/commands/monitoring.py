@@ -48,7 +48,10 @@ async def start_monitoring(
     interval: Annotated[
         float,
         typer.Option(
-            "--interval", metavar="SECONDS", parser=seconds, help="Between rounds: 60, 1m."
+            "--interval",
+            metavar="SECONDS",
+            parser=seconds,
+            help="Time between rounds in seconds, or such as 1m.",
         ),
     ] = 60,
 ) -> AsyncIterator[Result]:

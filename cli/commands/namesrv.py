@@ -30,12 +30,14 @@ COMMANDS = {
     )
 }
 
-BrokerName = Annotated[str, typer.Option("-b", "--brokerName", metavar="NAME", help="Broker name.")]
+BrokerName = Annotated[
+    str, typer.Option("-b", "--brokerName", metavar="NAME", help="Name of the broker.")
+]
 Namespace = Annotated[
     str, typer.Option("-s", "--namespace", metavar="NAMESPACE", help="Namespace of the key.")
 ]
-Key = Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Name of the value.")]
-Value = Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="The value.")]
+Key = Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Name of the setting.")]
+Value = Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Value of the setting.")]
 
 _PERMISSION = (
     text("namesrvAddr", "Name server"),

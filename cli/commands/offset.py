@@ -43,14 +43,18 @@ Timestamp = Annotated[
         help=f"Where to: {FORMS}.",
     ),
 ]
-Force = Annotated[Truth, typer.Option("-f", "--force", help="false: only go back, skip nothing.")]
+Force = Annotated[
+    Truth,
+    typer.Option("-f", "--force", help="If false, only go back, so that no message is skipped."),
+]
 RouteTopic = Annotated[
     str | None,
     typer.Option(
         "-c",
         "--cluster",
         metavar="CLUSTER",
-        help="Of a light topic (%LMQ%…): its cluster or parent, where its brokers are found.",
+        help="Of a light topic (%LMQ%…), the cluster or parent topic, by which its brokers are "
+        "found.",
     ),
 ]
 
@@ -66,18 +70,19 @@ async def reset_offset_by_time(
     timestamp: Timestamp,
     force: Force = Truth.TRUE,
     cplus: Annotated[
-        bool, typer.Option("--cplus", help="The consumers are written in C++.")
+        bool, typer.Option("--cplus", help="The consumers use the C++ client.")
     ] = False,
     broker: Annotated[
         str | None,
-        typer.Option("-b", "--broker", metavar="HOST:PORT", help="With -q: only there."),
+        typer.Option("-b", "--broker", metavar="HOST:PORT", help="With -q: only on this broker."),
     ] = None,
     queue: Annotated[
-        int | None, typer.Option("-q", "--queue", metavar="ID", help="With -b: only this queue.")
+        int | None,
+        typer.Option("-q", "--queue", metavar="ID", help="With -b: only for this queue."),
     ] = None,
     offset: Annotated[
         int | None,
-        typer.Option("-o", "--offset", metavar="OFFSET", help="With -b and -q: to this offset."),
+        typer.Option("-o", "--offset", metavar="OFFSET", help="With -b and -q: the offset to set."),
     ] = None,
     route_topic: RouteTopic = None,
 ) -> Result:
@@ -166,14 +171,16 @@ _CLONED = (text("brokerName", "Broker"), number("queueId", "Queue"), number("off
 async def clone_group_offset(
     call: Call,
     src_group: Annotated[
-        str, typer.Option("-s", "--srcGroup", metavar="GROUP", help="Take the offsets of it.")
+        str,
+        typer.Option("-s", "--srcGroup", metavar="GROUP", help="Group to copy the offsets from."),
     ],
     dest_group: Annotated[
-        str, typer.Option("-d", "--destGroup", metavar="GROUP", help="Give them to it.")
+        str,
+        typer.Option("-d", "--destGroup", metavar="GROUP", help="Group to copy the offsets to."),
     ],
     topic: Topic,
     offline: Annotated[
-        str | None, typer.Option("-o", "--offline", metavar="TEXT", help="Means nothing.")
+        str | None, typer.Option("-o", "--offline", metavar="TEXT", help="Has no effect.")
     ] = None,
 ) -> Result:
     """Give a consumer group the offsets of another in a topic.
@@ -232,7 +239,7 @@ async def get_consumer_status(
     group: Group,
     topic: Topic,
     origin_client_id: Annotated[
-        str | None, typer.Option("-i", "--originClientId", metavar="ID", help="Only this one.")
+        str | None, typer.Option("-i", "--originClientId", metavar="ID", help="Only this member.")
     ] = None,
 ) -> Result:
     """Show how far each consumer of a group says that it has come.

@@ -32,7 +32,9 @@ COMMANDS = {
 
 ClusterName = Annotated[
     str | None,
-    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At the brokers of this cluster."),
+    typer.Option(
+        "-c", "--clusterName", metavar="CLUSTER", help="Only on the brokers of this cluster."
+    ),
 ]
 
 
@@ -42,11 +44,11 @@ class Selecting:
 
     group: Annotated[
         list[str] | None,
-        group_option(text="Of these groups (order-*). Repeatable.", metavar="PATTERN"),
+        group_option(text="Only groups that match this pattern: 'order-*'.", metavar="PATTERN"),
     ] = None
     topic: Annotated[
         list[str] | None,
-        topic_option("In these topics (*-log). Repeatable.", metavar="PATTERN"),
+        topic_option("Only topics that match this pattern: '*-log'.", metavar="PATTERN"),
     ] = None
 
     def selection(self) -> Selection:
@@ -54,13 +56,13 @@ class Selecting:
 
 
 class Measure(Enum):
-    """What tells where a group goes on."""
+    "Set groups by offset or by timestamp."
 
     OFFSET = "offset"
     TIMESTAMP = "timestamp"
 
 
-By = Annotated[Measure | None, typer.Option("--by", help="What tells where a group goes on.")]
+By = Annotated[Measure | None, typer.Option("--by", help="Set groups by offset or by timestamp.")]
 
 PLACE = (
     text("group", "Consumer group"),
@@ -81,7 +83,7 @@ _IMPORTED = (
 InputFile = Annotated[
     str,
     typer.Option(
-        "-f", "--file", metavar="FILE", help="A file of offset export; -: standard input."
+        "-f", "--file", metavar="FILE", help="File that offset export wrote; -: standard input."
     ),
 ]
 
@@ -102,7 +104,10 @@ async def offset_export(
     file: Annotated[
         str,
         typer.Option(
-            "-f", "--file", metavar="FILE", help="Where to; -: standard output. .csv: as CSV."
+            "-f",
+            "--file",
+            metavar="FILE",
+            help="File to write; -: standard output. A name with .csv makes it CSV.",
         ),
     ] = "-",
     *,
@@ -110,14 +115,14 @@ async def offset_export(
     cluster_name: ClusterName = None,
     by: By = None,
     layout: Annotated[
-        Layout | None, typer.Option("--as", help="jsonl or csv. Default: by the file's name.")
+        Layout | None, typer.Option("--as", help="Format of the file. Default: by its name.")
     ] = None,
     keep: Annotated[
-        int, typer.Option("--keep", metavar="N", help="Keep that many older files: FILE.1 and on.")
+        int, typer.Option("--keep", metavar="N", help="Keep N older files: FILE.1 and so on.")
     ] = 0,
     expect: Annotated[
         list[str] | None,
-        typer.Option("--expect", metavar="BROKER", help="That it must be there. Repeatable."),
+        typer.Option("--expect", metavar="BROKER", help="Broker that must be in the export."),
     ] = None,
 ) -> Result:
     """Write the offsets of consumer groups to a file.
@@ -218,18 +223,25 @@ async def offset_import(
     by: By = None,
     brokers: Annotated[
         list[str] | None,
-        typer.Option("--broker", metavar="OLD=NEW", help="A broker has another name. Repeatable."),
+        typer.Option(
+            "--broker", metavar="OLD=NEW", help="Name of a broker in the file, and its name now."
+        ),
     ] = None,
     earliest: Annotated[
         bool,
-        typer.Option("--earliest", help="Queues not in the file get the group's earliest time."),
+        typer.Option(
+            "--earliest", help="Set queues that are not in the file to the group's earliest time."
+        ),
     ] = False,
     everywhere: Annotated[
         bool,
-        typer.Option("--earliest-everywhere", help="All queues of a topic get it."),
+        typer.Option("--earliest-everywhere", help="Set all queues of a topic to that time."),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also of groups that run; members may undo it.")
+        bool,
+        typer.Option(
+            "--force", help="Set groups with connected members too; these may overwrite it."
+        ),
     ] = False,
 ) -> Result:
     """Set the offsets of consumer groups as a file has them.

@@ -33,12 +33,14 @@ async def offset_diff(
     first: InputFile,
     second: Annotated[
         str | None,
-        typer.Option("--other", metavar="OTHER", help="Another one. Default: the cluster now."),
+        typer.Option(
+            "--other", metavar="OTHER", help="File to compare with. Default: the cluster now."
+        ),
     ] = None,
     *,
     selecting: Selecting,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with status 1 where they differ.")
+        bool, typer.Option("--exit-code", help="Exit with status 1 if they differ.")
     ] = False,
 ) -> Result:
     """Compare the offsets in a file with those in another, or in the cluster.

@@ -41,7 +41,10 @@ class Decision(Enum):
 
 
 Subject = Annotated[
-    str, typer.Option("-s", "--subject", metavar="USER:NAME", help="Whose policies.")
+    str,
+    typer.Option(
+        "-s", "--subject", metavar="USER:NAME", help="User whose policies they are, as User:NAME."
+    ),
 ]
 Resources = Annotated[
     str,
@@ -49,16 +52,27 @@ Resources = Annotated[
         "-r",
         "--resources",
         metavar="KIND:NAME,…",
-        help="Resources with commas: Topic:Orders,Group:*.",
+        help="Resources, separated by commas: 'Topic:Orders,Group:*'.",
     ),
 ]
 Actions = Annotated[
-    str, typer.Option("-a", "--actions", metavar="ACTION,…", help="Pub, Sub, Get, … or All.")
+    str,
+    typer.Option(
+        "-a",
+        "--actions",
+        metavar="ACTION,…",
+        help="Actions, separated by commas: Pub, Sub, Get, … or All.",
+    ),
 ]
-DecisionOption = Annotated[Decision, typer.Option("-d", "--decision", help="What it says.")]
+DecisionOption = Annotated[Decision, typer.Option("-d", "--decision", help="Allow or deny.")]
 SourceIp = Annotated[
     str | None,
-    typer.Option("-i", "--sourceIp", metavar="ADDRESS,…", help="Only from these addresses."),
+    typer.Option(
+        "-i",
+        "--sourceIp",
+        metavar="ADDRESS,…",
+        help="Only from these addresses, separated by commas.",
+    ),
 ]
 
 _POLICY = AuthSubject(
@@ -131,7 +145,12 @@ async def delete_acl(
     broker_addr: where.BrokerAddr = None,
     resource: Annotated[
         str | None,
-        typer.Option("-r", "--resources", metavar="KIND:NAME", help="Only on it; default: all."),
+        typer.Option(
+            "-r",
+            "--resources",
+            metavar="KIND:NAME",
+            help="Only policies on this resource. Default: all.",
+        ),
     ] = None,
 ) -> Result:
     """Delete the policies of a user (5.x brokers), or those on one resource."""
@@ -176,11 +195,15 @@ async def list_acl(
     cluster_name: where.ClusterName = None,
     subject: Annotated[
         str | None,
-        typer.Option("-s", "--subject", metavar="TEXT", help="That have this in the subject."),
+        typer.Option(
+            "-s", "--subject", metavar="TEXT", help="Only policies with this text in the subject."
+        ),
     ] = None,
     resource: Annotated[
         str | None,
-        typer.Option("-r", "--resource", metavar="TEXT", help="That have this in the resource."),
+        typer.Option(
+            "-r", "--resource", metavar="TEXT", help="Only policies with this text in the resource."
+        ),
     ] = None,
 ) -> Result:
     """List the policies (5.x brokers)."""
@@ -233,7 +256,12 @@ async def copy_acl(
     to_broker: ToBroker,
     subjects: Annotated[
         str | None,
-        typer.Option("-s", "--subjects", metavar="USER:NAME[,…]", help="Only of these."),
+        typer.Option(
+            "-s",
+            "--subjects",
+            metavar="USER:NAME[,…]",
+            help="Only policies of these users. Default: all.",
+        ),
     ] = None,
 ) -> Result:
     """Copy policies from one broker to another (5.x brokers).

@@ -42,7 +42,9 @@ async def allocate_mq(
     topic: Topic,
     ip_list: Annotated[
         str,
-        typer.Option("-i", "--ipList", metavar="ID[,…]", help="The consumers, with commas."),
+        typer.Option(
+            "-i", "--ipList", metavar="ID[,…]", help="Ids of the consumers, separated by commas."
+        ),
     ],
 ) -> Result:
     """Show how the queues of a topic would be shared among consumers.
@@ -117,17 +119,29 @@ async def query_cq(
     call: Call,
     topic: Topic,
     queue: Annotated[int, typer.Option("-q", "--queue", metavar="ID", help="Queue id.")],
-    index: Annotated[int, typer.Option("-i", "--index", metavar="OFFSET", help="First entry.")],
+    index: Annotated[
+        int, typer.Option("-i", "--index", metavar="OFFSET", help="Offset of the first entry.")
+    ],
     count: Annotated[
-        int, typer.Option("-c", "--count", metavar="N", help="How many entries.")
+        int, typer.Option("-c", "--count", metavar="N", help="Number of entries.")
     ] = 10,
     broker: Annotated[
         str | None,
-        typer.Option("-b", "--broker", metavar="HOST:PORT", help="Default: the topic's first."),
+        typer.Option(
+            "-b",
+            "--broker",
+            metavar="HOST:PORT",
+            help="Address of the broker. Default: the topic's first.",
+        ),
     ] = None,
     consumer: Annotated[
         str | None,
-        typer.Option("-g", "--consumer", metavar="GROUP", help="Whether its filter matches them."),
+        typer.Option(
+            "-g",
+            "--consumer",
+            metavar="GROUP",
+            help="Show whether the filter of this group matches them.",
+        ),
     ] = None,
 ) -> Result:
     """Show the entries of a consume queue: what a broker knows of messages without reading them."""
@@ -196,7 +210,8 @@ _CHECK_ERROR = 3
 async def check_rocksdb_cq_write_progress(
     call: Call,
     cluster_name: Annotated[
-        str, typer.Option("-c", "--cluster", metavar="CLUSTER", help="At each master of it.")
+        str,
+        typer.Option("-c", "--cluster", metavar="CLUSTER", help="Every master of this cluster."),
     ],
     nameserver_addr: Annotated[
         str | None,

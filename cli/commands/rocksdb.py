@@ -38,13 +38,22 @@ _COLUMNS = (text("type", "Kind"), text("name", "Name"), text("value", "Settings"
 async def export_metadata_in_rocks_db(
     call: Call,
     path: Annotated[
-        str, typer.Option("-p", "--path", metavar="FOLDER", help="The config of a broker's store.")
+        str,
+        typer.Option(
+            "-p", "--path", metavar="FOLDER", help="Directory config of a broker's store."
+        ),
     ],
     config_type: Annotated[
-        str, typer.Option("-t", "--configType", metavar="KIND", help="topics, subscriptionGroups.")
+        str,
+        typer.Option(
+            "-t",
+            "--configType",
+            metavar="KIND",
+            help="What to print: topics or subscriptionGroups.",
+        ),
     ],
     json_enable: Annotated[
-        Truth, typer.Option("-j", "--jsonEnable", help="As one JSON document.")
+        Truth, typer.Option("-j", "--jsonEnable", help="Print one JSON document.")
     ] = Truth.FALSE,
 ) -> Result:
     """Print the topics or consumer groups that a broker keeps in RocksDB, from its directory."""
@@ -85,12 +94,13 @@ async def rocks_db_config_to_json(
             "-t",
             "--configType",
             metavar="KIND[;…]",
-            help="topics, subscriptionGroups, consumerOffsets. Default of brokers: all.",
+            help="What to convert: topics, subscriptionGroups or consumerOffsets. Default on "
+            "brokers: all.",
         ),
     ] = None,
     config_path: Annotated[
         str | None,
-        typer.Option("-p", "--configPath", metavar="FOLDER", help="The config of a store."),
+        typer.Option("-p", "--configPath", metavar="FOLDER", help="Directory config of a store."),
     ] = None,
     export_file: Annotated[
         str | None,
@@ -98,11 +108,12 @@ async def rocks_db_config_to_json(
             "-e",
             "--exportFile",
             metavar="FILE",
-            help="With -p: write this file; -: standard output.",
+            help="With -p: file to write; -: standard output.",
         ),
     ] = None,
     json_enable: Annotated[
-        Truth, typer.Option("-j", "--jsonEnable", help="With -p: JSON; false: a line for each.")
+        Truth,
+        typer.Option("-j", "--jsonEnable", help="With -p: print JSON; if false, a line for each."),
     ] = Truth.TRUE,
     nameserver_addr: Annotated[
         str | None,
@@ -110,7 +121,7 @@ async def rocks_db_config_to_json(
     ] = None,
     cluster_name: Annotated[
         str | None,
-        typer.Option("-c", "--cluster", metavar="CLUSTER", help="At each master of it."),
+        typer.Option("-c", "--cluster", metavar="CLUSTER", help="Every master of this cluster."),
     ] = None,
     broker_addr: Annotated[str | None, broker_option()] = None,
 ) -> Result:

@@ -60,19 +60,23 @@ async def send_message(
     call: Call,
     topic: Topic,
     body: Annotated[
-        str | None,
-        typer.Option(
-            "-p", "--body", metavar="TEXT", help="Body, as UTF-8; without it the input is read."
-        ),
+        str, typer.Option("-p", "--body", metavar="TEXT", help="Body of the message, as UTF-8.")
+    ],
+    key: Annotated[
+        str | None, typer.Option("-k", "--key", metavar="KEYS", help="Keys, separated by blanks.")
     ] = None,
-    key: KeyOption = None,
-    tags: Annotated[str | None, typer.Option("-c", "--tags", metavar="TAG", help="Tag.")] = None,
-    *,
-    attributes: Attributes,
-    broker: BrokerOption = None,
-    qid: QueueOption = None,
+    tags: Annotated[
+        str | None, typer.Option("-c", "--tags", metavar="TAG", help="Tag of the message.")
+    ] = None,
+    broker: Annotated[
+        str | None, typer.Option("-b", "--broker", metavar="NAME", help="Send to this broker.")
+    ] = None,
+    qid: Annotated[
+        int | None,
+        typer.Option("-i", "--qid", metavar="ID", help="Send to this queue of the broker."),
+    ] = None,
     msg_trace_enable: Annotated[
-        Truth, typer.Option("-m", "--msgTraceEnable", help="Also write a trace of it.")
+        Truth, typer.Option("-m", "--msgTraceEnable", help="Write a trace of it too.")
     ] = Truth.FALSE,
     input: Input,
 ) -> Result:
@@ -153,13 +157,15 @@ async def send_msg_status(
     call: Call,
     broker_name: Annotated[
         str,
-        typer.Option("-b", "--brokerName", metavar="NAME", help="Broker; its name is the topic."),
+        typer.Option(
+            "-b", "--brokerName", metavar="NAME", help="Name of the broker, and of the topic."
+        ),
     ],
     message_size: Annotated[
-        int, typer.Option("-s", "--messageSize", metavar="BYTES", help="Of each message.")
+        int, typer.Option("-s", "--messageSize", metavar="BYTES", help="Size of each message.")
     ] = 128,
     count: Annotated[
-        int, typer.Option("-c", "--count", metavar="N", help="How many are sent.")
+        int, typer.Option("-c", "--count", metavar="N", help="Number of messages.")
     ] = 50,
 ) -> AsyncIterator[Result]:
     """Send messages to a broker and show how long each one takes.
@@ -213,10 +219,10 @@ async def check_msg_send_rt(
     call: Call,
     topic: Topic,
     amount: Annotated[
-        int, typer.Option("-a", "--amount", metavar="N", help="How many are sent.")
+        int, typer.Option("-a", "--amount", metavar="N", help="Number of messages.")
     ] = 100,
     size: Annotated[
-        int, typer.Option("-s", "--size", metavar="BYTES", help="Of each message.")
+        int, typer.Option("-s", "--size", metavar="BYTES", help="Size of each message.")
     ] = 128,
 ) -> AsyncIterator[Result]:
     """Send messages to each queue of a topic in turn and show how long each one takes.
@@ -272,24 +278,31 @@ _CLUSTER_LINE = "{:<24}  {:<24}  {:<8}  {:<16}  {:<16}\n"
 async def cluster_rt(
     call: Call,
     amount: Annotated[
-        int, typer.Option("-a", "--amount", metavar="N", help="Messages to each broker a round.")
+        int, typer.Option("-a", "--amount", metavar="N", help="Messages to each broker per round.")
     ] = 100,
     size: Annotated[
-        int, typer.Option("-s", "--size", metavar="BYTES", help="Of each message.")
+        int, typer.Option("-s", "--size", metavar="BYTES", help="Size of each message.")
     ] = 128,
     cluster_name: Annotated[
-        str | None, typer.Option("-c", "--cluster", metavar="CLUSTER", help="Only this one.")
+        str | None, typer.Option("-c", "--cluster", metavar="CLUSTER", help="Only this cluster.")
     ] = None,
     print_log: Annotated[
-        Truth, typer.Option("-p", "--printLog", help="Lines for logs, parted by |.")
+        Truth, typer.Option("-p", "--printLog", help="Print lines for logs, separated by |.")
     ] = Truth.FALSE,
     machine_room: Annotated[
-        str, typer.Option("-m", "--machineRoom", metavar="NAME", help="Named in those lines.")
+        str,
+        typer.Option(
+            "-m", "--machineRoom", metavar="NAME", help="Machine room named in those lines."
+        ),
     ] = "noname",
     interval: Annotated[
         float,
         typer.Option(
-            "-i", "--interval", metavar="SECONDS", parser=seconds, help="Between rounds: 10, 1m."
+            "-i",
+            "--interval",
+            metavar="SECONDS",
+            parser=seconds,
+            help="Time between rounds in seconds, or such as 1m.",
         ),
     ] = 10,
 ) -> AsyncIterator[Result]:

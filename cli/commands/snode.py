@@ -27,7 +27,9 @@ async def snode_list(
     call: Call,
     cluster_name: Annotated[
         str | None,
-        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only those of this one."),
+        typer.Option(
+            "-c", "--clusterName", metavar="CLUSTER", help="Only the snodes of this cluster."
+        ),
     ] = None,
 ) -> Result:
     """List the snodes that name servers know, and whether they answer.

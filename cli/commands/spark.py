@@ -29,7 +29,7 @@ COMMANDS = {
     )
 }
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job: see mq spark list.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job (see mq spark list).")]
 
 _JOBS = (text("job", "Job"), text("summary", "What it does"))
 _OPTIONS = (
@@ -151,11 +151,13 @@ async def spark_submit(
     report: Annotated[
         str | None,
         typer.Option(
-            "--report", metavar="FILE", help="Write the job's page there, in HTML; - is stdout."
+            "--report",
+            metavar="FILE",
+            help="Write a report in HTML to this file; -: standard output.",
         ),
     ] = None,
     print_only: Annotated[
-        bool, typer.Option("--print", help="Show the command of spark-submit, and run nothing.")
+        bool, typer.Option("--print", help="Print the spark-submit command instead of running it.")
     ] = False,
     **given: Any,
 ) -> AsyncIterator[Result]:

@@ -40,7 +40,9 @@ COMMANDS = {
 
 Clustered = Annotated[
     str | None,
-    typer.Option("-c", "--clusters", metavar="CLUSTER[,…]", help="On the brokers of these."),
+    typer.Option(
+        "-c", "--clusters", metavar="CLUSTER[,…]", help="On the brokers of these clusters."
+    ),
 ]
 Brokers = Annotated[
     str | None, typer.Option("-b", "--brokers", metavar="NAME[,…]", help="On these brokers.")
@@ -56,7 +58,7 @@ MapFile = Annotated[
 ]
 Force = Annotated[
     Truth,
-    typer.Option("-fr", "--forceReplace", help="With -mf: also over a newer mapping."),
+    typer.Option("-fr", "--forceReplace", help="With -mf: replace a newer mapping too."),
 ]
 
 _COLUMNS = (
@@ -80,7 +82,10 @@ async def update_static_topic(
     call: Call,
     topic: Topic,
     total_queue_num: Annotated[
-        int, typer.Option("-qn", "--totalQueueNum", metavar="N", help="Queues over all brokers.")
+        int,
+        typer.Option(
+            "-qn", "--totalQueueNum", metavar="N", help="Number of queues over all brokers."
+        ),
     ],
     clusters: Clustered = None,
     brokers: Brokers = None,

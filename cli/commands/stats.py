@@ -38,7 +38,7 @@ _LINE = "{:<64}  {:<64} {:>12} {:>11} {:>11} {:>14} {:>14}\n"
 async def stats_all(
     call: Call,
     active_topic: Annotated[
-        bool, typer.Option("-a", "--activeTopic", help="Only where messages came or went.")
+        bool, typer.Option("-a", "--activeTopic", help="Only topics with traffic.")
     ] = False,
     topic: Annotated[str | None, topic_option("Only this topic.")] = None,
 ) -> Result:

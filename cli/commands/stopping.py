@@ -35,9 +35,11 @@ _STOPPED = (
 @gives(_STOPPED)
 def shutdown(
     call: Call,
-    daemon: Annotated[Daemon, typer.Argument(metavar="broker|namesrv", help="What to stop.")],
+    daemon: Annotated[
+        Daemon, typer.Argument(metavar="broker|namesrv", help="What to stop: broker or namesrv.")
+    ],
     pid: Annotated[
-        int | None, typer.Option("--pid", metavar="NUMBER", help="The process of this number only.")
+        int | None, typer.Option("--pid", metavar="NUMBER", help="Only the process with this id.")
     ] = None,
     wait: Annotated[
         float,
@@ -45,7 +47,7 @@ def shutdown(
             "--wait",
             metavar="SECONDS",
             parser=seconds,
-            help="Wait so long for it to end; 0: do not.",
+            help="Wait this long for it to end; 0: do not wait.",
         ),
     ] = 0.0,
 ) -> Result:

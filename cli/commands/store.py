@@ -54,7 +54,7 @@ def store_inspect(
     topic: offline_store.Topic = None,
     at: Annotated[
         int | None,
-        typer.Option("--at", metavar="OFFSET", help="The message at this offset of the log."),
+        typer.Option("--at", metavar="OFFSET", help="Show the message at this offset of the log."),
     ] = None,
 ) -> Result:
     """Show what a store on the disk has, without a broker.
@@ -166,7 +166,7 @@ async def store_dump(
     directory: offline_store.Directory,
     topic: offline_store.Topic = None,
     queue_id: Annotated[
-        int | None, typer.Option("-q", "--queueId", metavar="ID", help="Of this queue only.")
+        int | None, typer.Option("-q", "--queueId", metavar="ID", help="Only this queue.")
     ] = None,
     begin: Annotated[
         str | None,
@@ -175,16 +175,16 @@ async def store_dump(
         ),
     ] = None,
     end: Annotated[
-        str | None, typer.Option("-e", "--end", metavar="TIME", help="Stored until then.")
+        str | None, typer.Option("-e", "--end", metavar="TIME", help="End there.")
     ] = None,
     offset: Annotated[
-        int, typer.Option("--from", metavar="OFFSET", help="Begin at this offset of the log.")
+        int, typer.Option("--from", metavar="OFFSET", help="Start at this offset of the log.")
     ] = 0,
     limit: Annotated[
-        int | None, typer.Option("-m", "--limit", metavar="N", help="At most so many.")
+        int | None, typer.Option("-m", "--limit", metavar="N", help="At most N messages.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("-a", "--all", help="Half messages of transactions, too.")
+        bool, typer.Option("-a", "--all", help="Include half messages of transactions.")
     ] = False,
 ) -> AsyncIterator[Result]:
     """Print the messages of a store in the order of its log, without a broker.

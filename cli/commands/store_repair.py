@@ -108,13 +108,22 @@ async def store_repair(
     directory: offline_store.Directory,
     copy: Annotated[
         str | None,
-        typer.Option("--copy", metavar="DIR", help="Copy the store there and repair the copy."),
+        typer.Option(
+            "--copy", metavar="DIR", help="Copy the store to this directory and repair the copy."
+        ),
     ] = None,
     config_file: Annotated[
         str | None,
-        typer.Option("-c", "--configFile", metavar="FILE", help="broker.conf, for delay levels."),
+        typer.Option(
+            "-c",
+            "--configFile",
+            metavar="FILE",
+            help="Settings file of the broker, for its delay levels.",
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Repair the store itself.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Repair the store itself, not a copy.")
+    ] = False,
 ) -> Result:
     """Make a damaged store one that a broker starts on.
 

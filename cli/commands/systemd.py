@@ -23,7 +23,9 @@ COMMANDS = {"systemd": ("systemd install",)}
 
 Prefix = Annotated[
     str,
-    typer.Option("--prefix", metavar="DIR", help="Where lib/systemd/system, lib/sysusers.d are."),
+    typer.Option(
+        "--prefix", metavar="DIR", help="Directory that has lib/systemd/system and lib/sysusers.d."
+    ),
 ]
 
 _COLUMNS = (text("path", "File"), text("what", "What was done"))
@@ -52,11 +54,15 @@ def systemd_install(
     prefix: Prefix = "/usr/local",
     command: Annotated[
         str | None,
-        typer.Option("--command", metavar="PATH", help="The mq that the units run; else this one."),
+        typer.Option(
+            "--command",
+            metavar="PATH",
+            help="Path of the mq that the units run. Default: this one.",
+        ),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Replace changed files, too; the old ones stay as FILE.1."),
+        typer.Option("--force", help="Replace changed files too; the old ones are kept as FILE.1."),
     ] = False,
 ) -> Result:
     """Put the units for systemd, and the user and folders they need, where systemd looks.

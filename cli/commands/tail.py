@@ -36,7 +36,7 @@ async def tail(
     call: Call,
     topic: Annotated[str, topic_option("Topic to follow.")],
     last: Annotated[
-        int, typer.Option("--last", metavar="N", help="First the last N messages there are.")
+        int, typer.Option("--last", metavar="N", help="Start with the last N messages.")
     ] = 0,
     since: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help=f"From then on: {FORMS}.")
@@ -45,10 +45,14 @@ async def tail(
     narrowing: Narrowing,
     grep: Annotated[
         str | None,
-        typer.Option("--grep", metavar="REGEX", help="Whose body, as UTF-8, has a match of it."),
+        typer.Option(
+            "--grep",
+            metavar="REGEX",
+            help="Only messages whose body, as UTF-8, matches this regular expression.",
+        ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", help="End after N messages.")
+        int | None, typer.Option("--limit", metavar="N", help="Stop after N messages.")
     ] = None,
 ) -> AsyncIterator[Result]:
     """Show the messages of a topic as they come.

@@ -27,7 +27,9 @@ def manual(
     call: Call,
     directory: Annotated[
         str,
-        typer.Option("--directory", metavar="DIR", help="Folder of the project."),
+        typer.Option(
+            "--directory", metavar="DIR", help="Directory of the project. Default: this one."
+        ),
     ] = ".",
 ) -> Result:
     """Write the man pages, the completions and the description of the JSON.
@@ -66,7 +68,7 @@ def manual(
 def shell(
     environment: Environment,
     stop: Annotated[
-        bool, typer.Option("--stop", help="End at the first command that fails, with its status.")
+        bool, typer.Option("--stop", help="Stop at the first command that fails, with its status.")
     ] = False,
 ) -> int:
     """Run many commands in one process.

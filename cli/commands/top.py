@@ -34,24 +34,24 @@ COMMANDS = {"cluster": ("top",)}
 @gives(BROKERS, TOPICS, GROUPS, SNODES, totals=TOTALS, data=BROKER_DATA)
 def top(
     call: Call,
-    show: Annotated[Subject, typer.Option("--show", help="What to begin with.")] = Subject.BROKERS,
+    show: Annotated[Subject, typer.Option("--show", help="View to start with.")] = Subject.BROKERS,
     interval: Annotated[
         float,
         typer.Option(
             "--interval",
             metavar="SECONDS",
             parser=seconds,
-            help="Between two looks: 2, 500ms.",
+            help="Time between two updates in seconds, or such as 500ms.",
         ),
     ] = 2.0,
     count: Annotated[
-        int | None, typer.Option("--count", metavar="N", help="End after N results.")
+        int | None, typer.Option("--count", metavar="N", help="Stop after N updates.")
     ] = None,
     pattern: Annotated[
-        str, typer.Option("--filter", metavar="TEXT", help="Only names with this text in them.")
+        str, typer.Option("--filter", metavar="TEXT", help="Only names that contain this text.")
     ] = "",
     system: Annotated[
-        bool, typer.Option("--system", help="Also the system's own topics and groups.")
+        bool, typer.Option("--system", help="Include the system's own topics and groups.")
     ] = False,
 ) -> Coroutine[Any, Any, Result] | AsyncIterator[Result]:
     """Show what brokers, topics, consumer groups and snodes do now, again and again.

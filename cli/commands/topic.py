@@ -73,26 +73,35 @@ async def update_topic(
     cluster_name: where.OnMasters = None,
     attributes: Annotated[
         str | None,
-        typer.Option("-a", "--attributes", metavar="+K=V,-K", help="Attributes (5.x brokers)."),
+        typer.Option(
+            "-a",
+            "--attributes",
+            metavar="+K=V,-K",
+            help="Attributes to set (+) or remove (-) (5.x brokers).",
+        ),
     ] = None,
     read_queue_nums: Annotated[
-        int, typer.Option("-r", "--readQueueNums", metavar="N", help="Queues to read from.")
+        int,
+        typer.Option("-r", "--readQueueNums", metavar="N", help="Number of queues to read from."),
     ] = 8,
     write_queue_nums: Annotated[
-        int, typer.Option("-w", "--writeQueueNums", metavar="N", help="Queues to write to.")
+        int,
+        typer.Option("-w", "--writeQueueNums", metavar="N", help="Number of queues to write to."),
     ] = 8,
     perm: Annotated[
         int,
-        typer.Option("-p", "--perm", metavar="2|4|6", help="2: write, 4: read, 6: both."),
+        typer.Option(
+            "-p", "--perm", metavar="2|4|6", help="Permission: 2 to send, 4 to consume, 6 for both."
+        ),
     ] = 6,
     order: Annotated[
-        Truth, typer.Option("-o", "--order", help="Whether it is an ordered topic.")
+        Truth, typer.Option("-o", "--order", help="Make it an ordered topic.")
     ] = Truth.FALSE,
     unit: Annotated[
-        Truth, typer.Option("-u", "--unit", help="Whether it is a unit topic.")
+        Truth, typer.Option("-u", "--unit", help="Make it a unit topic.")
     ] = Truth.FALSE,
     has_unit_sub: Annotated[
-        Truth, typer.Option("-s", "--hasUnitSub", help="Whether units subscribe to it.")
+        Truth, typer.Option("-s", "--hasUnitSub", help="Mark it as subscribed to by units.")
     ] = Truth.FALSE,
 ) -> Result:
     """Create a topic, or change one.
@@ -160,7 +169,8 @@ async def delete_topic(
     call: Call,
     topic: Topic,
     cluster_name: Annotated[
-        str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="From this cluster.")
+        str,
+        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Cluster to delete it from."),
     ],
 ) -> Result:
     """Delete a topic from the brokers of a cluster and from the name servers."""
@@ -187,7 +197,7 @@ def removed_text(removed: "topics.Removed", topic: str, cluster_name: str) -> st
 async def topic_list(
     call: Call,
     cluster_model: Annotated[
-        bool, typer.Option("-c", "--clusterModel", help="With clusters and consumer groups.")
+        bool, typer.Option("-c", "--clusterModel", help="Show clusters and consumer groups too.")
     ] = False,
 ) -> Result:
     """List every topic."""
@@ -240,7 +250,7 @@ async def _topics_with_groups(admin: "Admin") -> Result:
 async def topic_route(
     call: Call,
     topic: Topic,
-    as_list: Annotated[bool, typer.Option("-l", "--list", help="As a list.")] = False,
+    as_list: Annotated[bool, typer.Option("-l", "--list", help="Show it as a list.")] = False,
 ) -> Result:
     """Show which brokers hold a topic."""
     async with call.admin() as admin:
@@ -299,7 +309,7 @@ async def topic_status(
             "-c",
             "--cluster",
             metavar="CLUSTER",
-            help="Ask the brokers of this cluster, or of this parent of a light topic.",
+            help="Only the brokers of this cluster, or of this parent topic of a light topic.",
         ),
     ] = None,
 ) -> Result:

@@ -48,7 +48,10 @@ async def update_topic_perm(
     call: Call,
     topic: Topic,
     perm: Annotated[
-        int, typer.Option("-p", "--perm", metavar="2|4|6", help="2: write, 4: read, 6: both.")
+        int,
+        typer.Option(
+            "-p", "--perm", metavar="2|4|6", help="Permission: 2 to send, 4 to consume, 6 for both."
+        ),
     ],
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
@@ -143,11 +146,13 @@ async def update_order_conf(
     call: Call,
     topic: Topic,
     method: Annotated[
-        OrderMethod, typer.Option("-m", "--method", help="Show it, set it or delete it.")
+        OrderMethod, typer.Option("-m", "--method", help="What to do: get, put or delete.")
     ],
     order_conf: Annotated[
         str | None,
-        typer.Option("-v", "--orderConf", metavar="BROKER:N[;…]", help="Queues of each broker."),
+        typer.Option(
+            "-v", "--orderConf", metavar="BROKER:N[;…]", help="Number of queues of each broker."
+        ),
     ] = None,
 ) -> Result:
     """Set, show or delete the order configuration of a topic.
@@ -208,7 +213,10 @@ async def update_topic_list(
     filename: Annotated[
         str,
         typer.Option(
-            "-f", "--filename", metavar="FILE", help="JSON: a list of topics; -: standard input."
+            "-f",
+            "--filename",
+            metavar="FILE",
+            help="JSON file with a list of topics; -: standard input.",
         ),
     ],
     broker_addr: where.BrokerAddr = None,

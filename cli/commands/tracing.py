@@ -32,12 +32,12 @@ async def trace(
     message_id: Annotated[
         str,
         typer.Option(
-            "-i", "--msgId", metavar="MESSAGE_ID", help="Its unique id, or its offset id."
+            "-i", "--msgId", metavar="MESSAGE_ID", help="Unique id or offset id of the message."
         ),
     ],
     topic: Annotated[
         str | None,
-        topic_option("Where it is; else it is looked for."),
+        topic_option("Topic of the message. Default: search for it."),
     ] = None,
 ) -> Result:
     """Tell what has become of a message, and why a group has it or not.

@@ -112,10 +112,17 @@ def tube_create_topic(
     topic: Topic,
     brokers: Brokers = None,
     partitions: Annotated[
-        int, typer.Option("-p", "--partitions", metavar="N", help="In each store of each broker.")
+        int,
+        typer.Option(
+            "-p",
+            "--partitions",
+            metavar="N",
+            help="Number of partitions in each store of each broker.",
+        ),
     ] = 1,
     stores: Annotated[
-        int, typer.Option("--stores", metavar="N", help="Stores, each with files of its own.")
+        int,
+        typer.Option("--stores", metavar="N", help="Number of stores, each with files of its own."),
     ] = 1,
     *,
     authority: Authority,

@@ -24,7 +24,8 @@ from mq.cli.runtime.status import Status
 COMMANDS = {"daemon": ("tube master", "tube broker", "tube standalone")}
 
 IniFile = Annotated[
-    str | None, typer.Option("-f", "--file", metavar="FILE", help="master.ini or broker.ini.")
+    str | None,
+    typer.Option("-f", "--file", metavar="FILE", help="Settings file: master.ini or broker.ini."),
 ]
 
 
@@ -81,20 +82,27 @@ def tube_standalone(
     environment: Environment,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="DIR", help="Where to keep messages; else temporary."),
+        typer.Option(
+            "--store", metavar="DIR", help="Directory for messages. Default: a temporary one."
+        ),
     ] = None,
     master_port: Annotated[
-        int, typer.Option("--master-port", metavar="PORT", help="Of the master; 0: any.")
+        int,
+        typer.Option("--master-port", metavar="PORT", help="Port of the master; 0: any free one."),
     ] = 8715,
     broker_port: Annotated[
-        int, typer.Option("--broker-port", metavar="PORT", help="Of the broker; 0: any.")
+        int,
+        typer.Option("--broker-port", metavar="PORT", help="Port of the broker; 0: any free one."),
     ] = 8123,
     web_port: Annotated[
-        int, typer.Option("--web-port", metavar="PORT", help="Of the master's administrators.")
+        int,
+        typer.Option(
+            "--web-port", metavar="PORT", help="Port of the master's web API; 0: any free one."
+        ),
     ] = 8080,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="NAME[:PARTITIONS]", help="Make a topic; may be repeated."),
+        typer.Option("--topic", metavar="NAME[:PARTITIONS]", help="Topic to create."),
     ] = None,
     config_item: ConfigItem = None,
 ) -> int:

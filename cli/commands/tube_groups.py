@@ -32,7 +32,12 @@ def tube_groups(
     call: Call,
     group: Annotated[
         str | None,
-        typer.Option("-g", "--group", metavar="GROUP", help="Its members, and what each has."),
+        typer.Option(
+            "-g",
+            "--group",
+            metavar="GROUP",
+            help="Show the members of this group, and the partitions of each.",
+        ),
     ] = None,
     topic: TopicFilter = None,
 ) -> Result:
@@ -87,7 +92,7 @@ _OFFSETS = (
 def tube_offsets(
     call: Call,
     group: Annotated[
-        str | None, typer.Option("-g", "--group", metavar="GROUP", help="Only this group's.")
+        str | None, typer.Option("-g", "--group", metavar="GROUP", help="Only this group.")
     ] = None,
     topic: TopicFilter = None,
     brokers: Brokers = None,
@@ -150,7 +155,7 @@ def tube_set_offsets(
         str,
         typer.Argument(
             metavar="WHERE",
-            help="`end`, or BROKER:TOPIC:PARTITION=OFFSET, several with commas between.",
+            help="end, or BROKER:TOPIC:PARTITION=OFFSET, several separated by commas.",
         ),
     ],
     topic: TopicFilter = None,
@@ -203,7 +208,7 @@ def tube_set_offsets(
 def tube_clone_offsets(
     call: Call,
     group: Group,
-    to: Annotated[str, typer.Argument(metavar="GROUP[,…]", help="Groups that go where it is.")],
+    to: Annotated[str, typer.Argument(metavar="GROUP[,…]", help="Groups to set to its offsets.")],
     topic: TopicFilter = None,
     brokers: Brokers = None,
     *,

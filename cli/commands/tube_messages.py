@@ -29,11 +29,15 @@ COMMANDS = {"tube": ("tube send", "tube consume", "tube tail", "tube bench")}
 
 Types = Annotated[
     str | None,
-    typer.Option("--type", metavar="TYPE[,…]", help="Only messages of these types (filter items)."),
+    typer.Option(
+        "--type",
+        metavar="TYPE[,…]",
+        help="Only messages of these types (filter items), separated by commas.",
+    ),
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", metavar="N", help="End after N messages."),
+    typer.Option("--limit", metavar="N", help="Stop after N messages."),
 ]
 
 
@@ -62,14 +66,22 @@ async def tube_send(
     call: Call,
     topic: Topic,
     body: Annotated[
-        str | None, typer.Option("-p", "--body", metavar="TEXT", help="Body, as UTF-8.")
+        str | None,
+        typer.Option("-p", "--body", metavar="TEXT", help="Body of the message, as UTF-8."),
     ] = None,
     lines: Annotated[
         str | None,
-        typer.Option("--lines", metavar="FILE", help="A message per line; -: standard input."),
+        typer.Option(
+            "--lines",
+            metavar="FILE",
+            help="Send each line of this file as a message; -: standard input.",
+        ),
     ] = None,
     type_: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="What consumers filter by.")
+        str | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="Type of the message, which consumers filter by."
+        ),
     ] = None,
     time: Annotated[
         str | None,
@@ -77,7 +89,7 @@ async def tube_send(
     ] = None,
     attributes: Annotated[
         list[str] | None,
-        typer.Option("--attribute", metavar="KEY=VALUE", help="May be repeated."),
+        typer.Option("--attribute", metavar="KEY=VALUE", help="Attribute of the message."),
     ] = None,
 ) -> Result:
     """Send a message to a topic of TubeMQ, or each line of a file."""
@@ -175,16 +187,22 @@ async def tube_consume(
     call: Call,
     topic: Topic,
     group: Annotated[
-        str, typer.Option("-g", "--group", metavar="GROUP", help="As a member of this group.")
+        str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group to join.")
     ],
     types: Types = None,
     first: Annotated[
-        bool, typer.Option("--first", help="Where the group has not read yet: from the start.")
+        bool,
+        typer.Option(
+            "--first", help="Start at the oldest message where the group has no offset yet."
+        ),
     ] = False,
     wait: Annotated[
         float | None,
         typer.Option(
-            "--wait", metavar="SECONDS", parser=seconds, help="End when nothing comes for so long."
+            "--wait",
+            metavar="SECONDS",
+            parser=seconds,
+            help="Stop when nothing comes for this long.",
         ),
     ] = None,
     limit: Limit = None,
@@ -316,18 +334,27 @@ async def tube_bench(
     call: Call,
     topic: Topic,
     messages: Annotated[
-        int, typer.Option("--messages", metavar="N", help="How many are sent.")
+        int, typer.Option("--messages", metavar="N", help="Number of messages.")
     ] = 100_000,
-    size: Annotated[int, typer.Option("--size", metavar="BYTES", help="Of each.")] = 1024,
+    size: Annotated[
+        int, typer.Option("--size", metavar="BYTES", help="Size of each message.")
+    ] = 1024,
     producers: Annotated[
-        int, typer.Option("--producers", metavar="N", help="With a connection to each broker.")
+        int,
+        typer.Option(
+            "--producers",
+            metavar="N",
+            help="Number of producers, each with a connection to every broker.",
+        ),
     ] = 8,
     in_flight: Annotated[
-        int, typer.Option("--in-flight", metavar="N", help="Sends of a producer side by side.")
+        int, typer.Option("--in-flight", metavar="N", help="Sends in flight per producer.")
     ] = 64,
     read: Annotated[
         bool,
-        typer.Option("--read", help="Read the topic while it is sent to, until all are there."),
+        typer.Option(
+            "--read", help="Read the topic at the same time, until all messages are there."
+        ),
     ] = False,
 ) -> Result:
     """Measure how fast a topic of TubeMQ can be sent to, and read.

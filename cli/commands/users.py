@@ -82,12 +82,23 @@ async def create_user(
     call: Call,
     username: Username,
     password: Annotated[
-        str, typer.Option("-p", "--password", metavar="TEXT|-", help="-: read it from a line.")
+        str,
+        typer.Option(
+            "-p",
+            "--password",
+            metavar="TEXT|-",
+            help="Password; with -, read from a line of standard input.",
+        ),
     ],
     cluster_name: where.EachOfCluster = None,
     broker_addr: where.BrokerAddr = None,
     user_type: Annotated[
-        UserType | None, typer.Option("-t", "--userType", help="Default: normal.")
+        UserType | None,
+        typer.Option(
+            "-t",
+            "--userType",
+            help="Type: normal, or super, who may do everything. Default: normal.",
+        ),
     ] = None,
 ) -> Result:
     """Create a user (5.x brokers)."""
@@ -108,14 +119,20 @@ async def update_user(
     broker_addr: where.BrokerAddr = None,
     password: Annotated[
         str | None,
-        typer.Option("-p", "--password", metavar="TEXT|-", help="-: read it from a line."),
+        typer.Option(
+            "-p",
+            "--password",
+            metavar="TEXT|-",
+            help="Password; with -, read from a line of standard input.",
+        ),
     ] = None,
     user_type: Annotated[
         UserType | None,
-        typer.Option("-t", "--userType", help="normal, or super, who may do everything."),
+        typer.Option("-t", "--userType", help="Type: normal, or super, who may do everything."),
     ] = None,
     user_status: Annotated[
-        UserStatus | None, typer.Option("-s", "--userStatus", help="Whether it may log in.")
+        UserStatus | None,
+        typer.Option("-s", "--userStatus", help="Allow or forbid the user to log in."),
     ] = None,
 ) -> Result:
     """Change a user (5.x brokers); what is not given stays.
@@ -187,7 +204,10 @@ async def list_user(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
     filter_: Annotated[
-        str | None, typer.Option("-f", "--filter", metavar="TEXT", help="That have this in names.")
+        str | None,
+        typer.Option(
+            "-f", "--filter", metavar="TEXT", help="Only users with this text in the name."
+        ),
     ] = None,
 ) -> Result:
     """List the users (5.x brokers), without their passwords.
@@ -233,7 +253,9 @@ async def copy_user(
     to_broker: ToBroker,
     usernames: Annotated[
         str | None,
-        typer.Option("-u", "--usernames", metavar="NAME[,…]", help="Only these; default: all."),
+        typer.Option(
+            "-u", "--usernames", metavar="NAME[,…]", help="Only these users. Default: all."
+        ),
     ] = None,
 ) -> Result:
     """Copy users from one broker to another (5.x brokers).

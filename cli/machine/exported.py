@@ -16,7 +16,7 @@ FilePath = Annotated[
         "-f",
         "--filePath",
         metavar="FOLDER",
-        help="Where the file goes; - prints it. Default: /tmp/rocketmq/export.",
+        help="Directory to write to; -: print it. Default: /tmp/rocketmq/export.",
     ),
 ]
 COLUMNS = (text("file", "File"), number("size", "Bytes"))

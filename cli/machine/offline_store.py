@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
 Directory = Annotated[
-    str, typer.Argument(metavar="DIR", help="The store: what storePathRootDir names.")
+    str, typer.Argument(metavar="DIR", help="Directory of the store (storePathRootDir).")
 ]
-Topic = Annotated[str | None, topic_option("Of this topic only.")]
+Topic = Annotated[str | None, topic_option("Only this topic.")]
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The man pages: mq(1), a page for each group of commands, a page for each daemon."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mq.cli import catalog
 from mq.cli.manual import examples, prose, roff
@@ -9,6 +9,8 @@ from mq.cli.runtime.status import MEANINGS
 
 # mdoc wants a date, and a page that is written anew must be the same page.
 DATE = "November 21, 2026"
+
+_EXAMPLE_WIDTH = 72  # of 78 columns, six of which are indented
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -66,6 +68,7 @@ def group_page(group: str) -> str:
         *roff.section("DESCRIPTION", [roff.text(prose.GROUP)]),
         *roff.section("COMMANDS", lines),
         *roff.section("EXIT STATUS", [roff.text("As described in mq(1).")]),
+        *_examples_of(commands(group)),
         *roff.section("SEE ALSO", _see_also(name)),
     ]
     return roff.page(name, 1, DATE, f"commands of mq: {title.lower()}", body)
@@ -78,11 +81,11 @@ def daemon_page(command: Described) -> str:
         *roff.section("SYNOPSIS", [f".Nm mq {command.name}", ".Op Ar options"]),
         *roff.section("DESCRIPTION", roff.paragraphs((command.summary, *command.paragraphs))),
         *roff.section("OPTIONS", _options(command.options)),
-        *roff.section("EXAMPLES", roff.literal(examples.laid_out(command.examples, 74))),
         *roff.section("SIGNALS", roff.items(_terms(prose.SIGNALS, "Dv"))),
         *roff.section("CONFIGURATION", _settings(command.name)),
         *roff.section("ENVIRONMENT", roff.items(_terms(prose.DAEMON_VARIABLES, "Ev"))),
         *roff.section("EXIT STATUS", [roff.text("As described in mq(1).")]),
+        *_examples_of([command]),
         *roff.section("SEE ALSO", _see_also(name)),
     ]
     return roff.page(name, 8, DATE, command.summary.rstrip(".").lower(), body)
@@ -141,14 +144,15 @@ def _command(command: Described) -> list[str]:
         lines += [".Pp", roff.text(f"One of {' or '.join(command.one_of)} is required.")]
     if command.own:
         lines += [".Pp", *_options(command.own)]
-    return [*lines, *_command_examples(command)]
+    return lines
 
 
-def _command_examples(command: Described) -> list[str]:
-    if not command.examples:
+def _examples_of(commands: Iterable[Described]) -> list[str]:
+    """The section EXAMPLES; none where the commands have none."""
+    shown = [example for command in commands for example in command.examples]
+    if not shown:
         return []
-    shown = roff.literal(examples.laid_out(command.examples, 74))
-    return [".Pp", roff.text("Examples:"), *shown]
+    return roff.section("EXAMPLES", roff.literal(examples.laid_out(shown, _EXAMPLE_WIDTH)))
 
 
 def _case(command: Described, described: Described, case: str) -> list[str]:

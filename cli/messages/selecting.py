@@ -17,17 +17,20 @@ if TYPE_CHECKING:
 Begin = Annotated[
     str | None, typer.Option("--begin", metavar="TIME", help=f"Stored then or later: {FORMS}.")
 ]
-End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before then.")]
+End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="End before then.")]
 RateOption = Annotated[
-    float | None, typer.Option("--rate", metavar="N", help="At most N messages a second.")
+    float | None, typer.Option("--rate", metavar="N", help="At most N messages per second.")
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", help="At most N messages, of all queues.")
+    int | None, typer.Option("--limit", metavar="N", help="At most N messages in total.")
 ]
 BodyOption = Annotated[
-    BodyForm, typer.Option("--body", help="text (base64 where it is not UTF-8), base64, or json.")
+    BodyForm,
+    typer.Option(
+        "--body", help="Form of bodies: text (base64 where a body is not UTF-8), base64 or json."
+    ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where a cut one has ended.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")]
 
 
 @option_group
@@ -36,21 +39,27 @@ class Narrowing:
 
     broker_name: Annotated[
         list[str] | None,
-        typer.Option("-b", "--brokerName", metavar="NAME", help="Of this broker. Repeatable."),
+        typer.Option("-b", "--brokerName", metavar="NAME", help="Only messages of this broker."),
     ] = None
     queue_id: Annotated[
         list[int] | None,
-        typer.Option("-i", "--queueId", metavar="ID", help="Of this queue. Repeatable."),
+        typer.Option("-i", "--queueId", metavar="ID", help="Only messages of this queue."),
     ] = None
     tag: Annotated[
-        str | None, typer.Option("--tag", metavar="TAGS", help="With one of these tags: 'a || b'.")
+        str | None,
+        typer.Option(
+            "--tag", metavar="TAGS", help="Only messages with one of these tags: 'a || b'."
+        ),
     ] = None
     sql: Annotated[
         str | None,
-        typer.Option("--sql", metavar="EXPRESSION", help="That an SQL92 expression is true of."),
+        typer.Option(
+            "--sql", metavar="EXPRESSION", help="Only messages matching this SQL92 expression."
+        ),
     ] = None
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="With this key, or this unique id.")
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Only messages with this key or unique id."),
     ] = None
 
 

@@ -17,7 +17,7 @@ Interval = Annotated[
         "--interval",
         metavar="SECONDS",
         parser=seconds,
-        help="Again and again: 10, 1m.",
+        help="Repeat every N seconds, or such as 1m.",
     ),
 ]
 Outcome = Coroutine[Any, Any, Result] | AsyncIterator[Result]

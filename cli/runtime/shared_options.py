@@ -192,7 +192,7 @@ def writes(
 def destroys(
     yes: Annotated[
         bool,
-        typer.Option("--yes", help="Do not ask first. Without a terminal there is no question."),
+        typer.Option("--yes", help="Do not ask first. Without a terminal nobody is asked."),
     ] = False,
 ) -> None:
     """Options of commands that change something for good."""

@@ -122,7 +122,7 @@ _LETTERS: dict[str, Part] = {
 }
 
 MEANINGS = {
-    "%t": "Topic.",
+    "%t": "Topic name.",
     "%q": "Queue id.",
     "%p": "Queue id: what kcat calls the partition.",
     "%o": "Offset in the queue.",
@@ -136,10 +136,10 @@ MEANINGS = {
     "%B": "Born time in milliseconds since 1970.",
     "%h": "Properties as name=value, with commas between them.",
     "%P{name}": "One property; nothing where the message has none of that name.",
-    "%g": "Tag.",
+    "%g": "Tag of the message.",
     "%i": "Message id: the unique id of the producer, else the offset id.",
     "%I": "Offset id.",
-    "%n": "Broker name.",
+    "%n": "Name of the broker.",
     "%H": "Host that the message was born at.",
     "%r": "How many times it was consumed in vain.",
     "%%": "A percent sign.",

@@ -34,34 +34,41 @@ class SparkOptions:
     master: Annotated[
         str,
         typer.Option(
-            "--master", metavar="URL", help="Such as local[4], spark://HOST:7077, yarn, k8s://HOST."
+            "--master",
+            metavar="URL",
+            help="Where Spark runs: local[4], spark://HOST:7077, yarn or k8s://HOST.",
         ),
     ] = "local[*]"
     deploy_mode: Annotated[
-        DeployMode, typer.Option("--deploy-mode", help="Run the driver here, or in the cluster.")
+        DeployMode,
+        typer.Option("--deploy-mode", help="Run the driver here (client) or in the cluster."),
     ] = DeployMode.CLIENT
     conf: Annotated[
         list[str] | None,
-        typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+        typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark."),
     ] = None
     driver_memory: Annotated[
-        str | None, typer.Option("--driver-memory", metavar="SIZE", help="Such as 2g.")
+        str | None,
+        typer.Option("--driver-memory", metavar="SIZE", help="Memory of the driver, such as 2g."),
     ] = None
     executor_memory: Annotated[
-        str | None, typer.Option("--executor-memory", metavar="SIZE", help="Such as 4g.")
+        str | None,
+        typer.Option(
+            "--executor-memory", metavar="SIZE", help="Memory of each executor, such as 4g."
+        ),
     ] = None
     executor_cores: Annotated[
-        int | None, typer.Option("--executor-cores", metavar="N", help="Of each executor.")
+        int | None, typer.Option("--executor-cores", metavar="N", help="Cores of each executor.")
     ] = None
     executors: Annotated[
-        int | None, typer.Option("--num-executors", metavar="N", help="How many executors.")
+        int | None, typer.Option("--num-executors", metavar="N", help="Number of executors.")
     ] = None
     spark_home: Annotated[
         str | None,
         typer.Option(
             "--spark-home",
             metavar="DIR",
-            help="The Spark to use. Default: SPARK_HOME, pyspark beside mq, the PATH.",
+            help="Directory of Spark. Default: SPARK_HOME, pyspark beside mq, the PATH.",
         ),
     ] = None
     python: Annotated[
@@ -69,7 +76,8 @@ class SparkOptions:
         typer.Option(
             "--python",
             metavar="PATH",
-            help="Python of driver and executors. Default: PYSPARK_PYTHON; locally mq's own.",
+            help="Python of driver and executors. Default: PYSPARK_PYTHON; on this machine mq's "
+            "own.",
         ),
     ] = None
     environment: Annotated[
@@ -81,7 +89,8 @@ class SparkOptions:
         ),
     ] = None
     log_level: Annotated[
-        LogLevel, typer.Option("--log-level", help="Of Spark's log, on standard error.")
+        LogLevel,
+        typer.Option("--log-level", help="Level of Spark's log, which goes to standard error."),
     ] = LogLevel.WARN
 
     def wanted(self, *, progress: bool) -> "Wanted":

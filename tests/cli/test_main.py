@@ -32,8 +32,9 @@ def test_version_says_that_the_native_path_is_turned_off() -> None:
 
 
 def test_help_lists_every_command_with_its_summary(mq: Mq) -> None:
-    finished = mq("--help")
+    finished = mq("help", "all")
     assert finished.status == 0
+    assert mq("--help", "--all").out == mq("help", "--all").out == finished.out
     for names in catalog.GROUPS.values():
         for name, summary in names.items():
             assert f"  {name:<22} {summary}\n" in finished.out

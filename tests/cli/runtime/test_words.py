@@ -114,5 +114,5 @@ def test_a_form_quotes_what_a_shell_would_take_apart() -> None:
 
 def test_help_shows_words_and_flags() -> None:
     text = Declared("seek", seek).help()
-    assert text.startswith("Usage: mq seek GROUP TOPIC [OPTIONS]")
+    assert text.startswith("Usage: mq seek GROUP TOPIC -s TIME [OPTIONS]\n")
     assert "-g, --group GROUP" in text
