@@ -134,6 +134,12 @@ async def update_acl_config(
 
     What is not given stays as it is, but for --admin, which is false then. The broker writes its
     file and heeds it at once.
+
+    Examples:
+        mq updateAclConfig shop-service -s - -t Orders=PUB -b 127.0.0.1:10911
+                                        may send to Orders; reads the secret key
+        mq updateAclConfig billing-service -s - -t Orders=SUB -g billing=SUB -c DefaultCluster
+                                        may consume Orders
     """
     account = options.account(access_key, secret(call, secret_key))
     done, failures = await _at_brokers(
@@ -168,7 +174,14 @@ async def delete_acl_config(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.EachOfCluster = None,
 ) -> Result:
-    """Delete an account (brokers of 4.9, and ours)."""
+    """Delete an account (brokers of 4.9, and ours).
+
+    Examples:
+        mq deleteAclConfig shop-service -b 127.0.0.1:10911
+                                        at one broker
+        mq deleteAclConfig shop-service -c DefaultCluster --dry-run
+                                        show what would be sent
+    """
     done, failures = await _at_brokers(
         call,
         broker_addr,
@@ -210,7 +223,14 @@ async def update_global_white_addr(
         ),
     ] = "",
 ) -> Result:
-    """Set the addresses from which everything is allowed (brokers of 4.9, and ours)."""
+    """Set the addresses from which everything is allowed (brokers of 4.9, and ours).
+
+    Examples:
+        mq updateGlobalWhiteAddr 10.1.2.*,192.168.0.7 -b 127.0.0.1:10911
+                                        everything is allowed from there
+        mq updateGlobalWhiteAddr 10.1.2.* -c DefaultCluster --dry-run
+                                        show what would be sent
+    """
     addresses = accounts.split(global_white_remote_addresses)
     if not addresses and global_white_remote_addresses:
         raise UsageError("-g/--globalWhiteRemoteAddresses: no address in it")
@@ -243,7 +263,13 @@ async def cluster_acl_config_version(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
 ) -> Result:
-    """Show the versions of ACL files (brokers of 4.9, and ours)."""
+    """Show the versions of ACL files (brokers of 4.9, and ours).
+
+    Examples:
+        mq clusterAclConfigVersion -c DefaultCluster  of every master
+        mq clusterAclConfigVersion 127.0.0.1:10911 -o table
+                                                      of one broker
+    """
     async with call.admin() as admin:
         targets = await where.targets(admin, broker_addr, cluster_name)
         done, failures = await cluster.at_each(
@@ -296,7 +322,12 @@ async def get_acl_config(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
 ) -> Result:
-    """Show the accounts of brokers (4.9.7, and ours), without their secret keys."""
+    """Show the accounts of brokers (4.9.7, and ours), without their secret keys.
+
+    Examples:
+        mq getAclConfig 127.0.0.1:10911            the accounts of a broker
+        mq getAclConfig -c DefaultCluster -o json  of every master, for a program
+    """
     async with call.admin() as admin:
         targets = await where.targets(admin, broker_addr, cluster_name)
 

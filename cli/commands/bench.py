@@ -105,6 +105,11 @@ async def bench_produce(
     With a rate the latency of a send counts from when it was due, so a stall is charged to every
     send that waits behind it. Without one it counts from when it went out, and says nothing of what
     clients that do not wait would see. The messages stay in the topic.
+
+    Examples:
+        mq bench produce Orders -d 5  as fast as possible, for five seconds
+        mq bench produce Orders -r 1000 -d 60 --svg latency.svg
+                                      1000 per second, with a picture
     """
     _check(size=size, seconds=seconds, connections=connections, window=window, processes=processes)
     plan = await _plan(call, topic, "produce", {"size": size, "rate": rate, "window": window})
@@ -131,6 +136,10 @@ async def bench_consume(
 
     It ends when all of it is read, or after the seconds. No group, so nothing is committed. A
     latency is that of a pull.
+
+    Examples:
+        mq bench consume Orders            read it from its beginning
+        mq bench consume Orders -d 5 -c 1  over one connection
     """
     _check(seconds=seconds, connections=connections, window=window, processes=processes)
     plan = await _plan(call, topic, "consume", {"window": window, "to_the_end": True})
@@ -158,6 +167,10 @@ async def bench_end_to_end(
 
     A latency counts from when a send was due until the message was read. The messages stay in the
     topic; only those of this run are counted.
+
+    Examples:
+        mq bench end-to-end Orders -d 5                 1000 messages per second
+        mq bench end-to-end Orders -r 100 -s 4096 -d 5  100 per second, of 4 KiB
     """
     from mq.client.load.plan import STAMP_DIGITS
 

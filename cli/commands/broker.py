@@ -46,7 +46,12 @@ _BY_ADDRESS = "an object for each broker by its address, with the text of each v
 async def broker_status(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
-    """Show what a broker, or each one of a cluster, says of itself."""
+    """Show what a broker, or each one of a cluster, says of itself.
+
+    Examples:
+        mq brokerStatus 127.0.0.1:10911    what one broker says of itself
+        mq brokerStatus -c DefaultCluster  each broker of a cluster
+    """
     async with call.admin() as admin:
         cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
         targets = [broker_addr or ""]
@@ -74,6 +79,10 @@ async def get_broker_config(
     """Show the settings of a broker, or of each one of a cluster.
 
     Secrets are masked, also those that a broker of Java tells.
+
+    Examples:
+        mq getBrokerConfig 127.0.0.1:10911            every setting of a broker
+        mq getBrokerConfig -c DefaultCluster -o json  of each broker, for a program
     """
     async with call.admin() as admin:
         cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
@@ -113,6 +122,12 @@ async def update_broker_config(
     """Change a setting of a running broker, or of each master of a cluster.
 
     A broker keeps it in its configuration file. What it may not change while it runs it refuses.
+
+    Examples:
+        mq updateBrokerConfig fileReservedTime 48 -b 127.0.0.1:10911
+                                        keep messages for two days
+        mq updateBrokerConfig fileReservedTime 48 -c DefaultCluster --dry-run
+                                        what would be sent to each master
     """
     where.require(broker_addr, cluster_name)
     if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
@@ -170,6 +185,10 @@ async def broker_consume_stats(
 
     Plain leaves out queues of which nothing was consumed yet, as mqadmin does; `Diff Total` counts
     every queue, shown or not.
+
+    Examples:
+        mq brokerConsumeStats 127.0.0.1:10911          the lag of every group there
+        mq brokerConsumeStats 127.0.0.1:10911 -l 1000  only queues with a lag of 1000 and more
     """
     if timeout_millis <= 0:
         raise UsageError("-t/--timeoutMillis must be positive")

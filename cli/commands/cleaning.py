@@ -47,6 +47,10 @@ async def clean_expired_cq(
     """Delete queue files whose messages are gone.
 
     Brokers do so by themselves once a day, at the hour of their `deleteWhen`.
+
+    Examples:
+        mq cleanExpiredCQ                  on all brokers
+        mq cleanExpiredCQ 127.0.0.1:10911  on one broker
     """
     return await _everywhere(
         call,
@@ -62,7 +66,12 @@ async def clean_expired_cq(
 async def clean_unused_topic(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
-    """Delete queue files of topics that a broker has no settings of."""
+    """Delete queue files of topics that a broker has no settings of.
+
+    Examples:
+        mq cleanUnusedTopic                  on all brokers
+        mq cleanUnusedTopic 127.0.0.1:10911  on one broker
+    """
     return await _everywhere(
         call, broker_addr, cluster_name, lambda admin, address: admin.clean_unused_topics(address)
     )
@@ -74,7 +83,13 @@ async def clean_unused_topic(
 async def delete_expired_commit_log(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
-    """Delete log files that are past their time, without waiting for the hour of `deleteWhen`."""
+    """Delete log files that are past their time, without waiting for the hour of `deleteWhen`.
+
+    Examples:
+        mq deleteExpiredCommitLog 127.0.0.1:10911  make room on one broker
+        mq deleteExpiredCommitLog -c DefaultCluster --dry-run
+                                                   which brokers would be asked
+    """
     return await _everywhere(
         call,
         broker_addr,

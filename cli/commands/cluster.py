@@ -72,7 +72,13 @@ def cluster_list(
         typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only this cluster."),
     ] = None,
 ) -> Coroutine[Any, Any, Result] | AsyncIterator[Result]:
-    """List clusters with their brokers, versions and rates."""
+    """List clusters with their brokers, versions and rates.
+
+    Examples:
+        mq clusterList            brokers, versions and rates
+        mq clusterList -m         totals of yesterday and today
+        mq clusterList --watch 2  again every two seconds
+    """
     if interval is None:
         return _once(call, cluster_name, more=more_stats)
     if interval < 0:

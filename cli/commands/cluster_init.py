@@ -53,6 +53,11 @@ def cluster_init(
 
     Without --hosts it is for a try on this machine: `mq standalone --cluster DIR` runs all of it.
     With --hosts it tells what to copy where; a slave is on another machine than its master.
+
+    Examples:
+        mq cluster init demo --masters 2 --slaves 2  for a try on this machine
+        mq cluster init prod --masters 2 --slaves 2 --hosts 10.0.0.1,10.0.0.2
+                                                     for two machines
     """
     from mq.cli.machine import cluster_layout
 

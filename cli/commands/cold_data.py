@@ -58,7 +58,12 @@ async def get_cold_data_flow_ctr_info(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.EachOfCluster = None,
 ) -> Result:
-    """Show how much cold data consumer groups may read, and have read (5.x brokers)."""
+    """Show how much cold data consumer groups may read, and have read (5.x brokers).
+
+    Examples:
+        mq getColdDataFlowCtrInfo 127.0.0.1:10911    limits and counts of one broker
+        mq getColdDataFlowCtrInfo -c DefaultCluster  of every broker
+    """
     async with call.admin() as admin:
         heads = await _heads(admin, broker_addr, cluster_name)
 
@@ -132,7 +137,14 @@ async def update_cold_data_flow_ctr_group_config(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
 ) -> Result:
-    """Limit how much cold data a consumer group may read (5.x brokers)."""
+    """Limit how much cold data a consumer group may read (5.x brokers).
+
+    Examples:
+        mq updateColdDataFlowCtrGroupConfig billing 3145728 -c DefaultCluster
+                                        three MiB per second
+        mq updateColdDataFlowCtrGroupConfig billing 0 -b 127.0.0.1:10911
+                                        none, on one broker
+    """
     if not consumer_group or any(sign in consumer_group for sign in "=\r\n"):
         raise UsageError(f"-g/--consumerGroup: {consumer_group!r}")
     limits = {consumer_group: threshold}
@@ -160,7 +172,14 @@ async def remove_cold_data_flow_ctr_group_config(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
 ) -> Result:
-    """Give a consumer group the usual limit of cold data again (5.x brokers)."""
+    """Give a consumer group the usual limit of cold data again (5.x brokers).
+
+    Examples:
+        mq removeColdDataFlowCtrGroupConfig billing -c DefaultCluster
+                                        on every master
+        mq removeColdDataFlowCtrGroupConfig billing -b 127.0.0.1:10911
+                                        on one broker
+    """
     async with call.admin() as admin:
         targets = await where.targets(admin, broker_addr, cluster_name)
 
@@ -196,6 +215,12 @@ async def set_commit_log_read_ahead_mode(
     """Choose whether the system reads ahead in the commit log (5.x brokers).
 
     1 spares the page cache of a broker whose consumers read old messages here and there.
+
+    Examples:
+        mq setCommitLogReadAheadMode 1 -b 127.0.0.1:10911
+                                        for consumers of old messages
+        mq setCommitLogReadAheadMode 0 -c DefaultCluster
+                                        the default again, on all brokers
     """
     if commit_log_read_ahead_mode not in ("0", "1"):
         raise UsageError("-m/--commitLogReadAheadMode: 0 is the default, 1 is for random reads")

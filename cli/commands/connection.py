@@ -41,7 +41,12 @@ async def consumer_connection(
         broker_option("Address of the broker to ask."),
     ] = None,
 ) -> Result:
-    """Show which consumers of a group are connected, and what they subscribe to."""
+    """Show which consumers of a group are connected, and what they subscribe to.
+
+    Examples:
+        mq consumerConnection billing          its members and subscriptions
+        mq consumerConnection billing -o json  for a program
+    """
     async with call.admin() as admin:
         if broker_addr is not None:
             found = await admin.consumer_connection(broker_addr, consumer_group)
@@ -98,7 +103,12 @@ async def producer_connection(
     ],
     topic: Annotated[str, topic_option("Topic that it sends to.")],
 ) -> Result:
-    """Show which producers of a group are connected to a broker of a topic."""
+    """Show which producers of a group are connected to a broker of a topic.
+
+    Examples:
+        mq producerConnection shop Orders          the producers of a group
+        mq producerConnection shop Orders -o json  for a program
+    """
     from mq.client.errors import RemoteSystemError
     from mq.client.operations import cluster
 
@@ -137,7 +147,12 @@ async def producer(
         str, typer.Option("-b", "--broker", metavar="HOST:PORT", help="Address of the broker.")
     ],
 ) -> Result:
-    """Show every producer that is connected to a broker."""
+    """Show every producer that is connected to a broker.
+
+    Examples:
+        mq producer 127.0.0.1:10911          every producer of a broker
+        mq producer 127.0.0.1:10911 -o json  for a program
+    """
     async with call.admin() as admin:
         groups = (await admin.producers(broker)).data
     rows: list[Row] = []

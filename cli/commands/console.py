@@ -68,6 +68,10 @@ def console(
     It runs until SIGTERM or Ctrl-C. Of -c, the other options and --set the later overrides the
     earlier. Each context is a cluster; so is what -n names. Off loopback it needs accounts (mq
     console user add) and TLS.
+
+    Examples:
+        mq console -n 127.0.0.1:9876          at http://127.0.0.1:8082/
+        mq console --context dev --read-only  of a context; nobody changes anything
     """
     from mq.daemons.console.config import ConsoleSettings
 

@@ -160,6 +160,12 @@ def console_user_add(
 
     It is there for a running console within a second. From the first account on nobody is served
     without one. Patterns have * and ?; topics of retries and dead letters are their group's.
+
+    Examples:
+        mq console user-add alice --role operator -p - --data console
+                                        reads the password from standard input
+        mq console user-add bob --role viewer --topics 'orders-*' -p - --data console
+                                        sees some topics only
     """
     from mq.daemons.console.security import accounts, passwords
 
@@ -187,7 +193,12 @@ def console_user_add(
 def console_user_passwd(
     call: Call, name: Name, password: Password = None, config_file: Config = None, data: Data = None
 ) -> Result:
-    """Give an account of the console another password; its sessions end."""
+    """Give an account of the console another password; its sessions end.
+
+    Examples:
+        mq console user-passwd alice -p - --data console
+                                        reads it from standard input
+    """
     from mq.daemons.console.security import accounts, passwords
 
     path = _path(config_file, data)
@@ -204,7 +215,12 @@ def console_user_passwd(
 
 @gives(_COLUMNS)
 def console_user_list(call: Call, config_file: Config = None, data: Data = None) -> Result:
-    """List the accounts of the console."""
+    """List the accounts of the console.
+
+    Examples:
+        mq console user-list --data console          accounts and their roles
+        mq console user-list --data console -o json  for a program
+    """
     from mq.daemons.console.security import accounts
 
     found = accounts.read(_path(config_file, data))
@@ -216,7 +232,11 @@ def console_user_list(call: Call, config_file: Config = None, data: Data = None)
 def console_user_remove(
     call: Call, name: Name, config_file: Config = None, data: Data = None
 ) -> Result:
-    """Take an account of the console away; its sessions end."""
+    """Take an account of the console away; its sessions end.
+
+    Examples:
+        mq console user-remove alice --data console  and end her sessions
+    """
     from mq.daemons.console.security import accounts
 
     path = _path(config_file, data)
@@ -251,6 +271,10 @@ def console_user_import(
     Its administrators become administrators, all others readers; what they may do here is said by
     roles, not by addresses. Passwords are kept as hashes. Those that the dashboard is shipped with
     are not taken, nor are names that there are already.
+
+    Examples:
+        mq console user-import users.properties --data console
+                                        of rocketmq-dashboard
     """
     from mq.daemons.console.security import accounts, passwords
 
@@ -326,7 +350,12 @@ def console_token_add(
     config_file: Config = None,
     data: Data = None,
 ) -> Result:
-    """Make a token for programs that use the console's API. It is shown once, now."""
+    """Make a token for programs that use the console's API. It is shown once, now.
+
+    Examples:
+        mq console token-add ci --role viewer --days 30 --data console
+                                        for a program that reads
+    """
     from mq.daemons.console.security import accounts
 
     path, roles = _path(config_file, data), _roles(role)
@@ -364,7 +393,12 @@ def console_token_add(
 
 @gives(_TOKENS)
 def console_token_list(call: Call, config_file: Config = None, data: Data = None) -> Result:
-    """List the tokens of the console, without what they are."""
+    """List the tokens of the console, without what they are.
+
+    Examples:
+        mq console token-list --data console          names, roles, and when they expire
+        mq console token-list --data console -o json  for a program
+    """
     from mq.daemons.console.security import accounts
 
     found = accounts.read(_path(config_file, data))
@@ -376,7 +410,11 @@ def console_token_list(call: Call, config_file: Config = None, data: Data = None
 def console_token_remove(
     call: Call, name: TokenName, config_file: Config = None, data: Data = None
 ) -> Result:
-    """Take a token away: it is worth nothing from now on."""
+    """Take a token away: it is worth nothing from now on.
+
+    Examples:
+        mq console token-remove ci --data console  it is worth nothing from now on
+    """
     from mq.daemons.console.security import accounts
 
     path = _path(config_file, data)

@@ -80,6 +80,10 @@ async def consumer_status(
 
     Plain writes each one's page to a file, MILLIS/CLIENTID below the working directory, as mqadmin
     does, and prints its name. Other formats have it all.
+
+    Examples:
+        mq consumerStatus billing -o json     what each member says of itself
+        mq consumerStatus billing -s -o json  with the stack traces of its threads
     """
     head = "{:<10} {:<40} {:<20} {}\n".format(*_HEADS)
     return await _status(
@@ -92,7 +96,12 @@ _HEADS = "#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile"
 
 @gives(_COLUMNS, data=_DATA, totals=_TOTALS)
 async def consumer(call: Call, consumer_group: Group, jstack: Stacks = False) -> Result:
-    """Show what each member of a consumer group says of itself, as consumerStatus does."""
+    """Show what each member of a consumer group says of itself, as consumerStatus does.
+
+    Examples:
+        mq consumer billing     what each member says of itself
+        mq consumer billing -s  with the stack traces of its threads
+    """
     line = "{:03d}  {:<40} {:<20} {}\n"
     return await _status(call, consumer_group, "", line, None, None, jstack)
 

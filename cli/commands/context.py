@@ -66,6 +66,11 @@ def context_add(
 
     The cluster's name servers are given with -n, the file with an access key for it with
     --acl-file, its TLS with --tls-config. The first context becomes the current one.
+
+    Examples:
+        mq context add dev -n 127.0.0.1:9876  a name for a cluster
+        mq context add prod -n '10.0.0.1:9876;10.0.0.2:9876'
+                                              with two name servers
     """
     if not call.given_name_servers:
         raise UsageError("-n/--namesrvAddr is required", hint=f"mq context add {name} -n HOST:9876")
@@ -107,7 +112,11 @@ def _files(call: Call) -> dict[str, str]:
 @gives(_COLUMNS)
 @writes
 def context_use(call: Call, name: Name) -> Result:
-    """Choose the context that commands use by default."""
+    """Choose the context that commands use by default.
+
+    Examples:
+        mq context use dev  commands are for it from now on
+    """
     contexts = Contexts.load(call.environment.config_directory)
     contexts.get(name)
     contexts.current = name
@@ -117,7 +126,12 @@ def context_use(call: Call, name: Name) -> Result:
 
 @gives(_COLUMNS)
 def context_list(call: Call) -> Result:
-    """List the contexts."""
+    """List the contexts.
+
+    Examples:
+        mq context list          all of them; * is the current one
+        mq context list -o json  for a program
+    """
     contexts = Contexts.load(call.environment.config_directory)
     return _listing(contexts, sorted(contexts.contexts))
 
@@ -129,7 +143,12 @@ def context_show(
         str | None, typer.Argument(metavar="CONTEXT", help="Name of the context.")
     ] = None,
 ) -> Result:
-    """Show a context; by default the current one."""
+    """Show a context; by default the current one.
+
+    Examples:
+        mq context show              the current one
+        mq context show dev -o json  another, for a program
+    """
     contexts = Contexts.load(call.environment.config_directory)
     name = name or contexts.current
     if name is None:
@@ -153,6 +172,10 @@ def context_export(
     Use it with `eval "$(mq context export prod)"`. Files with secrets are named, what is in them
     is not printed. A variable that the context has no value for is unset, so that nothing of
     another cluster is left.
+
+    Examples:
+        mq context export dev          as lines for a shell
+        mq context export dev -o json  for a program
     """
     from shlex import quote
 
@@ -173,7 +196,11 @@ def context_export(
 @gives(_COLUMNS)
 @writes
 def context_remove(call: Call, name: Name) -> Result:
-    """Forget a context."""
+    """Forget a context.
+
+    Examples:
+        mq context remove dev  the cluster itself is left alone
+    """
     contexts = Contexts.load(call.environment.config_directory)
     contexts.get(name)
     listing = _listing(contexts, [name])

@@ -63,7 +63,13 @@ _METADATA_COLUMNS = (
 @gives(_METADATA_COLUMNS)
 @subject("controller_address")
 async def get_controller_meta_data(call: Call, controller_address: Controller) -> Result:
-    """Show the controllers of a group and which of them leads."""
+    """Show the controllers of a group and which of them leads.
+
+    Examples:
+        mq getControllerMetaData 127.0.0.1:9878  who leads
+        mq getControllerMetaData 127.0.0.1:9878 -o json
+                                                 for a program
+    """
     async with call.admin() as admin:
         found = await admin.controller_metadata(controller_address)
     ids = found.group, found.controller_leader_id, found.controller_leader_address
@@ -91,6 +97,11 @@ async def get_controller_config(call: Call, controller_address: Controllers) -> 
     """Show the settings of controllers.
 
     Secrets are masked, also those that a broker of Java tells.
+
+    Examples:
+        mq getControllerConfig 127.0.0.1:9878  every setting
+        mq getControllerConfig '127.0.0.1:9878;127.0.0.1:9868' -o json
+                                               of two controllers
     """
     async with call.admin() as admin:
         found, failures = await cluster.at_each(
@@ -121,7 +132,14 @@ async def update_controller_config(
         str, typer.Option("-v", "--value", metavar="VALUE", help="New value of the setting.")
     ],
 ) -> Result:
-    """Change a setting of controllers."""
+    """Change a setting of controllers.
+
+    Examples:
+        mq updateControllerConfig scanNotActiveBrokerInterval 5000 -a 127.0.0.1:9878
+                                        look every five seconds
+        mq updateControllerConfig scanNotActiveBrokerInterval 5000 -a 127.0.0.1:9878 --dry-run
+                                        show what would be sent
+    """
     if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
         raise UsageError("-k/--key and -v/--value must be of one line, the key without '='")
     addresses = _addresses(controller_address)
@@ -165,7 +183,12 @@ async def elect_master(
         typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Cluster of the replica set."),
     ],
 ) -> Result:
-    """Let controllers make a broker the master of its set."""
+    """Let controllers make a broker the master of its set.
+
+    Examples:
+        mq electMaster -a 127.0.0.1:9878 -b 2 -bn broker-a -c DefaultCluster
+                                        make broker 2 the master
+    """
     async with call.admin() as admin:
         elected, body = await admin.elect_master(
             controller_address, cluster_name, broker_name, broker_id
@@ -217,7 +240,14 @@ async def clean_broker_metadata(
         bool, typer.Option("-l", "--cleanLivingBroker", help="Forget brokers that are alive too.")
     ] = False,
 ) -> Result:
-    """Let controllers forget brokers of a set."""
+    """Let controllers forget brokers of a set.
+
+    Examples:
+        mq cleanBrokerMetadata -a 127.0.0.1:9878 -bn broker-a -b 3 -c DefaultCluster
+                                        forget broker 3
+        mq cleanBrokerMetadata -a 127.0.0.1:9878 -bn broker-a -c DefaultCluster --dry-run
+                                        show what would be sent
+    """
     if not clean_living_broker and not cluster_name:
         raise UsageError("-c/--clusterName is required unless -l/--cleanLivingBroker is given")
     ids = broker_controller_ids_to_clean
@@ -259,7 +289,12 @@ async def add_broker(
         ),
     ],
 ) -> Result:
-    """Start a broker in a broker container (release 5)."""
+    """Start a broker in a broker container (release 5).
+
+    Examples:
+        mq addBroker -c 127.0.0.1:10811 -b /etc/rocketmq/broker-b.conf
+                                        start one more
+    """
     async with call.admin() as admin:
         await admin.add_broker(broker_container_addr, broker_config_path)
     plain = f"add broker to {broker_container_addr} success\n"
@@ -281,7 +316,12 @@ async def remove_broker(
         ),
     ],
 ) -> Result:
-    """Stop a broker in a broker container (release 5)."""
+    """Stop a broker in a broker container (release 5).
+
+    Examples:
+        mq removeBroker -c 127.0.0.1:10811 -b DefaultCluster:broker-b:0
+                                        stop it
+    """
     parts = [part.strip() for part in broker_identity.split(":")]
     if len(parts) != 3 or not all(parts) or not parts[2].isdecimal():
         raise UsageError(

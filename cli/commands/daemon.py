@@ -134,6 +134,11 @@ def namesrv(
     """Run a name server.
 
     It runs until SIGTERM or Ctrl-C. -n is taken, and means nothing, as in Java.
+
+    Examples:
+        mq namesrv                        on port 9876
+        mq namesrv -c namesrv.conf        with settings of a file
+        mq namesrv --set listenPort=9877  on another port
     """
     from mq.daemons.namesrv.config import NamesrvSettings
 
@@ -171,6 +176,12 @@ def broker(
     has sections, [NAME] each, or --instances is given, there is a broker for each of them: what a
     section does not say it has from the lines above all sections, with a name, ports and folders
     of its own. One that ends is started again alone.
+
+    Examples:
+        mq broker -n 127.0.0.1:9876  with a name server on this machine
+        mq broker -c broker.conf     with settings of a file
+        mq broker -c broker.conf --set flushDiskType=SYNC_FLUSH -p
+                                     what they are, with one overridden
     """
     from mq.daemons.broker.config import BrokerSettings
     from mq.daemons.instances.plan import check_apart, plan
@@ -221,6 +232,11 @@ def controller(
     It runs until SIGTERM or Ctrl-C. What it knows, and which of several controllers leads, is kept
     in etcd (etcdEndpoints). Brokers with enableControllerMode=true find it by controllerAddr, those
     of Java too.
+
+    Examples:
+        mq controller -c controller.conf  with settings of a file
+        mq controller --set etcdEndpoints=http://10.0.0.1:2379 -m
+                                          the settings that matter
     """
     from mq.daemons.controller.config import ControllerSettings
 
@@ -248,6 +264,10 @@ def filtersrv(
     subscribe by a class are given what it lets through. Classes are taken from files
     (filterClassFolder) or, with clientUploadFilterClassEnable=true, from consumers; each runs in a
     process of its own that may do nothing but compute, or not at all.
+
+    Examples:
+        mq filtersrv -n 127.0.0.1:9876  with a name server on this machine
+        mq filtersrv -c broker.conf -p  what the settings of a file come to
     """
     from mq.daemons.filtersrv.config import FiltersrvSettings
 
@@ -275,6 +295,10 @@ def snode(
 
     It runs until SIGTERM or Ctrl-C. Of -c, -n and --set the later overrides the earlier. Clients
     that know snodes find it through name servers; others have it for their name server.
+
+    Examples:
+        mq snode -n 127.0.0.1:9876  with a name server on this machine
+        mq snode -c snode.conf -p   what the settings of a file come to
     """
     from mq.daemons.snode.config import SnodeSettings
 
@@ -378,6 +402,11 @@ def standalone(
     that is gone afterwards unless --store names one. -c and --set are the broker's settings. With
     --cluster each file of settings in DIR is a daemon in a process of its own, and messages stay.
     With --console there is the console beside them, whose data lie in the store, too.
+
+    Examples:
+        mq standalone                            on ports 9876 and 10911; messages go when it ends
+        mq standalone --store ./store --console  messages stay; with the console
+        mq standalone --cluster demo             the cluster that `mq cluster init demo` made
     """
     from mq.daemons.config import read_file
     from mq.daemons.service import run

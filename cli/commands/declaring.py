@@ -54,6 +54,10 @@ async def topic_plan(call: Call, file: File) -> Result:
     Nothing is changed. Ends with 1 if there is something to do, so that scripts can tell. The file
     is YAML: topics, groups and accounts by name, each with the settings that matter. What it does
     not name is left alone.
+
+    Examples:
+        mq topic plan topics.yaml              what mq apply would change
+        mq topic plan topics.yaml -o markdown  for a merge request
     """
     async with call.admin() as admin:
         comparison, changes = await _compare(call, admin, file)
@@ -73,6 +77,10 @@ async def apply(call: Call, file: File) -> Result:
     not name is left alone, and nothing is deleted. An account's secret key is set when the account
     is made; of one that is there it cannot be compared, and is left. Done twice, the second time
     changes nothing. Look at it before with `mq topic plan` or --dry-run.
+
+    Examples:
+        mq apply topics.yaml            create and change what the file declares
+        mq apply topics.yaml --dry-run  show the requests, send none
     """
     from mq.client.errors import MQError
     from mq.client.operations.declared.comparison import bring_about

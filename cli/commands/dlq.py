@@ -87,6 +87,10 @@ async def dlq_list(
     otherwise. Retries are used up when a message has failed as often as its group may retry it. It
     was given up early when the listener wanted no retry, or when the consumer's own limit is below
     the group's.
+
+    Examples:
+        mq dlq list                the groups that have dead letters
+        mq dlq list --scan 100000  look at more of them for reasons
     """
     from mq.cli import listing
     from mq.client.operations.messages.dead_letters import groups_with_letters
@@ -132,10 +136,15 @@ async def dlq_show(
         ),
     ] = 32,
 ) -> Result:
-    """Show the dead letters of a consumer group, oldest first.
+    r"""Show the dead letters of a consumer group, oldest first.
 
     With where each was sent to, how often it was tried, why it is here, and, where it was resent,
     the offset id of the copy.
+
+    Examples:
+        mq dlq show billing  the newest dead letters, and why
+        mq dlq show billing --limit 1 --format '%k %b\n'
+                             key and body of the newest
     """
     from mq.client.operations.messages.dead_letters import look_at
 
@@ -199,6 +208,12 @@ async def dlq_resend(
     All groups that consume the topic get the copy, not only the one that has failed. The dead
     letter stays where it is until the broker deletes it with age. --limit counts those that are
     sent or fail, oldest first.
+
+    Examples:
+        mq dlq resend billing --all --dry-run  what would be sent
+        mq dlq resend billing --all            send all that have not been resent yet
+        mq dlq resend billing --id 7F0000010A2C18B4AAC2A1B2C3D40000
+                                               only one
     """
     from mq.client.operations.messages.dead_letter_locks import locked
     from mq.client.operations.messages.dead_letters import Letters, Resending
@@ -273,6 +288,10 @@ async def dlq_export(
 
     As message export does it, of the group's dead letter topic. The file can be sent to any topic
     by message import.
+
+    Examples:
+        mq dlq export billing letters.jsonl  keep them in a file
+        mq dlq export billing - --limit 10   ten of them, to standard output
     """
     from mq.client.operations.messages.choice import Choice
     from mq.protocol.names import dead_letter_topic

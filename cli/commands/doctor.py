@@ -75,6 +75,11 @@ async def doctor(
     same release, have masters and replicas that follow; topics have queues that are all read;
     groups keep up, their members want the same, and no messages were given up. Ends with 1 if
     anything is wrong; with --nagios with 0, 1 for warnings, 2 for critical, 3 for unknown.
+
+    Examples:
+        mq doctor                        check all of the cluster
+        mq doctor --problems --lag 1000  only problems, a lag of 1000 is one
+        mq doctor --nagios               one line, for a monitoring system
     """
     from mq.client.operations.doctor.checkup import examine
     from mq.client.operations.doctor.examination import Limits

@@ -90,6 +90,11 @@ async def export_metadata(
     The file is topic.json with -t, subscriptionGroup.json with -g, else metadata.json. Of a cluster
     it has the sum of the queues that its masters have. (With -b mqadmin writes nothing unless -t or
     -g is given; this writes both.)
+
+    Examples:
+        mq exportMetadata -c DefaultCluster -f -  topics and groups, to standard output
+        mq exportMetadata -b 127.0.0.1:10911 -t -f export
+                                                  the topics of one broker, to a directory
     """
     async with call.admin() as admin:
         targets = await where.targets(admin, broker_addr, cluster_name)
@@ -148,7 +153,12 @@ _SETTINGS = (
 @gives(COLUMNS, data=PRINTED)
 @subject("cluster_name")
 async def export_configs(call: Call, cluster_name: Cluster, file_path: FilePath = None) -> Result:
-    """Write what sets the brokers of a cluster apart, and how many there are, to configs.json."""
+    """Write what sets the brokers of a cluster apart, and how many there are, to configs.json.
+
+    Examples:
+        mq exportConfigs DefaultCluster -f -       to standard output
+        mq exportConfigs DefaultCluster -f export  to a directory
+    """
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
         brokers = cluster.brokers(info, cluster_name)
@@ -194,6 +204,10 @@ async def export_pop_record(
 
     For a way back from popConsumerKVServiceEnable (5.4). With `-d true` nothing is done; mqadmin
     5.5.0 has it the other way round: there only `-d false` does nothing.
+
+    Examples:
+        mq exportPopRecord -b 127.0.0.1:10911         at one broker
+        mq exportPopRecord -c DefaultCluster -d true  only say which brokers it would be
     """
     from mq.cli.runtime.release import since_5
 

@@ -27,7 +27,12 @@ _COUNTS = ("normalOneDayInNum", "normalOneDayOutNum", "transOneDayInNum", "sched
 @gives(COLUMNS, data=PRINTED)
 @subject("cluster_name")
 async def export_metrics(call: Call, cluster_name: Cluster, file_path: FilePath = None) -> Result:
-    """Write rates, counts, disk use and client releases of a cluster's masters to metrics.json."""
+    """Write rates, counts, disk use and client releases of a cluster's masters to metrics.json.
+
+    Examples:
+        mq exportMetrics DefaultCluster -f -       to standard output
+        mq exportMetrics DefaultCluster -f export  to a directory
+    """
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
         masters = cluster.masters(info, cluster_name)

@@ -55,6 +55,11 @@ async def delete_sub_group(
     """Delete a consumer group, and with -c its retry and dead letter topics.
 
     Without -r a group that is made again goes on where this one was.
+
+    Examples:
+        mq deleteSubGroup billing -c DefaultCluster  asks first on a terminal
+        mq deleteSubGroup billing -c DefaultCluster -r true --dry-run
+                                                     show what would go, offsets too
     """
     from mq.cli.commands.topic import removed_text
 
@@ -101,7 +106,12 @@ _FIELDS_OF_4 = (
 @gives(_CONFIG_COLUMNS, data=_CONFIG_DATA)
 @subject("group_name")
 async def get_consumer_config(call: Call, group_name: Group) -> Result:
-    """Show the settings of a consumer group at each broker."""
+    """Show the settings of a consumer group at each broker.
+
+    Examples:
+        mq getConsumerConfig billing          its settings at each broker
+        mq getConsumerConfig billing -o json  for a program
+    """
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
         homes = {
@@ -177,6 +187,12 @@ async def set_consume_mode(
     """Choose whether a consumer group pulls a topic or pops it (5.x brokers).
 
     What pops gets its messages from the broker one by one; members share queues then.
+
+    Examples:
+        mq setConsumeMode billing Orders pop -c DefaultCluster
+                                        let the broker share out the messages
+        mq setConsumeMode billing Orders pull -c DefaultCluster
+                                        members have queues of their own again
     """
     from mq.cli.runtime.release import since_5
     from mq.protocol.bodies import MessageRequestMode
@@ -234,6 +250,12 @@ async def update_sub_group_list(
     The file is a JSON list of objects with groupName and, as wanted, consumeEnable,
     consumeFromMinEnable, consumeBroadcastEnable, retryQueueNums, retryMaxTimes, brokerId and others
     that getConsumerConfig -o json shows.
+
+    Examples:
+        mq updateSubGroupList groups.json -c DefaultCluster
+                                        create all groups of the file
+        mq updateSubGroupList groups.json -b 127.0.0.1:10911
+                                        on one broker
     """
     from mq.cli.runtime.release import since_5
 

@@ -58,7 +58,12 @@ def ha_status(
     broker_addr: where.BrokerAddr = None,
     interval: Interval = None,
 ) -> Outcome:
-    """Show how replication does, at a master or a replica (5.x brokers)."""
+    """Show how replication does, at a master or a replica (5.x brokers).
+
+    Examples:
+        mq haStatus 127.0.0.1:10911    of one broker
+        mq haStatus -c DefaultCluster  of every master
+    """
     where.require(broker_addr, cluster_name)
     return repeatedly(interval, lambda: _ha_status(call, cluster_name, broker_addr))
 
@@ -148,7 +153,12 @@ def get_broker_epoch(
     ] = None,
     interval: Interval = None,
 ) -> Outcome:
-    """Show under which masters parts of the log were written (5.x, with a controller)."""
+    """Show under which masters parts of the log were written (5.x, with a controller).
+
+    Examples:
+        mq getBrokerEpoch broker-a           of one replica set
+        mq getBrokerEpoch -c DefaultCluster  of every broker
+    """
     if not cluster_name and not broker_name:
         raise UsageError("one of -b/--brokerName or -c/--clusterName is required")
     return repeatedly(interval, lambda: _epochs(call, cluster_name, broker_name))
@@ -204,7 +214,13 @@ async def reset_master_flush_offset(
         ),
     ],
 ) -> Result:
-    """Let a replica believe that its master has flushed up to an offset (5.x brokers)."""
+    """Let a replica believe that its master has flushed up to an offset (5.x brokers).
+
+    Examples:
+        mq resetMasterFlushOffset 127.0.0.1:10911 4096  at one slave
+        mq resetMasterFlushOffset 127.0.0.1:10911 4096 --dry-run
+                                                        show what would be sent
+    """
     async with call.admin() as admin:
 
         async def act(each: "Admin", address: str) -> None:
@@ -247,7 +263,13 @@ def get_sync_state_set(
     ] = None,
     interval: Interval = None,
 ) -> Outcome:
-    """Show which replicas of a set are in sync, as a controller knows it (release 5)."""
+    """Show which replicas of a set are in sync, as a controller knows it (release 5).
+
+    Examples:
+        mq getSyncStateSet 127.0.0.1:9878 -b broker-a  of one replica set
+        mq getSyncStateSet 127.0.0.1:9878 -c DefaultCluster
+                                                       of every one
+    """
     if not cluster_name and not broker_name:
         raise UsageError("one of -b/--brokerName or -c/--clusterName is required")
     address = controller_address.split(";")[0].strip()

@@ -112,7 +112,14 @@ async def query_msg_by_id(
         ),
     ] = None,
 ) -> Result:
-    """Find messages by offset id."""
+    """Find messages by offset id.
+
+    Examples:
+        mq queryMsgById 7F00000100002A9F00000000000000D4
+                                        one message by its offset id
+        mq queryMsgById 7F00000100002A9F00000000000000D4 -f UTF-8
+                                        with its body
+    """
     charset = message_text.codec(body_format) if body_format else None
     ids = [part.strip() for part in msg_id.split(",") if part.strip()]
     if not ids:
@@ -243,7 +250,13 @@ async def query_msg_by_key(
         ),
     ] = None,
 ) -> Result:
-    """Find messages by key."""
+    r"""Find messages by key.
+
+    Examples:
+        mq queryMsgByKey Orders order-1  the messages with this key
+        mq queryMsgByKey Orders order-1 --format '%k %b\n'
+                                         key and body
+    """
     from mq.client.operations.messages import lookup
 
     span = span_of(call, begin_timestamp, end_timestamp)
@@ -290,7 +303,14 @@ async def query_msg_by_unique_key(
         ),
     ] = None,
 ) -> Result:
-    """Find a message by the unique id its producer gave it."""
+    """Find a message by the unique id its producer gave it.
+
+    Examples:
+        mq queryMsgByUniqueKey Orders 7F0000010A2C18B4AAC2A1B2C3D40000
+                                        where the message is, and how it is
+        mq queryMsgByUniqueKey Orders 7F0000010A2C18B4AAC2A1B2C3D40000 -a -o table
+                                        each copy, if a send was repeated
+    """
     async with call.admin() as admin:
         messages = await admin.find_by_unique_id(topic, msg_id)
         if not messages:
@@ -321,7 +341,13 @@ async def query_msg_by_offset(
     ],
     body_format: BodyFormat = None,
 ) -> Result:
-    """Find the message at an offset of a queue."""
+    """Find the message at an offset of a queue.
+
+    Examples:
+        mq queryMsgByOffset Orders broker-a 0 0  the first message of queue 0
+        mq queryMsgByOffset Orders broker-a 0 0 -f UTF-8
+                                                 with its body
+    """
     from mq.client.operations.messages import lookup
     from mq.protocol.bodies import MessageQueue
 
@@ -355,6 +381,12 @@ def decode_message_id(
 
     The id does not say its month: this one is taken, or the last one where that would be ahead of
     now. Of the process id it has 16 bits.
+
+    Examples:
+        mq DecodeMessageId 7F0000010A2C18B4AAC2A1B2C3D40000
+                                        who made it, and when
+        mq DecodeMessageId 7F0000010A2C18B4AAC2A1B2C3D40000 -o json
+                                        for a program
     """
     from mq.protocol.message_id import decode_unique_id, unique_id_time
 

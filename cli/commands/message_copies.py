@@ -183,15 +183,13 @@ async def message_import(
     At a line that is no message it stops; the lines before it are sent. After that, Ctrl-C or a
     broker's failure the same command with --resume goes on where each queue has come to (as
     .FILE.import, beside FILE, tells). While the topic has other queues than before, because a
-    broker is away, it refuses to. A message whose answer was lost may be sent twice. What comes by
-    a pipe cannot be gone on with: that needs a file.
+    broker is away, it refuses to. A message whose answer was lost may be sent twice.
 
     Examples:
-        mq message import orders.jsonl                  each message to its topic and queue
-        mq message import orders.jsonl -t Again --create
-                                                        all to a topic that is made for them
-        mq message export Orders - | mq message import - -t Again
-                                                        without a file
+        mq message import orders.jsonl            send each line to the topic it names
+        mq message import orders.jsonl --to-topic OrdersCopy
+                                                  all of it to another topic
+        mq message import orders.jsonl --dry-run  show what would be sent
     """
     from mq.client.operations import local_files
 
@@ -333,6 +331,13 @@ async def message_copy(
     With --from-tube or --to-tube one of the two is a topic of TubeMQ. Tags are its message types;
     keys and properties of users its attributes, and the other way round. A partition goes to one
     queue, and a queue to one partition.
+
+    Examples:
+        mq message copy Orders OrdersCopy  to another topic of the cluster
+        mq message copy Orders --to-namesrv 10.0.0.5:9876 --begin 1h
+                                           the last hour, to another cluster
+        mq message copy Orders OrdersCopy --resume copy.state
+                                           can be interrupted and resumed
     """
     if tube.from_tube is not None:
         if tube.to_tube is not None or begin or end or narrowing != Narrowing():

@@ -74,6 +74,11 @@ async def message_export(
 
     With --body json a body that is JSON is written as the value that it is, which does not keep
     its layout. The other forms keep each byte.
+
+    Examples:
+        mq message export Orders orders.jsonl  all that the brokers have of it
+        mq message export Orders - --begin 1h --tag paid
+                                               a part of it, to standard output
     """
     choice = choice_of(call, topic, narrowing, begin, end)
     return await export_to(call, file, choice, body=body, limit=limit, rate=rate, resume=resume)

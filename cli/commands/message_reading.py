@@ -74,7 +74,14 @@ async def print_msg(
         ),
     ] = None,
 ) -> AsyncIterator[Result]:
-    """Print the messages of a topic."""
+    r"""Print the messages of a topic.
+
+    Examples:
+        mq printMsg Orders         every message there is
+        mq printMsg Orders -b 15m  of the last quarter of an hour
+        mq printMsg Orders --format '%k %b\n' --body json
+                                   keys and bodies, a line each
+    """
     from mq.cli.messages import reading
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
@@ -128,6 +135,11 @@ async def print_msg_by_queue(
     """Print the messages of a queue, or count them by tag.
 
     Without -p and -f nothing is printed, as with mqadmin.
+
+    Examples:
+        mq printMsgByQueue Orders broker-a 0 -p true -d true
+                                                      the messages of a queue
+        mq printMsgByQueue Orders broker-a 0 -f true  how many there are of each tag
     """
     from mq.cli.messages import reading
     from mq.client.pull_consumer import PullConsumer, PullStatus
@@ -192,7 +204,13 @@ async def consume_message(
         int, typer.Option("-c", "--MessageNumber", metavar="N", help="At most N messages.")
     ] = 128,
 ) -> AsyncIterator[Result]:
-    """Read messages of a topic, a queue or from an offset."""
+    """Read messages of a topic, a queue or from an offset.
+
+    Examples:
+        mq consumeMessage Orders -c 10  ten messages, without a trace
+        mq consumeMessage Orders -b broker-a -i 0 -o 0 -c 1
+                                        one message of a queue
+    """
     from mq.cli.messages import reading
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
@@ -258,9 +276,15 @@ async def dump_compaction_log(
         str, typer.Option("-f", "--file", metavar="FILE", help="Log file of a compacted topic.")
     ],
 ) -> AsyncIterator[Result]:
-    """Print the messages in a log file, offline: of a compacted topic, or any commit log.
+    r"""Print the messages in a log file, offline: of a compacted topic, or any commit log.
 
     Plain has no bodies, as mqadmin's text. Reading ends where the file has no more records.
+
+    Examples:
+        mq dumpCompactionLog ~/store/commitlog/00000000000000000000
+                                        the messages of a log file
+        mq dumpCompactionLog ~/store/commitlog/00000000000000000000 --format '%k %b\n'
+                                        keys and bodies
     """
     from mq.client.operations.local_files import cannot
     from mq.protocol.errors import RemoteProtocolError

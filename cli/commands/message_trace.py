@@ -63,6 +63,12 @@ async def query_msg_trace_by_id(
     """Show who has sent a message and who has consumed it, of clients that write traces.
 
     How a transaction ended is in the rows of the other formats; mqadmin does not show it.
+
+    Examples:
+        mq queryMsgTraceById 7F0000010A2C18B4AAC2A1B2C3D40000
+                                        who sent it, who consumed it
+        mq queryMsgTraceById 7F0000010A2C18B4AAC2A1B2C3D40000 -o table
+                                        in columns
     """
     span = span_of(call, begin_timestamp, end_timestamp)
     async with call.admin() as admin:

@@ -58,6 +58,10 @@ async def start_monitoring(
     """Watch all consumer groups: what waits, members that disagree or are stuck, offsets moved.
 
     It goes on until it is stopped. A group that nobody is connected to is left out.
+
+    Examples:
+        mq startMonitoring                        every minute, until Ctrl-C
+        mq startMonitoring --interval 10 -o json  one document per line, every ten seconds
     """
     if interval < 0:
         raise UsageError(f"--interval: {interval:g} s")

@@ -54,6 +54,10 @@ async def wipe_write_perm(call: Call, broker_name: BrokerName) -> Result:
 
     Consumers go on, so that the broker runs dry. The topics get their permission back with
     addWritePerm; a broker that registers a changed topic brings that topic back by itself.
+
+    Examples:
+        mq wipeWritePerm broker-a            let nobody send to it any more
+        mq wipeWritePerm broker-a --dry-run  show what would be sent
     """
     return await _permission(
         call, broker_name, "wipe", lambda admin, at: admin.wipe_write_permission(at, broker_name)
@@ -64,7 +68,12 @@ async def wipe_write_perm(call: Call, broker_name: BrokerName) -> Result:
 @gives(_PERMISSION)
 @subject("broker_name")
 async def add_write_perm(call: Call, broker_name: BrokerName) -> Result:
-    """Give a broker back to producers, at every name server."""
+    """Give a broker back to producers, at every name server.
+
+    Examples:
+        mq addWritePerm broker-a            let them send to it again
+        mq addWritePerm broker-a --dry-run  show what would be sent
+    """
     return await _permission(
         call, broker_name, "add", lambda admin, at: admin.add_write_permission(at, broker_name)
     )
@@ -97,6 +106,10 @@ async def get_namesrv_config(call: Call) -> Result:
     """Show the settings of the name servers.
 
     Secrets are masked, also those that a broker of Java tells.
+
+    Examples:
+        mq getNamesrvConfig          every setting
+        mq getNamesrvConfig -o json  for a program
     """
     async with call.admin() as admin:
         found, failures = await cluster.at_each(
@@ -118,7 +131,13 @@ async def get_namesrv_config(call: Call) -> Result:
 @gives(_CONFIG)
 @subject("key", "value")
 async def update_namesrv_config(call: Call, key: Key, value: Value) -> Result:
-    """Change a setting of the running name servers."""
+    """Change a setting of the running name servers.
+
+    Examples:
+        mq updateNamesrvConfig orderMessageEnable true  at every name server
+        mq updateNamesrvConfig orderMessageEnable true --dry-run
+                                                        show what would be sent
+    """
     async with call.admin() as admin:
         try:
             done, failures = await cluster.at_each(
@@ -151,7 +170,12 @@ _KV = (
 @gives(_KV)
 @subject("namespace", "key", "value")
 async def update_kv_config(call: Call, namespace: Namespace, key: Key, value: Value) -> Result:
-    """Set a key-value setting, at every name server."""
+    """Set a key-value setting, at every name server.
+
+    Examples:
+        mq updateKvConfig SHOP currency EUR            at every name server
+        mq updateKvConfig SHOP currency EUR --dry-run  show what would be sent
+    """
     async with call.admin() as admin:
         done, failures = await cluster.at_each(
             admin,
@@ -170,6 +194,10 @@ async def delete_kv_config(call: Call, namespace: Namespace, key: Key) -> Result
     """Delete a key-value setting, at every name server.
 
     A key that does not exist is deleted already.
+
+    Examples:
+        mq deleteKvConfig SHOP currency            at every name server
+        mq deleteKvConfig SHOP currency --dry-run  show what would be sent
     """
     async with call.admin() as admin:
         done, failures = await cluster.at_each(

@@ -91,6 +91,12 @@ async def reset_offset_by_time(
     Consumers that are connected are told and go on from there without a restart. Where none is,
     the offsets at the brokers are set. With -b and -q it is one queue. As in 4.9, -c without a
     value is --cplus.
+
+    Examples:
+        mq resetOffsetByTime billing Orders 1h   read the last hour again
+        mq resetOffsetByTime billing Orders now  skip all that waits
+        mq resetOffsetByTime billing Orders 2026-07-01T12:00 --dry-run
+                                                 show what would be set
     """
     when = _time(call, timestamp)
     async with call.admin() as admin:
@@ -128,6 +134,10 @@ async def reset_offset_by_time_old(
 
     Only the offsets at the brokers are set. Consumers that are connected overwrite them, so stop
     them first, or use resetOffsetByTime.
+
+    Examples:
+        mq resetOffsetByTimeOld billing Orders 1h   back to where the topic was an hour ago
+        mq resetOffsetByTimeOld billing Orders now  to the end
     """
     wanted = reset.Wanted(
         topic, group, _time(call, timestamp), bool(force), route_topic=route_topic
@@ -148,7 +158,13 @@ async def skip_accumulated_message(
     force: Force = Truth.TRUE,
     route_topic: RouteTopic = None,
 ) -> Result:
-    """Skip all messages that wait for a consumer group."""
+    """Skip all messages that wait for a consumer group.
+
+    Examples:
+        mq skipAccumulatedMessage billing Orders  asks first on a terminal
+        mq skipAccumulatedMessage billing Orders --dry-run
+                                                  show what would be set
+    """
     wanted = reset.Wanted(topic, group, reset.TO_THE_END, bool(force), route_topic=route_topic)
     async with call.admin() as admin:
         rows, failures, online = await reset.all_queues(admin, wanted, pretending=call.dry_run)
@@ -188,6 +204,11 @@ async def clone_group_offset(
     Stop the consumers of the group that is given them: connected ones overwrite offsets with their
     own. mqadmin takes over the offsets of all topics of the group; this does so for the topic
     only.
+
+    Examples:
+        mq cloneGroupOffset billing invoices Orders  invoices goes on where billing is
+        mq cloneGroupOffset billing invoices Orders --dry-run
+                                                     show what would be set
     """
     from mq.client.errors import MQError
     from mq.protocol.names import check_group
@@ -245,6 +266,10 @@ async def get_consumer_status(
     """Show how far each consumer of a group says that it has come.
 
     The consumers themselves are asked, through a broker of the topic.
+
+    Examples:
+        mq getConsumerStatus billing Orders           how far each member is
+        mq getConsumerStatus billing Orders -o table  in columns
     """
     from mq.client.errors import ConsumerNotOnline
 

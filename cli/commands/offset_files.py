@@ -138,6 +138,10 @@ async def offset_export(
     does not answer the file holds what the others know, and the status is 1; when none does, the
     file stays as it is. A broker that is away for some seconds is known to nobody any more: it is
     missed where the file that is replaced has it, and always where --expect names it.
+
+    Examples:
+        mq offset export offsets.jsonl -g billing      the offsets of one group
+        mq offset export offsets.jsonl --by timestamp  of all, for another cluster
     """
     from mq.client.operations import local_files
     from mq.client.operations.offsets import records as offset_records
@@ -258,6 +262,10 @@ async def offset_import(
 
     Groups with connected consumers are left alone, because these commit their own offsets over it
     within seconds; --force sets them nevertheless. An offset beyond a queue's end is not set.
+
+    Examples:
+        mq offset import offsets.jsonl --dry-run   show what would be set
+        mq offset import offsets.jsonl -g billing  set one group back to the file
     """
     from mq.client.operations.offsets.importing import Import
 

@@ -46,6 +46,11 @@ async def offset_diff(
     """Compare the offsets in a file with those in another, or in the cluster.
 
     Shows each group and queue whose offset differs, or that only one of them has.
+
+    Examples:
+        mq offset diff offsets.jsonl  what has changed since
+        mq offset diff offsets.jsonl -g billing --exit-code
+                                      of one group; status 1 if anything has
     """
     from mq.client.operations.offsets import groups as group_offsets
 

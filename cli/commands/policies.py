@@ -104,6 +104,12 @@ async def create_acl(
     """Create policies of a user (5.x brokers).
 
     mq createAcl -c DefaultCluster -s User:alice -r Topic:Orders -a Pub,Sub -d Allow
+
+    Examples:
+        mq createAcl User:shop -r Topic:Orders -a Pub -d allow -c DefaultCluster
+                                        may send to Orders
+        mq createAcl User:billing -r Topic:Orders,Group:billing -a Sub -d allow -b 127.0.0.1:10911
+                                        may consume it
     """
     acl = users.policies(subject, resources, actions, decision.value, source_ip)
     return await _POLICY.change(
@@ -126,7 +132,12 @@ async def update_acl(
     broker_addr: where.BrokerAddr = None,
     source_ip: SourceIp = None,
 ) -> Result:
-    """Change policies of a user (5.x brokers): those on the resources that are named."""
+    """Change policies of a user (5.x brokers): those on the resources that are named.
+
+    Examples:
+        mq updateAcl User:shop -r Topic:Orders -a Pub,Sub -d allow -c DefaultCluster
+                                        may consume Orders, too
+    """
     acl = users.policies(subject, resources, actions, decision.value, source_ip)
     return await _POLICY.change(
         *(call, broker_addr, cluster_name, "update", subject),
@@ -153,7 +164,14 @@ async def delete_acl(
         ),
     ] = None,
 ) -> Result:
-    """Delete the policies of a user (5.x brokers), or those on one resource."""
+    """Delete the policies of a user (5.x brokers), or those on one resource.
+
+    Examples:
+        mq deleteAcl User:shop -r Topic:Orders -c DefaultCluster
+                                        one policy
+        mq deleteAcl User:shop -c DefaultCluster --dry-run
+                                        show what would be sent for all of them
+    """
     return await _POLICY.change(
         *(call, broker_addr, cluster_name, "delete", subject),
         lambda admin, address: admin.delete_policies(address, subject, resource),
@@ -182,7 +200,12 @@ async def get_acl(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
 ) -> Result:
-    """Show the policies of a user (5.x brokers)."""
+    """Show the policies of a user (5.x brokers).
+
+    Examples:
+        mq getAcl User:shop -c DefaultCluster           the policies of a user
+        mq getAcl User:shop -b 127.0.0.1:10911 -o json  for a program
+    """
     found, failures = await _POLICY.found(call, broker_addr, cluster_name, subject)
     return _shown(found, failures)
 
@@ -206,7 +229,12 @@ async def list_acl(
         ),
     ] = None,
 ) -> Result:
-    """List the policies (5.x brokers)."""
+    """List the policies (5.x brokers).
+
+    Examples:
+        mq listAcl -c DefaultCluster             all policies
+        mq listAcl -b 127.0.0.1:10911 -r Orders  those about a topic
+    """
     found, failures = await at_masters(
         *(call, broker_addr, cluster_name),
         lambda admin, address: admin.all_policies(address, subject, resource),
@@ -267,5 +295,10 @@ async def copy_acl(
     """Copy policies from one broker to another (5.x brokers).
 
     Policies on the same resources become what they are at the other broker.
+
+    Examples:
+        mq copyAcl 127.0.0.1:10911 127.0.0.1:10921  all policies
+        mq copyAcl 127.0.0.1:10911 127.0.0.1:10921 -s User:shop --dry-run
+                                                    show what would be sent for one user
     """
     return await _POLICY.copy(call, from_broker, to_broker, subjects)

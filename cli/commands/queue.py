@@ -52,6 +52,11 @@ async def allocate_mq(
     The strategy is the usual one: each consumer gets a run of neighbouring queues. In plain the
     queues and consumers come in mqadmin's order, which is not sorted as consumers sort them, so
     that the runs differ; the other formats show what consumers with these ids do.
+
+    Examples:
+        mq allocateMQ Orders 10.0.0.1,10.0.0.2  who would get which queues
+        mq allocateMQ Orders 10.0.0.1,10.0.0.2 -o table
+                                                as consumers with these ids do it
     """
     from mq.client.rebalance import allocate_averagely
 
@@ -144,7 +149,12 @@ async def query_cq(
         ),
     ] = None,
 ) -> Result:
-    """Show the entries of a consume queue: what a broker knows of messages without reading them."""
+    """Show the entries of a consume queue: what a broker knows of messages without reading them.
+
+    Examples:
+        mq queryCq Orders 0 0                  the first ten entries of queue 0
+        mq queryCq Orders 0 0 -c 1 -g billing  one, and whether the group's filter matches
+    """
     if index < 0 or count < 1 or queue < 0:
         raise UsageError("-q/--queue and -i/--index are 0 or more, -c/--count is 1 or more")
     async with call.admin() as admin:
@@ -227,6 +237,11 @@ async def check_rocksdb_cq_write_progress(
 
     The comparison of the last 30 days, or since --checkFrom, runs in the broker, which writes what
     it finds into its log.
+
+    Examples:
+        mq checkRocksdbCqWriteProgress DefaultCluster  let every master compare its queues
+        mq checkRocksdbCqWriteProgress DefaultCluster -t Orders
+                                                       of one topic
     """
     from mq.cli.runtime.release import since_5
     from mq.client.caller import parse_name_servers

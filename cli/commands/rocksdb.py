@@ -56,7 +56,14 @@ async def export_metadata_in_rocks_db(
         Truth, typer.Option("-j", "--jsonEnable", help="Print one JSON document.")
     ] = Truth.FALSE,
 ) -> Result:
-    """Print the topics or consumer groups that a broker keeps in RocksDB, from its directory."""
+    """Print the topics or consumer groups that a broker keeps in RocksDB, from its directory.
+
+    Examples:
+        mq exportMetadataInRocksDB ~/store/config -t topics
+                                        a line for each topic
+        mq exportMetadataInRocksDB ~/store/config -t subscriptionGroups -j true
+                                        groups, as one document
+    """
     kind = _kind(config_type, (rocks.TOPICS, rocks.GROUPS))
     entries, _ = rocks.read(_directory(path), kind)
     rows: list[Row] = [(kind, name, value) for name, value in entries.items()]
@@ -130,6 +137,12 @@ async def rocks_db_config_to_json(
     With -c or -b each broker (5.3.2 or later) writes JSON files beside its database; one without
     RocksDB has them already. With -p a database is read from its directory, also of a broker that
     runs, and printed, or written to the file of -e, whose old content stays as FILE.bak.
+
+    Examples:
+        mq rocksDBConfigToJson -p ~/store/config -t topics
+                                        of a directory, printed
+        mq rocksDBConfigToJson -b 127.0.0.1:10911 -t 'topics;subscriptionGroups'
+                                        at a broker, written beside its database
     """
     if nameserver_addr:
         from mq.client.caller import parse_name_servers

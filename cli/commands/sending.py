@@ -80,7 +80,15 @@ async def send_message(
     ] = Truth.FALSE,
     input: Input,
 ) -> Result:
-    """Send a message, or a message for each line of standard input or of a file.
+    """Send a message.
+
+    Examples:
+        mq sendMessage Orders '{"order": 1}' -k order-1 -c paid
+                                                      a message with a key and a tag
+        mq sendMessage Orders hello -b broker-a -i 0  to one queue
+    """
+    from mq.protocol.bodies import MessageQueue
+    from mq.protocol.message import Message
 
     Without a body the input is read, as by mq produce, which says more about it. Where brokers have
     autoCreateTopicEnable a topic that there is not is made by them, as with mqadmin; mq produce
@@ -172,6 +180,10 @@ async def send_msg_status(
 
     They go to the topic of the broker's own name, which every broker has. The first one, of 16
     bytes, is not shown: it pays for the connection.
+
+    Examples:
+        mq sendMsgStatus broker-a                50 messages of 128 bytes
+        mq sendMsgStatus broker-a -c 10 -s 4096  ten of 4 KiB
     """
     from mq.protocol.message import Message
 
@@ -228,6 +240,11 @@ async def check_msg_send_rt(
     """Send messages to each queue of a topic in turn and show how long each one takes.
 
     The average leaves out the first, which pays for the connection.
+
+    Examples:
+        mq checkMsgSendRT Orders -a 10  ten messages of 128 bytes
+        mq checkMsgSendRT Orders -a 10 -s 4096 -o table
+                                        of 4 KiB
     """
     from mq.client.errors import MQError
     from mq.protocol.message import Message
@@ -309,6 +326,11 @@ async def cluster_rt(
     """Send messages to every broker, again and again, and show how long they take.
 
     They go to the topic of each broker's own name. It goes on until it is stopped.
+
+    Examples:
+        mq clusterRT -a 10 -i 5  ten messages to each broker, every five seconds
+        mq clusterRT DefaultCluster -a 10 -p true -m zone-1
+                                 as lines for a log
     """
     import asyncio
 

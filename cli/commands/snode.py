@@ -37,6 +37,10 @@ async def snode_list(
     A snode that no longer registers stays here for snodeExpiredTimeout, two minutes. With -c a name
     server is asked for the snodes of the cluster that they say they are in, which need not be that
     of the brokers behind them.
+
+    Examples:
+        mq snodeList          all snodes, and whether they answer
+        mq snodeList -o json  for a program
     """
     from mq.client.errors import MQError
 

@@ -64,13 +64,22 @@ def spark_list(call: Call) -> Result:
     """List the jobs that mq brings for Spark.
 
     `mq spark explain JOB` tells what each takes and gives, `mq spark submit JOB` runs it.
+
+    Examples:
+        mq spark list          the jobs
+        mq spark list -o json  for a program
     """
     return Result(_JOBS, [(name, load(name).summary) for name in JOBS])
 
 
 @gives(_OPTIONS, data=_EXPLAINED)
 def spark_explain(call: Call, name: JobName) -> Result:
-    """Tell what a job does, takes and gives."""
+    """Tell what a job does, takes and gives.
+
+    Examples:
+        mq spark explain count          what one job takes and gives
+        mq spark explain count -o json  for a program
+    """
     job = job_called(name)
     rows: list[Row] = [
         (
@@ -173,6 +182,11 @@ async def spark_submit(
     the same path everywhere.
 
     With --deploy-mode cluster the driver runs in the cluster, and tables are in its log there.
+
+    Examples:
+        mq spark submit count --topic Orders --print  show the command of spark-submit
+        mq spark submit count --topic Orders --master "local[4]"
+                                                      with four threads on this machine
     """
     from mq.cli.spark import running
 

@@ -96,6 +96,12 @@ async def update_static_topic(
 
     The old mapping and the new one are written to files in the temporary folder. With the new one
     and -mf the command can be repeated when some brokers could not be reached.
+
+    Examples:
+        mq updateStaticTopic Ledger -qn 8 -c DefaultCluster
+                                        eight queues over all brokers
+        mq updateStaticTopic Ledger -qn 12 -c DefaultCluster --dry-run
+                                        later: what twelve would take
     """
     from mq.client.operations import static_mapping, static_topic
     from mq.protocol.names import check_topic
@@ -134,6 +140,11 @@ async def remapping_static_topic(
     The brokers named lead the queues afterwards, and no others. What was written before stays where
     it is and is read from there. The old mapping and the new one are written to files in the
     temporary folder.
+
+    Examples:
+        mq remappingStaticTopic Ledger -b broker-a  move all queues to one broker
+        mq remappingStaticTopic Ledger -c DefaultCluster --dry-run
+                                                    show the requests, send none
     """
     from mq.client.operations import static_mapping, static_topic
 

@@ -45,6 +45,11 @@ async def stats_all(
     """Show how many messages go in and out of topics, by consumer group.
 
     A topic without a group has one row, whose group is empty.
+
+    Examples:
+        mq statsAll                  every topic, with its groups
+        mq statsAll -a               only topics with traffic
+        mq statsAll Orders -o table  one topic
     """
     from mq.cli import listing
     from mq.client.errors import MQError

@@ -54,6 +54,10 @@ def shutdown(
     """Stop the brokers or name servers of this machine that run under one's own user.
 
     They get SIGTERM, as with mqshutdown: all of them, where several run and --pid chooses none.
+
+    Examples:
+        mq shutdown broker             all brokers of one's own on this machine
+        mq shutdown namesrv --wait 30  and wait until it has ended
     """
     from mq.cli.machine import processes
 

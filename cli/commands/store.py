@@ -61,6 +61,11 @@ def store_inspect(
 
     The parts with their sizes; with -t the queues of a topic ('*' for all); with --at one message.
     Nothing is changed, and a broker may run.
+
+    Examples:
+        mq store inspect ~/store            its parts and their sizes
+        mq store inspect ~/store -t Orders  the queues of a topic
+        mq store inspect ~/store --at 0     the first message
     """
     with offline_store.log_of(directory) as (root, log):
         if at is not None:
@@ -187,10 +192,14 @@ async def store_dump(
         bool, typer.Option("-a", "--all", help="Include half messages of transactions.")
     ] = False,
 ) -> AsyncIterator[Result]:
-    """Print the messages of a store in the order of its log, without a broker.
+    r"""Print the messages of a store in the order of its log, without a broker.
 
     Damaged places are told on standard error and left out; the status then is 1. TOPIC may be a
     pattern. Nothing is changed, and a broker may run.
+
+    Examples:
+        mq store dump ~/store -t Orders -m 10        ten messages of a topic
+        mq store dump ~/store --format '%t %k %b\n'  topic, key and body of each
     """
     from mq.daemons.broker.store.offline import Hole
 

@@ -60,6 +60,10 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
     Each record of the log is verified with its checksum, each queue and the index are compared with
     the log, checkpoint and settings are read. Nothing is changed. While a broker runs, what it is
     writing may be told as a problem. Ends with 65 if there is one.
+
+    Examples:
+        mq store verify ~/store          read all of it
+        mq store verify ~/store -o json  for a program
     """
     with offline_store.log_of(directory) as (root, log):
         return _problems(_verify(call, root, log))
@@ -133,6 +137,11 @@ async def store_repair(
     place with --yes; --dry-run tells what would be done. No broker may run, and none can start
     meanwhile. Done by root, all of it belongs to the owner of the store. Ends with 65 if problems
     are left.
+
+    Examples:
+        mq store repair ~/store --copy ~/repaired  repair a copy, leave the store alone
+        mq store repair ~/store --copy ~/repaired --dry-run
+                                                   show what would be done
     """
     from mq.cli.machine import store_files
     from mq.daemons.broker.store.lock import is_in_use

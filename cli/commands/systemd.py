@@ -72,6 +72,10 @@ def systemd_install(
     ran this command, by its absolute path. A file of an earlier release is replaced; if one was
     changed by hand nothing is written, and the status is 73. Nothing is started: what to run next
     is told. Ends with 1 if the units cannot see the mq that they are to run.
+
+    Examples:
+        mq systemd install --dry-run      show what would be written
+        mq systemd install --prefix /usr  for a package
     """
     root = Path(prefix)
     if not root.is_absolute():

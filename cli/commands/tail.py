@@ -55,11 +55,17 @@ async def tail(
         int | None, typer.Option("--limit", metavar="N", help="Stop after N messages.")
     ] = None,
 ) -> AsyncIterator[Result]:
-    """Show the messages of a topic as they come.
+    r"""Show the messages of a topic as they come.
 
     From now on, until Ctrl-C. Messages of a queue come in its order; those of several queues as
     they arrive. No group, offset or other trace is left at the brokers. A broker that goes away is
     reported, and followed again as soon as it is back.
+
+    Examples:
+        mq tail Orders                       what comes from now on, until Ctrl-C
+        mq tail Orders --last 10 --limit 10  the ten newest messages
+        mq tail Orders --from 15m --tag paid --format '%k %b\n'
+                                             keys and bodies since then
     """
     from mq.client.operations.messages.following import Follower, body_matches
 

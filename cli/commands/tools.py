@@ -36,6 +36,10 @@ def manual(
 
     They are made from the declarations of the commands. A file that is right already is left alone;
     a page of a command that is gone is removed.
+
+    Examples:
+        mq manual --dry-run      what would be written
+        mq manual --directory .  write all of it
     """
     from mq.cli.manual.files import files
     from mq.client.operations import local_files
@@ -78,6 +82,10 @@ def shell(
     commands`. Then the status is 0 if all were done and 1 if some were not. A line is written as
     after `mq`, with the quotes of sh; # begins a comment. Lines that name secrets, or begin with a
     blank, are not kept in the history.
+
+    Examples:
+        mq shell                        a prompt with history and completion
+        mq shell --stop < commands.txt  a command per line, until one fails
     """
     from mq.cli.shell import start
 

@@ -65,6 +65,12 @@ def top(
     s sorts by the next column, r turns the order, / filters names, space pauses, q quits. Elsewhere
     there is one result for each interval; in JSON one document a line. A broker that stops
     answering stays in the view with its state, and the status is then 1.
+
+    Examples:
+        mq top                              brokers; t, g and n show the others
+        mq top --show groups --filter bill  begin with the groups whose names have this
+        mq top --show topics --interval 1 --count 1 -o json
+                                            one look, for a program
     """
     if not 0.1 <= interval <= 86_400:
         raise UsageError(f"--interval {interval:g}: 0.1 to 86400 seconds are accepted")

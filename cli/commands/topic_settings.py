@@ -60,6 +60,10 @@ async def update_topic_perm(
 
     Queues, order and unit flags of each broker stay as they are. mqadmin gives every broker the
     queues of the first one, and takes the order away.
+
+    Examples:
+        mq updateTopicPerm Orders 4 -c DefaultCluster  let nobody send to it any more
+        mq updateTopicPerm Orders 6 -c DefaultCluster  let them send again
     """
     where.require(broker_addr, cluster_name)
     if perm not in (2, 4, 6):
@@ -159,6 +163,11 @@ async def update_order_conf(
 
     It says how many queues of which brokers an ordered topic has, so that its queues stay even
     while a broker is away. Every name server is told.
+
+    Examples:
+        mq updateOrderConf Orders -m put -v broker-a:8  eight queues of broker-a, whatever happens
+        mq updateOrderConf Orders -m get                the order configuration there is
+        mq updateOrderConf Orders -m delete             none any more
     """
     from mq.client.admin.name_servers import ORDER_TOPICS
 
@@ -226,6 +235,12 @@ async def update_topic_list(
 
     The file is a JSON list of objects with topicName and, as wanted, readQueueNums, writeQueueNums,
     perm, order, topicSysFlag, topicFilterType and attributes. A broker takes all of them or none.
+
+    Examples:
+        mq updateTopicList topics.json -c DefaultCluster
+                                        create all topics of the file
+        mq updateTopicList topics.json -b 127.0.0.1:10911
+                                        on one broker
     """
     from mq.cli.runtime.release import since_5
 

@@ -46,6 +46,11 @@ async def trace(
     traces of clients say. Then a line for each group that reads the topic: consumed, waiting (and
     how many messages come before), left out by its tags, retried, dead letter. A producer that has
     tried twice may have stored two; each is told of.
+
+    Examples:
+        mq trace 7F0000010A2C18B4AAC2A1B2C3D40000  what has become of a message
+        mq trace 7F0000010A2C18B4AAC2A1B2C3D40000 Orders -o json
+                                                   for a program
     """
     from mq.client.operations.messages.history import find, history
 

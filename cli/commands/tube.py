@@ -34,7 +34,13 @@ _BROKERS = (
 @of_tube
 @gives(_BROKERS)
 def tube_brokers(call: Call) -> Result:
-    """List the brokers of a TubeMQ cluster, and what they do."""
+    """List the brokers of a TubeMQ cluster, and what they do.
+
+    Examples:
+        mq tube brokers  brokers and what they do
+        mq tube brokers --masters 10.0.0.5:8715 -o json
+                         of another cluster
+    """
     rows: list[Row] = [
         (
             int(one["brokerId"]),
@@ -74,6 +80,10 @@ def tube_topics(call: Call, topic: TopicFilter = None) -> Result:
 
     Partitions are running when their broker has told its master of them: some seconds after a topic
     was made.
+
+    Examples:
+        mq tube topics                 every topic
+        mq tube topics Orders -o json  one of them
     """
     rows: list[Row] = [
         (
@@ -130,6 +140,10 @@ def tube_create_topic(
     """Create a topic on brokers of a TubeMQ cluster: on all that are set up, or on some.
 
     Brokers are told at once, consumers and producers a minute later: first those, then these.
+
+    Examples:
+        mq tube create-topic Invoices -p 3            three partitions on every broker
+        mq tube create-topic Invoices -b 1 --dry-run  show what would be asked of the master
     """
     _check_topic(topic)
     if partitions < 1 or stores < 1:
@@ -168,6 +182,10 @@ def tube_delete_topic(
 
     It is closed first, then marked, then removed by its brokers, as an administrator would do it
     step by step. Where it was marked before, the rest is done.
+
+    Examples:
+        mq tube delete-topic Invoices            asks first on a terminal
+        mq tube delete-topic Invoices --dry-run  show what would be asked of the master
     """
     admin = admin_of(call, authority)
     found = admin.topics(topic)

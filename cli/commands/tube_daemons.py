@@ -41,6 +41,10 @@ def tube_master(
     It runs until SIGTERM or Ctrl-C. What administrators set up is kept in SQLite (metaDataPath) or,
     by the masters of a set (masterGroup), in etcd, which also elects the active one. Of the file
     the sections master, etcd, tls and operation are read; the original's databases are not.
+
+    Examples:
+        mq tube master -f master.ini  with settings of a file
+        mq tube master -p             the settings that it would have
     """
     from mq.daemons.tube.master.config import MasterSettings
 
@@ -65,6 +69,10 @@ def tube_broker(
 
     It runs until SIGTERM or Ctrl-C. Its masters (masterAddressList), ours or the original, tell it
     its topics.
+
+    Examples:
+        mq tube broker -f broker.ini  with settings of a file
+        mq tube broker -p             the settings that it would have
     """
     from mq.daemons.tube.broker.config import BrokerSettings
 
@@ -111,6 +119,11 @@ def tube_standalone(
     For trying things out and for tests: both on loopback, until SIGTERM or Ctrl-C, with a store
     that is gone afterwards unless --store names one. Topics are there at once, and members of a
     group have their partitions within a second. --set is for both.
+
+    Examples:
+        mq tube standalone  on ports 8715 and 8123; messages go when it ends
+        mq tube standalone --topic Orders:3 --store ./tube
+                            with a topic; messages stay
     """
     from mq.daemons.service import run
     from mq.daemons.tube.standalone import TubeStandalone, parse_topics

@@ -44,6 +44,10 @@ def tube_groups(
     """List the consumer groups of a TubeMQ cluster that have members now.
 
     With -g its members, each with the partitions that it has, as BROKER:TOPIC:PARTITION.
+
+    Examples:
+        mq tube groups          groups that have members
+        mq tube groups billing  its members and their partitions
     """
     admin = admin_of(call)
     if group is None:
@@ -102,6 +106,10 @@ def tube_offsets(
     Offsets are positions in a broker's index: 28 for each message, which all partitions of a store
     share. `Behind` is how many of these are left, messages of other partitions included; `Pending`
     what was given and is not confirmed.
+
+    Examples:
+        mq tube offsets billing                 where one group is
+        mq tube offsets billing Orders -o json  in one topic, for a program
     """
     from mq.client.errors import MQError
 
@@ -167,6 +175,11 @@ def tube_set_offsets(
 
     Members that run go on where they are: stop them first. Offsets that a broker does not have any
     more, or yet, become its first or last.
+
+    Examples:
+        mq tube set-offsets end -g billing -t Orders  skip all that waits
+        mq tube set-offsets 1:Orders:0=28 -g billing --dry-run
+                                                      show what would be set
     """
     from mq.protocol.tube.errors import MalformedText
     from mq.protocol.tube.strings import RequiredPartitions
@@ -214,7 +227,13 @@ def tube_clone_offsets(
     *,
     authority: Authority,
 ) -> Result:
-    """Have consumer groups of a TubeMQ cluster go on where another one is."""
+    """Have consumer groups of a TubeMQ cluster go on where another one is.
+
+    Examples:
+        mq tube clone-offsets invoices -g billing  invoices goes on where billing is
+        mq tube clone-offsets invoices -g billing --dry-run
+                                                   show what would be set
+    """
     targets = [one.strip() for one in to.split(",") if one.strip()]
     if not targets:
         raise UsageError(f"GROUP {to!r}: it names no group")

@@ -92,7 +92,12 @@ async def tube_send(
         typer.Option("--attribute", metavar="KEY=VALUE", help="Attribute of the message."),
     ] = None,
 ) -> Result:
-    """Send a message to a topic of TubeMQ, or each line of a file."""
+    """Send a message to a topic of TubeMQ, or each line of a file.
+
+    Examples:
+        mq tube send Orders 'one message'       a message
+        mq tube send Orders --lines orders.txt  each line of a file
+    """
     if (body is None) == (lines is None):
         raise UsageError("one of -p/--body and --lines is required")
     time = _message_time(call, time)
@@ -212,6 +217,11 @@ async def tube_consume(
     Until Ctrl-C, unless --wait or --limit end it. A master gives a new member its partitions with
     its next balance, which may take it half a minute or a whole one. Messages are confirmed by the
     replies in which they come: of a reply that --limit cuts short all come again.
+
+    Examples:
+        mq tube consume Orders billing --wait 2  until nothing comes for two seconds
+        mq tube consume Orders billing --first --limit 1
+                                                 one message, from the oldest on
     """
     _check_limit(limit)
     from mq.cli.tube_reading import batches, confirm
@@ -243,6 +253,10 @@ async def tube_tail(
     From now on, until Ctrl-C, of all partitions, whoever else consumes them: it is a member of a
     group of its own that chooses its partitions, which masters know from release 1.0 on. Brokers
     remember that group for some days.
+
+    Examples:
+        mq tube tail Orders                        what comes from now on, until Ctrl-C
+        mq tube tail Orders --type paid --limit 1  the next one of a type
     """
     _check_limit(limit)
     from mq.cli.tube_reading import all_connected, batches, confirm
@@ -361,6 +375,10 @@ async def tube_bench(
 
     One process does it all, so a fast cluster shows what this client can do. The reader is a
     member of a group of its own that chooses all partitions.
+
+    Examples:
+        mq tube bench Orders --messages 1000         a thousand messages of 1 KiB
+        mq tube bench Orders --messages 1000 --read  and read them at the same time
     """
     options = {
         "--messages": messages,

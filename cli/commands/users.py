@@ -101,7 +101,13 @@ async def create_user(
         ),
     ] = None,
 ) -> Result:
-    """Create a user (5.x brokers)."""
+    """Create a user (5.x brokers).
+
+    Examples:
+        mq createUser shop -p - -c DefaultCluster  reads the password from standard input
+        mq createUser root -p - -t super -b 127.0.0.1:10911
+                                                   one who may do everything
+    """
     user = _user(username, secret(call, password), user_type, None)
     return await _USER.change(
         call, broker_addr, cluster_name, "create", username, lambda a, at: a.create_user(at, user)
@@ -138,6 +144,11 @@ async def update_user(
     """Change a user (5.x brokers); what is not given stays.
 
     mqadmin takes one of password, type and status at a time; here they go together.
+
+    Examples:
+        mq updateUser shop -s disable -c DefaultCluster
+                                                    may not log in any more
+        mq updateUser shop -p - -b 127.0.0.1:10911  another password
     """
     if password is None and user_type is None and user_status is None:
         raise UsageError("nothing to change: give -p/--password, -t/--userType or -s/--userStatus")
@@ -165,7 +176,13 @@ async def delete_user(
     cluster_name: where.EachOfCluster = None,
     broker_addr: where.BrokerAddr = None,
 ) -> Result:
-    """Delete a user (5.x brokers)."""
+    """Delete a user (5.x brokers).
+
+    Examples:
+        mq deleteUser shop -c DefaultCluster  on every broker
+        mq deleteUser shop -b 127.0.0.1:10911 --dry-run
+                                              show what would be sent
+    """
     return await _USER.change(
         *(call, broker_addr, cluster_name, "delete", username),
         lambda admin, address: admin.delete_user(address, username),
@@ -191,7 +208,12 @@ async def get_user(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
 ) -> Result:
-    """Show a user (5.x brokers), without the password."""
+    """Show a user (5.x brokers), without the password.
+
+    Examples:
+        mq getUser shop -c DefaultCluster           type and status
+        mq getUser shop -b 127.0.0.1:10911 -o json  for a program
+    """
     found, failures = await _USER.found(call, broker_addr, cluster_name, username)
     first = next(iter(found.values()), [])
     return Result(_USERS, _rows(found), _table(first), failures=failures)
@@ -213,6 +235,10 @@ async def list_user(
     """List the users (5.x brokers), without their passwords.
 
     In plain the users of the first broker are shown, as mqadmin does; else of all that were asked.
+
+    Examples:
+        mq listUser -c DefaultCluster          all users
+        mq listUser -b 127.0.0.1:10911 -f sho  whose names have this
     """
     found, failures = await at_masters(
         *(call, broker_addr, cluster_name), lambda admin, address: admin.users(address, filter_)
@@ -261,5 +287,10 @@ async def copy_user(
     """Copy users from one broker to another (5.x brokers).
 
     A user that is there already becomes what it is at the other broker.
+
+    Examples:
+        mq copyUser 127.0.0.1:10911 127.0.0.1:10921  all users
+        mq copyUser 127.0.0.1:10911 127.0.0.1:10921 -u shop --dry-run
+                                                     show what would be sent for one
     """
     return await _USER.copy(call, from_broker, to_broker, usernames)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,17 +18,17 @@ TOKEN = "ASDFGHJKL"
 
 
 @contextmanager
-def running() -> Iterator[Any]:
-    """A master and a broker in a thread of their own."""
+def running(topics: Mapping[str, int] | None = None) -> Iterator[Any]:
+    """A master and a broker in a thread of their own, with topics of so many partitions."""
     tube = pytest.importorskip("mq.daemons.tube.standalone")
     loop = asyncio.new_event_loop()
     ready, stop = threading.Event(), asyncio.Event()
     made: list[Any] = []
 
     async def serve() -> None:
-        topics = {"demo": 3, "other": 1}
+        made_first = topics or {"demo": 3, "other": 1}
         async with tube.TubeStandalone(
-            master_port=0, broker_port=0, web_port=0, topics=topics
+            master_port=0, broker_port=0, web_port=0, topics=made_first
         ) as pair:
             made.append(pair)
             ready.set()
