@@ -207,6 +207,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "systemd install": "Put the units for systemd, and the user and folders they need, where systemd looks.",
     },
     "tool": {
+        "cheat": "Show examples of commands, to copy.",
         "shutdown": "Stop the brokers or name servers of this machine that run under one's own user.",
         "shell": "Run many commands in one process.",
         "manual": "Write the man pages, the completions and the description of the JSON.",
@@ -308,6 +309,7 @@ MODULES: dict[str, str] = {
     "tube topics": "tube",
     "tube create-topic": "tube",
     "tube delete-topic": "tube",
+    "cheat": "cheat",
     "cleanExpiredCQ": "cleaning",
     "cleanUnusedTopic": "cleaning",
     "deleteExpiredCommitLog": "cleaning",

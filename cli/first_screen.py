@@ -13,9 +13,9 @@ FIRST = (
     (
         "To begin with",
         (
-            ("mq standalone", "a name server and a broker, to try it"),
+            ("mq standalone", "a name server and a broker"),
             ("mq topic create Orders", "create a topic"),
-            ("mq produce Orders", "send a message for each line typed"),
+            ("mq produce Orders", "send each line as a message"),
             ("mq tail Orders --last 10", "the ten newest, then what comes"),
         ),
     ),
@@ -23,16 +23,16 @@ FIRST = (
         "To look",
         (
             ("mq topic list", "every topic"),
-            ("mq topic describe Orders", "queues, settings and groups of a topic"),
-            ("mq group list", "how far each consumer group is behind"),
-            ("mq group describe billing", "lag, members and settings of a group"),
-            ("mq cluster describe", "brokers, topics and groups of a cluster"),
+            ("mq topic describe Orders", "queues and groups of a topic"),
+            ("mq group list", "the lag of every consumer group"),
+            ("mq group describe billing", "lag and members of a group"),
+            ("mq cluster describe", "brokers, topics and groups"),
             ("mq doctor", "is everything as it should be?"),
         ),
     ),
     (
         "To go back",
-        (("mq group seek billing Orders -s 1h", "let a group read the last hour again"),),
+        (("mq group seek billing Orders 1h", "read the last hour again"),),
     ),
 )
 
@@ -52,5 +52,5 @@ def text() -> str:
     lines = [WHAT, "Usage: mq COMMAND [OPTIONS]"]
     for title, commands in FIRST:
         lines += ["", f"{title}:"]
-        lines += [f"  {command:<37}{words}" for command, words in commands]
+        lines += [f"  {command:<35}{words}" for command, words in commands]
     return "\n".join([*lines, "", REST])

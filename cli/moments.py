@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mq.cli.runtime.call import Call
 
 _LAST = 2**63 - 1
-FORMS = "15m (ago), 2026-07-01T12:00[Z], yyyy-MM-dd#HH:mm:ss:SSS, ms since 1970, or now"
+FORMS = "2026-07-01T12:00[Z], yyyy-MM-dd#HH:mm:ss:SSS, ms since 1970, now, or an age such as 15m"
 
 
 def parse(text: str, flag: str, now: float) -> int:

@@ -138,7 +138,7 @@ async def update_acl_config(
     Examples:
         mq updateAclConfig shop-service -s - -t Orders=PUB -b 127.0.0.1:10911
                                         may send to Orders; reads the secret key
-        mq updateAclConfig billing-service -s - -t Orders=SUB -g billing=SUB -c DefaultCluster
+        mq updateAclConfig billing-service -s - -t Orders=SUB -c DefaultCluster
                                         may consume Orders
     """
     account = options.account(access_key, secret(call, secret_key))
@@ -178,7 +178,7 @@ async def delete_acl_config(
 
     Examples:
         mq deleteAclConfig shop-service -b 127.0.0.1:10911
-                                        at one broker
+                                        delete an account
         mq deleteAclConfig shop-service -c DefaultCluster --dry-run
                                         show what would be sent
     """
@@ -266,7 +266,7 @@ async def cluster_acl_config_version(
     """Show the versions of ACL files (brokers of 4.9, and ours).
 
     Examples:
-        mq clusterAclConfigVersion -c DefaultCluster  of every master
+        mq clusterAclConfigVersion -c DefaultCluster  versions of the ACL files
         mq clusterAclConfigVersion 127.0.0.1:10911 -o table
                                                       of one broker
     """

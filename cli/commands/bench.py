@@ -107,7 +107,7 @@ async def bench_produce(
     clients that do not wait would see. The messages stay in the topic.
 
     Examples:
-        mq bench produce Orders -d 5  as fast as possible, for five seconds
+        mq bench produce Orders -d 5  send as fast as possible for 5 s
         mq bench produce Orders -r 1000 -d 60 --svg latency.svg
                                       1000 per second, with a picture
     """
@@ -138,7 +138,7 @@ async def bench_consume(
     latency is that of a pull.
 
     Examples:
-        mq bench consume Orders            read it from its beginning
+        mq bench consume Orders            read a topic as fast as possible
         mq bench consume Orders -d 5 -c 1  over one connection
     """
     _check(seconds=seconds, connections=connections, window=window, processes=processes)
@@ -169,8 +169,9 @@ async def bench_end_to_end(
     topic; only those of this run are counted.
 
     Examples:
-        mq bench end-to-end Orders -d 5                 1000 messages per second
-        mq bench end-to-end Orders -r 100 -s 4096 -d 5  100 per second, of 4 KiB
+        mq bench end-to-end Orders -d 5  send and read 1000 per second
+        mq bench end-to-end Orders -r 100 -s 4096 -d 5
+                                         100 per second, of 4 KiB
     """
     from mq.client.load.plan import STAMP_DIGITS
 

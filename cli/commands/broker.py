@@ -187,8 +187,9 @@ async def broker_consume_stats(
     every queue, shown or not.
 
     Examples:
-        mq brokerConsumeStats 127.0.0.1:10911          the lag of every group there
-        mq brokerConsumeStats 127.0.0.1:10911 -l 1000  only queues with a lag of 1000 and more
+        mq brokerConsumeStats 127.0.0.1:10911  the lag of every group there
+        mq brokerConsumeStats 127.0.0.1:10911 -l 1000
+                                               only queues with a lag of 1000 and more
     """
     if timeout_millis <= 0:
         raise UsageError("-t/--timeoutMillis must be positive")

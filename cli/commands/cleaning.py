@@ -49,7 +49,7 @@ async def clean_expired_cq(
     Brokers do so by themselves once a day, at the hour of their `deleteWhen`.
 
     Examples:
-        mq cleanExpiredCQ                  on all brokers
+        mq cleanExpiredCQ                  delete old queue files everywhere
         mq cleanExpiredCQ 127.0.0.1:10911  on one broker
     """
     return await _everywhere(
@@ -69,7 +69,7 @@ async def clean_unused_topic(
     """Delete queue files of topics that a broker has no settings of.
 
     Examples:
-        mq cleanUnusedTopic                  on all brokers
+        mq cleanUnusedTopic                  delete left queue files everywhere
         mq cleanUnusedTopic 127.0.0.1:10911  on one broker
     """
     return await _everywhere(
@@ -86,7 +86,7 @@ async def delete_expired_commit_log(
     """Delete log files that are past their time, without waiting for the hour of `deleteWhen`.
 
     Examples:
-        mq deleteExpiredCommitLog 127.0.0.1:10911  make room on one broker
+        mq deleteExpiredCommitLog 127.0.0.1:10911  delete old log files now
         mq deleteExpiredCommitLog -c DefaultCluster --dry-run
                                                    which brokers would be asked
     """

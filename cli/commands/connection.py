@@ -150,8 +150,8 @@ async def producer(
     """Show every producer that is connected to a broker.
 
     Examples:
-        mq producer 127.0.0.1:10911          every producer of a broker
-        mq producer 127.0.0.1:10911 -o json  for a program
+        mq producer -b 127.0.0.1:10911          every producer of a broker
+        mq producer -b 127.0.0.1:10911 -o json  for a program
     """
     async with call.admin() as admin:
         groups = (await admin.producers(broker)).data

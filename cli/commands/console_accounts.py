@@ -163,7 +163,7 @@ def console_user_add(
 
     Examples:
         mq console user-add alice --role operator -p - --data console
-                                        reads the password from standard input
+                                        add one; reads the password
         mq console user-add bob --role viewer --topics 'orders-*' -p - --data console
                                         sees some topics only
     """
@@ -197,7 +197,7 @@ def console_user_passwd(
 
     Examples:
         mq console user-passwd alice -p - --data console
-                                        reads it from standard input
+                                        set a password, read from a line
     """
     from mq.daemons.console.security import accounts, passwords
 
@@ -235,7 +235,7 @@ def console_user_remove(
     """Take an account of the console away; its sessions end.
 
     Examples:
-        mq console user-remove alice --data console  and end her sessions
+        mq console user-remove alice --data console  remove an account, end its sessions
     """
     from mq.daemons.console.security import accounts
 
@@ -274,7 +274,7 @@ def console_user_import(
 
     Examples:
         mq console user-import users.properties --data console
-                                        of rocketmq-dashboard
+                                        take over accounts
     """
     from mq.daemons.console.security import accounts, passwords
 
@@ -413,7 +413,7 @@ def console_token_remove(
     """Take a token away: it is worth nothing from now on.
 
     Examples:
-        mq console token-remove ci --data console  it is worth nothing from now on
+        mq console token-remove ci --data console  remove a token
     """
     from mq.daemons.console.security import accounts
 

@@ -99,8 +99,8 @@ async def consumer(call: Call, consumer_group: Group, jstack: Stacks = False) ->
     """Show what each member of a consumer group says of itself, as consumerStatus does.
 
     Examples:
-        mq consumer billing     what each member says of itself
-        mq consumer billing -s  with the stack traces of its threads
+        mq consumer -g billing     what each member says of itself
+        mq consumer -g billing -s  with the stack traces of its threads
     """
     line = "{:03d}  {:<40} {:<20} {}\n"
     return await _status(call, consumer_group, "", line, None, None, jstack)

@@ -68,7 +68,7 @@ def context_add(
     --acl-file, its TLS with --tls-config. The first context becomes the current one.
 
     Examples:
-        mq context add dev -n 127.0.0.1:9876  a name for a cluster
+        mq context add dev -n 127.0.0.1:9876  name a cluster
         mq context add prod -n '10.0.0.1:9876;10.0.0.2:9876'
                                               with two name servers
     """
@@ -115,7 +115,7 @@ def context_use(call: Call, name: Name) -> Result:
     """Choose the context that commands use by default.
 
     Examples:
-        mq context use dev  commands are for it from now on
+        mq context use dev  use it from now on
     """
     contexts = Contexts.load(call.environment.config_directory)
     contexts.get(name)
@@ -129,7 +129,7 @@ def context_list(call: Call) -> Result:
     """List the contexts.
 
     Examples:
-        mq context list          all of them; * is the current one
+        mq context list          every context; * is the current one
         mq context list -o json  for a program
     """
     contexts = Contexts.load(call.environment.config_directory)
@@ -146,7 +146,7 @@ def context_show(
     """Show a context; by default the current one.
 
     Examples:
-        mq context show              the current one
+        mq context show              the current context
         mq context show dev -o json  another, for a program
     """
     contexts = Contexts.load(call.environment.config_directory)
@@ -199,7 +199,7 @@ def context_remove(call: Call, name: Name) -> Result:
     """Forget a context.
 
     Examples:
-        mq context remove dev  the cluster itself is left alone
+        mq context remove dev  forget a context
     """
     contexts = Contexts.load(call.environment.config_directory)
     contexts.get(name)

@@ -99,7 +99,7 @@ async def get_controller_config(call: Call, controller_address: Controllers) -> 
     Secrets are masked, also those that a broker of Java tells.
 
     Examples:
-        mq getControllerConfig 127.0.0.1:9878  every setting
+        mq getControllerConfig 127.0.0.1:9878  settings of a controller
         mq getControllerConfig '127.0.0.1:9878;127.0.0.1:9868' -o json
                                                of two controllers
     """
@@ -137,8 +137,8 @@ async def update_controller_config(
     Examples:
         mq updateControllerConfig scanNotActiveBrokerInterval 5000 -a 127.0.0.1:9878
                                         look every five seconds
-        mq updateControllerConfig scanNotActiveBrokerInterval 5000 -a 127.0.0.1:9878 --dry-run
-                                        show what would be sent
+        mq updateControllerConfig notifyBrokerRoleChanged false -a 127.0.0.1:9878
+                                        tell brokers nothing
     """
     if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
         raise UsageError("-k/--key and -v/--value must be of one line, the key without '='")
@@ -245,8 +245,8 @@ async def clean_broker_metadata(
     Examples:
         mq cleanBrokerMetadata -a 127.0.0.1:9878 -bn broker-a -b 3 -c DefaultCluster
                                         forget broker 3
-        mq cleanBrokerMetadata -a 127.0.0.1:9878 -bn broker-a -c DefaultCluster --dry-run
-                                        show what would be sent
+        mq cleanBrokerMetadata -a 127.0.0.1:9878 -bn broker-a -l --dry-run
+                                        show what would be sent for all
     """
     if not clean_living_broker and not cluster_name:
         raise UsageError("-c/--clusterName is required unless -l/--cleanLivingBroker is given")
@@ -293,7 +293,7 @@ async def add_broker(
 
     Examples:
         mq addBroker -c 127.0.0.1:10811 -b /etc/rocketmq/broker-b.conf
-                                        start one more
+                                        start one more broker
     """
     async with call.admin() as admin:
         await admin.add_broker(broker_container_addr, broker_config_path)
@@ -320,7 +320,7 @@ async def remove_broker(
 
     Examples:
         mq removeBroker -c 127.0.0.1:10811 -b DefaultCluster:broker-b:0
-                                        stop it
+                                        stop a broker
     """
     parts = [part.strip() for part in broker_identity.split(":")]
     if len(parts) != 3 or not all(parts) or not parts[2].isdecimal():

@@ -136,7 +136,7 @@ def namesrv(
     It runs until SIGTERM or Ctrl-C. -n is taken, and means nothing, as in Java.
 
     Examples:
-        mq namesrv                        on port 9876
+        mq namesrv                        run one on port 9876
         mq namesrv -c namesrv.conf        with settings of a file
         mq namesrv --set listenPort=9877  on another port
     """
@@ -178,7 +178,7 @@ def broker(
     of its own. One that ends is started again alone.
 
     Examples:
-        mq broker -n 127.0.0.1:9876  with a name server on this machine
+        mq broker -n 127.0.0.1:9876  run one, with a name server here
         mq broker -c broker.conf     with settings of a file
         mq broker -c broker.conf --set flushDiskType=SYNC_FLUSH -p
                                      what they are, with one overridden
@@ -266,7 +266,7 @@ def filtersrv(
     process of its own that may do nothing but compute, or not at all.
 
     Examples:
-        mq filtersrv -n 127.0.0.1:9876  with a name server on this machine
+        mq filtersrv -n 127.0.0.1:9876  run one, with a name server here
         mq filtersrv -c broker.conf -p  what the settings of a file come to
     """
     from mq.daemons.filtersrv.config import FiltersrvSettings
@@ -297,7 +297,7 @@ def snode(
     that know snodes find it through name servers; others have it for their name server.
 
     Examples:
-        mq snode -n 127.0.0.1:9876  with a name server on this machine
+        mq snode -n 127.0.0.1:9876  run one, with a name server here
         mq snode -c snode.conf -p   what the settings of a file come to
     """
     from mq.daemons.snode.config import SnodeSettings

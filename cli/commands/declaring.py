@@ -79,7 +79,7 @@ async def apply(call: Call, file: File) -> Result:
     changes nothing. Look at it before with `mq topic plan` or --dry-run.
 
     Examples:
-        mq apply topics.yaml            create and change what the file declares
+        mq apply topics.yaml            make it as the file declares
         mq apply topics.yaml --dry-run  show the requests, send none
     """
     from mq.client.errors import MQError

@@ -290,7 +290,7 @@ async def dlq_export(
     by message import.
 
     Examples:
-        mq dlq export billing letters.jsonl  keep them in a file
+        mq dlq export billing letters.jsonl  keep dead letters in a file
         mq dlq export billing - --limit 10   ten of them, to standard output
     """
     from mq.client.operations.messages.choice import Choice

@@ -156,7 +156,7 @@ async def export_configs(call: Call, cluster_name: Cluster, file_path: FilePath 
     """Write what sets the brokers of a cluster apart, and how many there are, to configs.json.
 
     Examples:
-        mq exportConfigs DefaultCluster -f -       to standard output
+        mq exportConfigs DefaultCluster -f -       settings, to standard output
         mq exportConfigs DefaultCluster -f export  to a directory
     """
     async with call.admin() as admin:
@@ -206,7 +206,7 @@ async def export_pop_record(
     5.5.0 has it the other way round: there only `-d false` does nothing.
 
     Examples:
-        mq exportPopRecord -b 127.0.0.1:10911         at one broker
+        mq exportPopRecord -b 127.0.0.1:10911         let a broker write them
         mq exportPopRecord -c DefaultCluster -d true  only say which brokers it would be
     """
     from mq.cli.runtime.release import since_5

@@ -30,7 +30,7 @@ async def export_metrics(call: Call, cluster_name: Cluster, file_path: FilePath 
     """Write rates, counts, disk use and client releases of a cluster's masters to metrics.json.
 
     Examples:
-        mq exportMetrics DefaultCluster -f -       to standard output
+        mq exportMetrics DefaultCluster -f -       rates and counts, to standard output
         mq exportMetrics DefaultCluster -f export  to a directory
     """
     async with call.admin() as admin:

@@ -57,7 +57,7 @@ async def delete_sub_group(
     Without -r a group that is made again goes on where this one was.
 
     Examples:
-        mq deleteSubGroup billing -c DefaultCluster  asks first on a terminal
+        mq deleteSubGroup billing -c DefaultCluster  delete it; asks on a terminal
         mq deleteSubGroup billing -c DefaultCluster -r true --dry-run
                                                      show what would go, offsets too
     """
@@ -109,7 +109,7 @@ async def get_consumer_config(call: Call, group_name: Group) -> Result:
     """Show the settings of a consumer group at each broker.
 
     Examples:
-        mq getConsumerConfig billing          its settings at each broker
+        mq getConsumerConfig billing          settings of a group
         mq getConsumerConfig billing -o json  for a program
     """
     async with call.admin() as admin:
@@ -190,9 +190,9 @@ async def set_consume_mode(
 
     Examples:
         mq setConsumeMode billing Orders pop -c DefaultCluster
-                                        let the broker share out the messages
+                                        pop from now on
         mq setConsumeMode billing Orders pull -c DefaultCluster
-                                        members have queues of their own again
+                                        pull again
     """
     from mq.cli.runtime.release import since_5
     from mq.protocol.bodies import MessageRequestMode

@@ -61,7 +61,7 @@ def ha_status(
     """Show how replication does, at a master or a replica (5.x brokers).
 
     Examples:
-        mq haStatus 127.0.0.1:10911    of one broker
+        mq haStatus 127.0.0.1:10911    replication of one broker
         mq haStatus -c DefaultCluster  of every master
     """
     where.require(broker_addr, cluster_name)
@@ -156,7 +156,7 @@ def get_broker_epoch(
     """Show under which masters parts of the log were written (5.x, with a controller).
 
     Examples:
-        mq getBrokerEpoch broker-a           of one replica set
+        mq getBrokerEpoch broker-a           who was master of which part
         mq getBrokerEpoch -c DefaultCluster  of every broker
     """
     if not cluster_name and not broker_name:
@@ -217,9 +217,10 @@ async def reset_master_flush_offset(
     """Let a replica believe that its master has flushed up to an offset (5.x brokers).
 
     Examples:
-        mq resetMasterFlushOffset 127.0.0.1:10911 4096  at one slave
+        mq resetMasterFlushOffset 127.0.0.1:10911 4096
+                                        set it at a slave
         mq resetMasterFlushOffset 127.0.0.1:10911 4096 --dry-run
-                                                        show what would be sent
+                                        show what would be sent
     """
     async with call.admin() as admin:
 
@@ -266,9 +267,10 @@ def get_sync_state_set(
     """Show which replicas of a set are in sync, as a controller knows it (release 5).
 
     Examples:
-        mq getSyncStateSet 127.0.0.1:9878 -b broker-a  of one replica set
+        mq getSyncStateSet 127.0.0.1:9878 -b broker-a
+                                        who is in sync
         mq getSyncStateSet 127.0.0.1:9878 -c DefaultCluster
-                                                       of every one
+                                        of every one
     """
     if not cluster_name and not broker_name:
         raise UsageError("one of -b/--brokerName or -c/--clusterName is required")

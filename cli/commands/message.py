@@ -116,7 +116,7 @@ async def query_msg_by_id(
 
     Examples:
         mq queryMsgById 7F00000100002A9F00000000000000D4
-                                        one message by its offset id
+                                        find a message by its offset id
         mq queryMsgById 7F00000100002A9F00000000000000D4 -f UTF-8
                                         with its body
     """
@@ -231,9 +231,7 @@ async def query_msg_by_key(
     ],
     begin_timestamp: Annotated[
         str | None,
-        typer.Option(
-            "-b", "--beginTimestamp", metavar="TIME", help=f"Stored then or later: {FORMS}."
-        ),
+        typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start there: {FORMS}."),
     ] = None,
     end_timestamp: Annotated[
         str | None,
@@ -253,7 +251,7 @@ async def query_msg_by_key(
     r"""Find messages by key.
 
     Examples:
-        mq queryMsgByKey Orders order-1  the messages with this key
+        mq queryMsgByKey Orders order-1  find messages by their key
         mq queryMsgByKey Orders order-1 --format '%k %b\n'
                                          key and body
     """
@@ -307,7 +305,7 @@ async def query_msg_by_unique_key(
 
     Examples:
         mq queryMsgByUniqueKey Orders 7F0000010A2C18B4AAC2A1B2C3D40000
-                                        where the message is, and how it is
+                                        find a message by its unique id
         mq queryMsgByUniqueKey Orders 7F0000010A2C18B4AAC2A1B2C3D40000 -a -o table
                                         each copy, if a send was repeated
     """
@@ -344,7 +342,7 @@ async def query_msg_by_offset(
     """Find the message at an offset of a queue.
 
     Examples:
-        mq queryMsgByOffset Orders broker-a 0 0  the first message of queue 0
+        mq queryMsgByOffset Orders broker-a 0 0  the message at an offset of a queue
         mq queryMsgByOffset Orders broker-a 0 0 -f UTF-8
                                                  with its body
     """

@@ -186,7 +186,7 @@ async def message_import(
     broker is away, it refuses to. A message whose answer was lost may be sent twice.
 
     Examples:
-        mq message import orders.jsonl            send each line to the topic it names
+        mq message import orders.jsonl            send the messages of a file
         mq message import orders.jsonl --to-topic OrdersCopy
                                                   all of it to another topic
         mq message import orders.jsonl --dry-run  show what would be sent
@@ -333,7 +333,7 @@ async def message_copy(
     queue, and a queue to one partition.
 
     Examples:
-        mq message copy Orders OrdersCopy  to another topic of the cluster
+        mq message copy Orders OrdersCopy  copy a topic to another one
         mq message copy Orders --to-namesrv 10.0.0.5:9876 --begin 1h
                                            the last hour, to another cluster
         mq message copy Orders OrdersCopy --resume copy.state

@@ -76,7 +76,7 @@ async def message_export(
     its layout. The other forms keep each byte.
 
     Examples:
-        mq message export Orders orders.jsonl  all that the brokers have of it
+        mq message export Orders orders.jsonl  write all messages to a file
         mq message export Orders - --begin 1h --tag paid
                                                a part of it, to standard output
     """

@@ -44,7 +44,8 @@ SubExpression = Annotated[
     ),
 ]
 BeginTimestamp = Annotated[
-    str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {FORMS}.")
+    str | None,
+    typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start there: {FORMS}."),
 ]
 EndTimestamp = Annotated[
     str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there.")
@@ -195,7 +196,8 @@ async def consume_message(
         str | None, group_option("--consumerGroup", text="Consumer group to read as.")
     ] = None,
     begin_timestamp: Annotated[
-        str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"From: {FORMS}.")
+        str | None,
+        typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"Start there: {FORMS}."),
     ] = None,
     end_timestamp: Annotated[
         str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there.")
@@ -207,7 +209,7 @@ async def consume_message(
     """Read messages of a topic, a queue or from an offset.
 
     Examples:
-        mq consumeMessage Orders -c 10  ten messages, without a trace
+        mq consumeMessage Orders -c 10  read ten messages
         mq consumeMessage Orders -b broker-a -i 0 -o 0 -c 1
                                         one message of a queue
     """

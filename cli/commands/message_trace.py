@@ -47,9 +47,7 @@ async def query_msg_trace_by_id(
     ] = TRACE_TOPIC,
     begin_timestamp: Annotated[
         str | None,
-        typer.Option(
-            "-b", "--beginTimestamp", metavar="TIME", help=f"Traces stored from then on: {FORMS}."
-        ),
+        typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start there: {FORMS}."),
     ] = None,
     end_timestamp: Annotated[
         str | None,

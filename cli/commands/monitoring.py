@@ -60,7 +60,7 @@ async def start_monitoring(
     It goes on until it is stopped. A group that nobody is connected to is left out.
 
     Examples:
-        mq startMonitoring                        every minute, until Ctrl-C
+        mq startMonitoring                        watch all groups, until Ctrl-C
         mq startMonitoring --interval 10 -o json  one document per line, every ten seconds
     """
     if interval < 0:

@@ -108,7 +108,7 @@ async def get_namesrv_config(call: Call) -> Result:
     Secrets are masked, also those that a broker of Java tells.
 
     Examples:
-        mq getNamesrvConfig          every setting
+        mq getNamesrvConfig          settings of the name servers
         mq getNamesrvConfig -o json  for a program
     """
     async with call.admin() as admin:
@@ -134,9 +134,10 @@ async def update_namesrv_config(call: Call, key: Key, value: Value) -> Result:
     """Change a setting of the running name servers.
 
     Examples:
-        mq updateNamesrvConfig orderMessageEnable true  at every name server
+        mq updateNamesrvConfig orderMessageEnable true
+                                        change a setting of all name servers
         mq updateNamesrvConfig orderMessageEnable true --dry-run
-                                                        show what would be sent
+                                        show what would be sent
     """
     async with call.admin() as admin:
         try:
@@ -173,8 +174,9 @@ async def update_kv_config(call: Call, namespace: Namespace, key: Key, value: Va
     """Set a key-value setting, at every name server.
 
     Examples:
-        mq updateKvConfig SHOP currency EUR            at every name server
-        mq updateKvConfig SHOP currency EUR --dry-run  show what would be sent
+        mq updateKvConfig SHOP currency EUR  set a key-value setting
+        mq updateKvConfig SHOP currency EUR --dry-run
+                                             show what would be sent
     """
     async with call.admin() as admin:
         done, failures = await cluster.at_each(
@@ -196,7 +198,7 @@ async def delete_kv_config(call: Call, namespace: Namespace, key: Key) -> Result
     A key that does not exist is deleted already.
 
     Examples:
-        mq deleteKvConfig SHOP currency            at every name server
+        mq deleteKvConfig SHOP currency            delete a key-value setting
         mq deleteKvConfig SHOP currency --dry-run  show what would be sent
     """
     async with call.admin() as admin:

@@ -40,7 +40,7 @@ Timestamp = Annotated[
         "-s",
         "--timestamp",
         metavar="TIME",
-        help=f"Where to: {FORMS}.",
+        help=f"Time to go to: {FORMS}.",
     ),
 ]
 Force = Annotated[
@@ -136,8 +136,8 @@ async def reset_offset_by_time_old(
     them first, or use resetOffsetByTime.
 
     Examples:
-        mq resetOffsetByTimeOld billing Orders 1h   back to where the topic was an hour ago
-        mq resetOffsetByTimeOld billing Orders now  to the end
+        mq resetOffsetByTimeOld billing Orders 1h   set offsets to an hour ago
+        mq resetOffsetByTimeOld billing Orders now  set them to the end
     """
     wanted = reset.Wanted(
         topic, group, _time(call, timestamp), bool(force), route_topic=route_topic
@@ -161,7 +161,7 @@ async def skip_accumulated_message(
     """Skip all messages that wait for a consumer group.
 
     Examples:
-        mq skipAccumulatedMessage billing Orders  asks first on a terminal
+        mq skipAccumulatedMessage billing Orders  skip all that waits
         mq skipAccumulatedMessage billing Orders --dry-run
                                                   show what would be set
     """

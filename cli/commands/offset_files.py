@@ -140,8 +140,9 @@ async def offset_export(
     missed where the file that is replaced has it, and always where --expect names it.
 
     Examples:
-        mq offset export offsets.jsonl -g billing      the offsets of one group
-        mq offset export offsets.jsonl --by timestamp  of all, for another cluster
+        mq offset export offsets.jsonl -g billing  the offsets of one group
+        mq offset export offsets.jsonl --by timestamp
+                                                   of all, for another cluster
     """
     from mq.client.operations import local_files
     from mq.client.operations.offsets import records as offset_records

@@ -108,7 +108,7 @@ async def create_acl(
     Examples:
         mq createAcl User:shop -r Topic:Orders -a Pub -d allow -c DefaultCluster
                                         may send to Orders
-        mq createAcl User:billing -r Topic:Orders,Group:billing -a Sub -d allow -b 127.0.0.1:10911
+        mq createAcl User:billing -r Group:billing -a Sub -d allow -b 127.0.0.1:10911
                                         may consume it
     """
     acl = users.policies(subject, resources, actions, decision.value, source_ip)
@@ -168,7 +168,7 @@ async def delete_acl(
 
     Examples:
         mq deleteAcl User:shop -r Topic:Orders -c DefaultCluster
-                                        one policy
+                                        delete a policy
         mq deleteAcl User:shop -c DefaultCluster --dry-run
                                         show what would be sent for all of them
     """
@@ -203,8 +203,9 @@ async def get_acl(
     """Show the policies of a user (5.x brokers).
 
     Examples:
-        mq getAcl User:shop -c DefaultCluster           the policies of a user
-        mq getAcl User:shop -b 127.0.0.1:10911 -o json  for a program
+        mq getAcl User:shop -c DefaultCluster  the policies of a user
+        mq getAcl User:shop -b 127.0.0.1:10911 -o json
+                                               for a program
     """
     found, failures = await _POLICY.found(call, broker_addr, cluster_name, subject)
     return _shown(found, failures)
@@ -297,7 +298,7 @@ async def copy_acl(
     Policies on the same resources become what they are at the other broker.
 
     Examples:
-        mq copyAcl 127.0.0.1:10911 127.0.0.1:10921  all policies
+        mq copyAcl 127.0.0.1:10911 127.0.0.1:10921  copy all policies
         mq copyAcl 127.0.0.1:10911 127.0.0.1:10921 -s User:shop --dry-run
                                                     show what would be sent for one user
     """

@@ -54,7 +54,7 @@ async def allocate_mq(
     that the runs differ; the other formats show what consumers with these ids do.
 
     Examples:
-        mq allocateMQ Orders 10.0.0.1,10.0.0.2  who would get which queues
+        mq allocateMQ Orders 10.0.0.1,10.0.0.2  who would get which queue
         mq allocateMQ Orders 10.0.0.1,10.0.0.2 -o table
                                                 as consumers with these ids do it
     """
@@ -230,7 +230,9 @@ async def check_rocksdb_cq_write_progress(
     topic: Annotated[str, topic_option("Only this topic.")] = "",
     check_from: Annotated[
         str | None,
-        typer.Option("-cf", "--checkFrom", metavar="TIME", help=f"Stored since then: {FORMS}."),
+        typer.Option(
+            "-cf", "--checkFrom", metavar="TIME", help=f"Only messages stored since then: {FORMS}."
+        ),
     ] = None,
 ) -> Result:
     """Let brokers compare their consume queues in RocksDB with those in files (5.x brokers).
@@ -239,9 +241,10 @@ async def check_rocksdb_cq_write_progress(
     it finds into its log.
 
     Examples:
-        mq checkRocksdbCqWriteProgress DefaultCluster  let every master compare its queues
+        mq checkRocksdbCqWriteProgress DefaultCluster
+                                        let every master compare its queues
         mq checkRocksdbCqWriteProgress DefaultCluster -t Orders
-                                                       of one topic
+                                        of one topic
     """
     from mq.cli.runtime.release import since_5
     from mq.client.caller import parse_name_servers

@@ -84,8 +84,8 @@ async def send_message(
 
     Examples:
         mq sendMessage Orders '{"order": 1}' -k order-1 -c paid
-                                                      a message with a key and a tag
-        mq sendMessage Orders hello -b broker-a -i 0  to one queue
+                                                      send a message with key and tag
+        mq sendMessage Orders hello -b broker-a -i 0  send it to one queue
     """
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import Message
@@ -182,7 +182,7 @@ async def send_msg_status(
     bytes, is not shown: it pays for the connection.
 
     Examples:
-        mq sendMsgStatus broker-a                50 messages of 128 bytes
+        mq sendMsgStatus broker-a                time 50 sends of 128 bytes
         mq sendMsgStatus broker-a -c 10 -s 4096  ten of 4 KiB
     """
     from mq.protocol.message import Message
@@ -242,9 +242,9 @@ async def check_msg_send_rt(
     The average leaves out the first, which pays for the connection.
 
     Examples:
-        mq checkMsgSendRT Orders -a 10  ten messages of 128 bytes
+        mq checkMsgSendRT Orders -a 10  time ten sends of 128 bytes
         mq checkMsgSendRT Orders -a 10 -s 4096 -o table
-                                        of 4 KiB
+                                        ten of 4 KiB
     """
     from mq.client.errors import MQError
     from mq.protocol.message import Message
@@ -328,7 +328,7 @@ async def cluster_rt(
     They go to the topic of each broker's own name. It goes on until it is stopped.
 
     Examples:
-        mq clusterRT -a 10 -i 5  ten messages to each broker, every five seconds
+        mq clusterRT -a 10 -i 5  time 10 sends a broker every 5 s
         mq clusterRT DefaultCluster -a 10 -p true -m zone-1
                                  as lines for a log
     """

@@ -39,7 +39,7 @@ async def snode_list(
     of the brokers behind them.
 
     Examples:
-        mq snodeList          all snodes, and whether they answer
+        mq snodeList          every snode, and whether it answers
         mq snodeList -o json  for a program
     """
     from mq.client.errors import MQError

@@ -66,7 +66,7 @@ def spark_list(call: Call) -> Result:
     `mq spark explain JOB` tells what each takes and gives, `mq spark submit JOB` runs it.
 
     Examples:
-        mq spark list          the jobs
+        mq spark list          jobs for Spark
         mq spark list -o json  for a program
     """
     return Result(_JOBS, [(name, load(name).summary) for name in JOBS])

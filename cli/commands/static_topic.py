@@ -99,7 +99,7 @@ async def update_static_topic(
 
     Examples:
         mq updateStaticTopic Ledger -qn 8 -c DefaultCluster
-                                        eight queues over all brokers
+                                        create a static topic
         mq updateStaticTopic Ledger -qn 12 -c DefaultCluster --dry-run
                                         later: what twelve would take
     """

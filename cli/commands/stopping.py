@@ -56,7 +56,7 @@ def shutdown(
     They get SIGTERM, as with mqshutdown: all of them, where several run and --pid chooses none.
 
     Examples:
-        mq shutdown broker             all brokers of one's own on this machine
+        mq shutdown broker             stop one's brokers on this machine
         mq shutdown namesrv --wait 30  and wait until it has ended
     """
     from mq.cli.machine import processes

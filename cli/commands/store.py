@@ -63,7 +63,7 @@ def store_inspect(
     Nothing is changed, and a broker may run.
 
     Examples:
-        mq store inspect ~/store            its parts and their sizes
+        mq store inspect ~/store            parts of a store and their sizes
         mq store inspect ~/store -t Orders  the queues of a topic
         mq store inspect ~/store --at 0     the first message
     """
@@ -175,9 +175,7 @@ async def store_dump(
     ] = None,
     begin: Annotated[
         str | None,
-        typer.Option(
-            "-b", "--begin", metavar="TIME", help=f"Stored from then on: {moments.FORMS}."
-        ),
+        typer.Option("-b", "--begin", metavar="TIME", help=f"Start there: {moments.FORMS}."),
     ] = None,
     end: Annotated[
         str | None, typer.Option("-e", "--end", metavar="TIME", help="End there.")

@@ -62,7 +62,7 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
     writing may be told as a problem. Ends with 65 if there is one.
 
     Examples:
-        mq store verify ~/store          read all of it
+        mq store verify ~/store          check all of a store
         mq store verify ~/store -o json  for a program
     """
     with offline_store.log_of(directory) as (root, log):

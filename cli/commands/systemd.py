@@ -74,7 +74,7 @@ def systemd_install(
     is told. Ends with 1 if the units cannot see the mq that they are to run.
 
     Examples:
-        mq systemd install --dry-run      show what would be written
+        mq systemd install --dry-run      show the units that would be written
         mq systemd install --prefix /usr  for a package
     """
     root = Path(prefix)

@@ -38,7 +38,7 @@ def manual(
     a page of a command that is gone is removed.
 
     Examples:
-        mq manual --dry-run      what would be written
+        mq manual --dry-run      pages that would be written
         mq manual --directory .  write all of it
     """
     from mq.cli.manual.files import files

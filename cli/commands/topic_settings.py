@@ -62,8 +62,10 @@ async def update_topic_perm(
     queues of the first one, and takes the order away.
 
     Examples:
-        mq updateTopicPerm Orders 4 -c DefaultCluster  let nobody send to it any more
-        mq updateTopicPerm Orders 6 -c DefaultCluster  let them send again
+        mq updateTopicPerm Orders 4 -c DefaultCluster
+                                        stop producers
+        mq updateTopicPerm Orders 6 -c DefaultCluster
+                                        let them send again
     """
     where.require(broker_addr, cluster_name)
     if perm not in (2, 4, 6):
@@ -165,9 +167,10 @@ async def update_order_conf(
     while a broker is away. Every name server is told.
 
     Examples:
-        mq updateOrderConf Orders -m put -v broker-a:8  eight queues of broker-a, whatever happens
-        mq updateOrderConf Orders -m get                the order configuration there is
-        mq updateOrderConf Orders -m delete             none any more
+        mq updateOrderConf Orders -m put -v broker-a:8
+                                             order over 8 queues of broker-a
+        mq updateOrderConf Orders -m get     show its order configuration
+        mq updateOrderConf Orders -m delete  forget it
     """
     from mq.client.admin.name_servers import ORDER_TOPICS
 
@@ -238,7 +241,7 @@ async def update_topic_list(
 
     Examples:
         mq updateTopicList topics.json -c DefaultCluster
-                                        create all topics of the file
+                                        create many topics
         mq updateTopicList topics.json -b 127.0.0.1:10911
                                         on one broker
     """

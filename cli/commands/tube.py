@@ -37,7 +37,7 @@ def tube_brokers(call: Call) -> Result:
     """List the brokers of a TubeMQ cluster, and what they do.
 
     Examples:
-        mq tube brokers  brokers and what they do
+        mq tube brokers  every broker
         mq tube brokers --masters 10.0.0.5:8715 -o json
                          of another cluster
     """
@@ -142,7 +142,7 @@ def tube_create_topic(
     Brokers are told at once, consumers and producers a minute later: first those, then these.
 
     Examples:
-        mq tube create-topic Invoices -p 3            three partitions on every broker
+        mq tube create-topic Invoices -p 3            create a topic of three partitions
         mq tube create-topic Invoices -b 1 --dry-run  show what would be asked of the master
     """
     _check_topic(topic)
@@ -184,7 +184,7 @@ def tube_delete_topic(
     step by step. Where it was marked before, the rest is done.
 
     Examples:
-        mq tube delete-topic Invoices            asks first on a terminal
+        mq tube delete-topic Invoices            delete a topic; asks on a terminal
         mq tube delete-topic Invoices --dry-run  show what would be asked of the master
     """
     admin = admin_of(call, authority)

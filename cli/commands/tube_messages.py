@@ -85,7 +85,9 @@ async def tube_send(
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option("--time", metavar="TIME", help=f"Its message time: yyyyMMddHHmm, or {FORMS}."),
+        typer.Option(
+            "--time", metavar="TIME", help=f"Time of the message: yyyyMMddHHmm, or {FORMS}."
+        ),
     ] = None,
     attributes: Annotated[
         list[str] | None,
@@ -95,8 +97,8 @@ async def tube_send(
     """Send a message to a topic of TubeMQ, or each line of a file.
 
     Examples:
-        mq tube send Orders 'one message'       a message
-        mq tube send Orders --lines orders.txt  each line of a file
+        mq tube send Orders 'one message'       send a message
+        mq tube send Orders --lines orders.txt  send each line of a file
     """
     if (body is None) == (lines is None):
         raise UsageError("one of -p/--body and --lines is required")
@@ -219,7 +221,7 @@ async def tube_consume(
     replies in which they come: of a reply that --limit cuts short all come again.
 
     Examples:
-        mq tube consume Orders billing --wait 2  until nothing comes for two seconds
+        mq tube consume Orders billing --wait 2  consume until nothing comes for 2 s
         mq tube consume Orders billing --first --limit 1
                                                  one message, from the oldest on
     """
@@ -377,7 +379,7 @@ async def tube_bench(
     member of a group of its own that chooses all partitions.
 
     Examples:
-        mq tube bench Orders --messages 1000         a thousand messages of 1 KiB
+        mq tube bench Orders --messages 1000         time a thousand sends of 1 KiB
         mq tube bench Orders --messages 1000 --read  and read them at the same time
     """
     options = {

@@ -104,7 +104,7 @@ async def create_user(
     """Create a user (5.x brokers).
 
     Examples:
-        mq createUser shop -p - -c DefaultCluster  reads the password from standard input
+        mq createUser shop -p - -c DefaultCluster  create one; reads the password
         mq createUser root -p - -t super -b 127.0.0.1:10911
                                                    one who may do everything
     """
@@ -179,7 +179,7 @@ async def delete_user(
     """Delete a user (5.x brokers).
 
     Examples:
-        mq deleteUser shop -c DefaultCluster  on every broker
+        mq deleteUser shop -c DefaultCluster  delete a user
         mq deleteUser shop -b 127.0.0.1:10911 --dry-run
                                               show what would be sent
     """
@@ -211,7 +211,7 @@ async def get_user(
     """Show a user (5.x brokers), without the password.
 
     Examples:
-        mq getUser shop -c DefaultCluster           type and status
+        mq getUser shop -c DefaultCluster           a user's type and status
         mq getUser shop -b 127.0.0.1:10911 -o json  for a program
     """
     found, failures = await _USER.found(call, broker_addr, cluster_name, username)
@@ -237,7 +237,7 @@ async def list_user(
     In plain the users of the first broker are shown, as mqadmin does; else of all that were asked.
 
     Examples:
-        mq listUser -c DefaultCluster          all users
+        mq listUser -c DefaultCluster          every user
         mq listUser -b 127.0.0.1:10911 -f sho  whose names have this
     """
     found, failures = await at_masters(
@@ -289,7 +289,7 @@ async def copy_user(
     A user that is there already becomes what it is at the other broker.
 
     Examples:
-        mq copyUser 127.0.0.1:10911 127.0.0.1:10921  all users
+        mq copyUser 127.0.0.1:10911 127.0.0.1:10921  copy all users
         mq copyUser 127.0.0.1:10911 127.0.0.1:10921 -u shop --dry-run
                                                      show what would be sent for one
     """

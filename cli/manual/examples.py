@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 _HEAD = "\nExamples:\n"
 _APART = re.compile(r" {2,}")
 # So much for the command, where what it does is to stand beside it.
-_LONGEST = 46
+_LONGEST = 44
 
 
 class Example(NamedTuple):
@@ -26,6 +26,14 @@ class Example(NamedTuple):
 
     command: str
     words: str
+
+    def called(self, name: str, other: str) -> "Example":
+        """The same by another name of the command."""
+        before = f"mq {name}"
+        command = self.command
+        if command.startswith(before):
+            command = f"mq {other}{command.removeprefix(before)}"
+        return Example(command, self.words)
 
 
 def split(docstring: str | None) -> tuple[str, tuple[Example, ...]]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mq.client.operations.messages.choice import Choice
 
 Begin = Annotated[
-    str | None, typer.Option("--begin", metavar="TIME", help=f"Stored then or later: {FORMS}.")
+    str | None, typer.Option("--begin", metavar="TIME", help=f"Start there: {FORMS}.")
 ]
 End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="End before then.")]
 RateOption = Annotated[

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from textwrap import fill, wrap
 from typing import TYPE_CHECKING
 
+from mq.cli import catalog
 from mq.cli.manual import examples, prose
 from mq.cli.manual.described import Described, Option, describe_declared, shared_groups
 
@@ -21,12 +22,16 @@ _COLUMN = 30  # where the texts of options begin
 
 def command_text(declared: "Declared", *, everything: bool = False) -> str:
     """The help of a command; with `everything` the shared options are explained, too."""
-    command = describe_declared(declared)
-    lines = [*_usage(command), "", *_paragraph(command.summary)]
+    command, name = describe_declared(declared), declared.called
+    lines = [*_usage(command, name), "", *_paragraph(command.summary)]
     for paragraph in command.paragraphs:
         lines += ["", *_paragraph(paragraph)]
+    others = [other for other in (command.name, *catalog.aliases_of(command.name)) if other != name]
+    if others:
+        lines += ["", *_paragraph(f"Other names: {', '.join(others)}.")]
     if command.examples:
-        lines += ["", "Examples:", *_indented(examples.laid_out(command.examples, WIDTH - 2))]
+        shown = [item.called(command.name, name) for item in command.examples]
+        lines += ["", "Examples:", *_indented(examples.laid_out(shown, WIDTH - 2))]
     words = [option for option in command.own if not option.flags]
     if words:
         lines += ["", "Arguments:", *_options(words)]
@@ -38,7 +43,7 @@ def command_text(declared: "Declared", *, everything: bool = False) -> str:
     if everything:
         lines += ["", "Common options:", *_options(command.common)]
     elif command.common:
-        lines += ["", *_folded(command)]
+        lines += ["", *_folded(command, name)]
     return "\n".join(lines) + "\n"
 
 
@@ -52,26 +57,35 @@ def options_text() -> str:
     return "\n".join(lines)
 
 
-def _usage(command: Described) -> Iterator[str]:
+def _usage(command: Described, name: str) -> Iterator[str]:
     """The forms of the command: with its subjects as words, and with flags."""
-    arguments = [option for option in command.own if not option.flags]
+    arguments = [option.usage for option in command.own if not option.flags]
     subjects = sorted(
         (option for option in command.own if option.subject), key=lambda option: option.subject
     )
     needed = [option for option in command.own if option.required and option.flags]
-    flagged = [option for option in needed if not option.subject]
-    first = [*arguments, *subjects, *flagged]
+    flagged = [option.usage for option in needed if not option.subject]
     one_of = [option for option in command.own if "/".join(option.flags) in command.one_of]
-    choice = [f"({' | '.join(option.flagged.strip('[]') for option in one_of)})"] if one_of else []
-    yield _form("Usage: ", command, [option.usage for option in first] + choice)
+    alone = [option for option in subjects if option not in one_of]
+    words = [option.usage for option in alone]
+    yield _form("Usage: ", name, [*arguments, *words, *flagged, *_choice(one_of, words=True)])
     if subjects:
-        with_flags = [option.flagged for option in (*subjects, *flagged)]
-        yield _form("       ", command, [item.usage for item in arguments] + with_flags + choice)
+        flags = [option.flagged for option in alone]
+        yield _form("       ", name, [*arguments, *flags, *flagged, *_choice(one_of, words=False)])
 
 
-def _form(before: str, command: Described, parts: list[str]) -> str:
+def _choice(one_of: list[Option], *, words: bool) -> list[str]:
+    """`(HOST:PORT | -c CLUSTER)`, of which one must be given."""
+    forms = [
+        option.metavar if words and option.subject else f"{option.flags[0]} {option.metavar}"
+        for option in one_of
+    ]
+    return [f"({' | '.join(forms)})"] if forms else []
+
+
+def _form(before: str, name: str, parts: list[str]) -> str:
     return fill(
-        " ".join([f"mq {command.name}", *parts, "[OPTIONS]"]),
+        " ".join([f"mq {name}", *parts, "[OPTIONS]"]),
         WIDTH,
         initial_indent=before,
         subsequent_indent=" " * 12,
@@ -105,8 +119,8 @@ def _head(option: Option) -> str:
     return " ".join(part for part in (flags, option.metavar) if part)
 
 
-def _folded(command: Described) -> list[str]:
+def _folded(command: Described, name: str) -> list[str]:
     names = ", ".join("/".join(option.flags) for option in command.common)
     text = f"Common options: {names}."
-    see = f"What they mean: mq help options, or mq {command.name} --help --all."
+    see = f"What they mean: mq help options, or mq {name} --help --all."
     return [*wrap(text, WIDTH, break_on_hyphens=False, subsequent_indent="  "), *_paragraph(see)]

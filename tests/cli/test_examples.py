@@ -273,8 +273,8 @@ def is_parsed_alone(name: str, command: str) -> bool:
 
 
 # What begins to show something when it comes, and goes on until Ctrl-C.
-FED = ("tail", "tube tail")
-UNTIL_STOPPED = (*FED, "top", "clusterRT")
+FED = ("tail", "tube tail", "tube consume")
+UNTIL_STOPPED = ("tail", "tube tail", "top", "clusterRT")
 HAVE_A_MEMBER = ("consumer", "consumerStatus", "consumerConnection", "getConsumerStatus")
 
 
@@ -305,9 +305,9 @@ def is_well(name: str, finished: Finished) -> bool:
 
 def outcomes(world: World, group: str, name: str) -> Iterator[tuple[str, Finished]]:
     """The examples of a command that can be run, and how each has ended."""
-    with surroundings(world, name):
-        for command, _ in examples_of(group, name):
-            if not is_parsed_alone(name, command):
+    for command, _ in examples_of(group, name):
+        if not is_parsed_alone(name, command):
+            with surroundings(world, name, command):
                 yield command, outcome(world, name, command)
     if effect_of(load(group, name).function).destroys and group != "acl":
         world.make()
@@ -315,19 +315,17 @@ def outcomes(world: World, group: str, name: str) -> Iterator[tuple[str, Finishe
 
 
 @contextmanager
-def surroundings(world: World, name: str) -> Iterator[None]:
-    """Who is connected, or sends, while the examples of a command run."""
+def surroundings(world: World, name: str, command: str) -> Iterator[None]:
+    """Who is connected, or sends, while an example of a command runs."""
     if name in HAVE_A_MEMBER:
         with member(world.pair, "billing", "Orders"):
             yield
     elif name == "producerConnection":
         with connected(world.pair, group="shop"):
             yield
-    elif name in FED:
-        send = ["tube", "send", "Orders", "news", "--type", "paid"]
-        with sending(
-            world, send if name == "tube tail" else ["sendMessage", "Orders", "news", "-c", "paid"]
-        ):
+    elif name in FED and "--wait" not in command:
+        kind = ["tube", "send", "--type"] if name.startswith("tube") else ["sendMessage", "-c"]
+        with sending(world, [*kind, "paid", "Orders", "news"]):
             yield
     else:
         yield

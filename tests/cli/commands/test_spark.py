@@ -103,8 +103,8 @@ def test_no_job_s_option_hides_one_of_the_command(name: str) -> None:
     [
         ("count --topik A", "no such option: --topik", "did you mean --topic"),
         ("count", "either --topic or --topic-pattern", "see: mq spark explain count"),
-        ("count --topic A --begin noon", "--begin: 'noon' is not a time", "write 15m (ago), "),
-        ("count --topic A --begin 999999999w", "is in no year from 1 to 9999", "write 15m"),
+        ("count --topic A --begin noon", "--begin: 'noon' is not a time", "such as 15m"),
+        ("count --topic A --begin 999999999w", "is in no year from 1 to 9999", "such as 15m"),
         ("count --topic A --master mesos://x", "--master mesos://x", "spark://HOST:7077"),
         ("count --topic A --conf x=1", "--conf 'x=1'", "spark.sql.shuffle.partitions=8"),
         ("count --topic A --deploy-mode cluster", "needs a cluster", "--master yarn"),
