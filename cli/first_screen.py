@@ -37,7 +37,7 @@ FIRST = (
 )
 
 REST = """\
-Which cluster: -n HOST:9876, --context, NAMESRV_ADDR, else this machine.
+Which cluster: -n HOST:9876, --context, NAMESRV_ADDR, or the current context.
 
   mq COMMAND --help    what a command does, with examples
   mq help topic        the commands about topics (group, message, offset, …)

@@ -193,7 +193,7 @@ async def delete_acl_config(
     return Result(_CHANGED, [(item, access_key) for item in done], plain, failures=failures)
 
 
-_ADDRESSES = (text("brokerAddr", "Broker"), text("addresses", "Addresses that may do everything"))
+_ADDRESSES = (text("brokerAddr", "Broker"), text("addresses", "Addresses that need no signature"))
 
 
 @writes
@@ -223,7 +223,7 @@ async def update_global_white_addr(
         ),
     ] = "",
 ) -> Result:
-    """Set the addresses from which everything is allowed (brokers of 4.9, and ours).
+    """Set the addresses that need no signature (brokers of 4.9, and ours).
 
     Examples:
         mq updateGlobalWhiteAddr 10.1.2.*,192.168.0.7 -b 127.0.0.1:10911
@@ -298,12 +298,12 @@ async def cluster_acl_config_version(
 _ACCOUNTS = (
     text("brokerAddr", "Broker"),
     text("accessKey", "Access key"),
-    text("whiteRemoteAddress", "From"),
+    text("whiteRemoteAddress", "Trusted addresses"),
     flag("admin", "Administrator"),
-    text("defaultTopicPerm", "Topics"),
-    text("defaultGroupPerm", "Groups"),
-    text("topicPerms", "Of topics"),
-    text("groupPerms", "Of groups"),
+    text("defaultTopicPerm", "Other topics"),
+    text("defaultGroupPerm", "Other groups"),
+    text("topicPerms", "Topics"),
+    text("groupPerms", "Groups"),
 )
 
 
@@ -312,7 +312,7 @@ _ACCOUNTS = (
     _ACCOUNTS,
     data=(
         text("brokerAddr", "Broker"),
-        nested("globalWhiteAddrs", "Addresses that may do everything"),
+        nested("globalWhiteAddrs", "Addresses that need no signature"),
         nested("accounts", "The accounts; permissions are lists"),
     ),
 )

@@ -80,7 +80,7 @@ _COLUMNS = (
     number("p99Ms", "p99"),
     number("p999Ms", "p99.9"),
     number("p9999Ms", "p99.99"),
-    number("maxMs", "Highest"),
+    number("maxMs", "Max ms"),
 )
 
 
@@ -100,7 +100,7 @@ async def bench_produce(
     processes: Processes = 2,
     svg: Picture = None,
 ) -> Result:
-    """Send messages as fast as it goes, or at a rate, and measure.
+    """Send messages as fast as possible, or at a rate, and measure.
 
     With a rate the latency of a send counts from when it was due, so a stall is charged to every
     send that waits behind it. Without one it counts from when it went out, and says nothing of what
@@ -132,7 +132,7 @@ async def bench_consume(
     processes: Processes = 1,
     svg: Picture = None,
 ) -> Result:
-    """Read a topic from its beginning as fast as it goes, and measure.
+    """Read a topic from its beginning as fast as possible, and measure.
 
     It ends when all of it is read, or after the seconds. No group, so nothing is committed. A
     latency is that of a pull.
@@ -163,7 +163,7 @@ async def bench_end_to_end(
     processes: Processes = 1,
     svg: Picture = None,
 ) -> Result:
-    """Send at a rate, read along, and measure the whole way.
+    """Send at a rate, read at the same time, and measure the whole way.
 
     A latency counts from when a send was due until the message was read. The messages stay in the
     topic; only those of this run are counted.

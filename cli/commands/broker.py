@@ -46,7 +46,7 @@ _BY_ADDRESS = "an object for each broker by its address, with the text of each v
 async def broker_status(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
-    """Show what a broker, or each one of a cluster, says of itself.
+    """Show the runtime status of a broker, or of each one of a cluster.
 
     Examples:
         mq brokerStatus 127.0.0.1:10911    what one broker says of itself
@@ -181,7 +181,7 @@ async def broker_consume_stats(
         Truth, typer.Option("-o", "--order", help="Ordered topics instead of the others.")
     ] = Truth.FALSE,
 ) -> Result:
-    """Show how far every consumer group is behind on a broker.
+    """Show the lag of every consumer group on a broker.
 
     Plain leaves out queues of which nothing was consumed yet, as mqadmin does; `Diff Total` counts
     every queue, shown or not.

@@ -35,7 +35,7 @@ ClusterName = Annotated[
     ),
 ]
 
-_COLUMNS = (text("brokerAddr", "Done at"),)
+_COLUMNS = (text("brokerAddr", "Broker"),)
 
 
 @destroys("delete queue files whose messages are gone")
@@ -44,7 +44,7 @@ _COLUMNS = (text("brokerAddr", "Done at"),)
 async def clean_expired_cq(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
-    """Delete queue files whose messages are gone.
+    """Delete queue files whose messages have been deleted.
 
     Brokers do so by themselves once a day, at the hour of their `deleteWhen`.
 
@@ -66,7 +66,7 @@ async def clean_expired_cq(
 async def clean_unused_topic(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
-    """Delete queue files of topics that a broker has no settings of.
+    """Delete queue files of topics that a broker no longer has.
 
     Examples:
         mq cleanUnusedTopic                  delete left queue files everywhere
@@ -83,7 +83,7 @@ async def clean_unused_topic(
 async def delete_expired_commit_log(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
-    """Delete log files that are past their time, without waiting for the hour of `deleteWhen`.
+    """Delete expired log files now, without waiting for the hour of `deleteWhen`.
 
     Examples:
         mq deleteExpiredCommitLog 127.0.0.1:10911  delete old log files now

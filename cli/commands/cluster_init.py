@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {"cluster": ("cluster init",)}
 
-_COLUMNS = (text("path", "File"), text("what", "For"), text("hosts", "On"))
+_COLUMNS = (text("path", "File"), text("what", "Daemon"), text("hosts", "Hosts"))
 
 
 @gives(_COLUMNS)
@@ -67,7 +67,7 @@ def cluster_init(
     taken = [folder / file.name for file in made if (folder / file.name).exists()]
     if taken:
         raise CommandError(
-            f"{taken[0]} is there already",
+            f"{taken[0]} already exists",
             hint="name a new folder; nothing was written",
             status=Status.CANNOT_CREATE,
         )
@@ -107,7 +107,7 @@ def _wanted(
 
     names = tuple(name.strip() for name in hosts.split(",")) if hosts is not None else ()
     if not all(names) or any(len(name.split()) != 1 for name in names):
-        raise UsageError(f"--hosts {hosts}: not names or addresses with commas between")
+        raise UsageError(f"--hosts {hosts}: write names or addresses, separated by commas")
     if len(set(names)) < len(names):
         raise UsageError(f"--hosts {hosts}: the same machine twice")
     if slaves and len(names) == 1:

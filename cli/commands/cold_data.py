@@ -37,8 +37,8 @@ Group = Annotated[str, group_option("--consumerGroup")]
 _INFO_COLUMNS = (
     text("brokerAddr", "Broker"),
     text("group", "Consumer group"),
-    number("threshold", "May read"),
-    number("coldAcc", "Has read"),
+    number("threshold", "Limit"),
+    number("coldAcc", "Read"),
 )
 
 
@@ -58,7 +58,7 @@ async def get_cold_data_flow_ctr_info(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.EachOfCluster = None,
 ) -> Result:
-    """Show how much cold data consumer groups may read, and have read (5.x brokers).
+    """Show the limits of consumer groups for cold data, and what they read (5.x brokers).
 
     Examples:
         mq getColdDataFlowCtrInfo 127.0.0.1:10911    limits and counts of one broker
@@ -118,7 +118,7 @@ def _page(info: dict[str, Any]) -> str:
 _LIMIT_COLUMNS = (
     text("brokerAddr", "Broker"),
     text("group", "Consumer group"),
-    number("threshold", "May read"),
+    number("threshold", "Limit"),
 )
 
 
@@ -172,7 +172,7 @@ async def remove_cold_data_flow_ctr_group_config(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
 ) -> Result:
-    """Give a consumer group the usual limit of cold data again (5.x brokers).
+    """Remove the limit of a consumer group for cold data (5.x brokers).
 
     Examples:
         mq removeColdDataFlowCtrGroupConfig billing -c DefaultCluster
@@ -212,7 +212,7 @@ async def set_commit_log_read_ahead_mode(
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.EachOfCluster = None,
 ) -> Result:
-    """Choose whether the system reads ahead in the commit log (5.x brokers).
+    """Choose how the system reads ahead in the commit log (5.x brokers).
 
     1 spares the page cache of a broker whose consumers read old messages here and there.
 

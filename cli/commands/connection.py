@@ -135,7 +135,7 @@ _PRODUCERS = (
     text("group", "Producer group"),
     *_CLIENTS,
     number("versionNumber", ""),
-    time("lastUpdate", "Last heard of"),
+    time("lastUpdate", "Last heartbeat"),
 )
 
 

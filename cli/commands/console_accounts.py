@@ -125,12 +125,14 @@ def _password(call: Call, given: str | None) -> str:
 
     if given is None:
         if not call.environment.interactive:
-            raise UsageError("there is nobody to ask for the password", hint="-p - reads a line")
+            raise UsageError(
+                "there is no terminal to ask for the password", hint="-p - reads a line"
+            )
         from getpass import getpass
 
         given = getpass("Password: ")
         if getpass("Again: ") != given:
-            raise UsageError("these are two passwords")
+            raise UsageError("the two passwords differ")
     else:
         given = secret(call, given)
     if not LEAST <= len(given) <= MOST:
@@ -156,7 +158,7 @@ def console_user_add(
     config_file: Config = None,
     data: Data = None,
 ) -> Result:
-    """Give somebody an account of the console.
+    """Add an account of the console.
 
     It is there for a running console within a second. From the first account on nobody is served
     without one. Patterns have * and ?; topics of retries and dead letters are their group's.
@@ -176,7 +178,7 @@ def console_user_add(
     )
     if name in accounts.read(path).users:
         raise CommandError(
-            f"there is an account {name} already",
+            f"account {name} already exists",
             hint=f"mq console user passwd {name}, or remove it first",
             status=Status.CANNOT_CREATE,
         )
@@ -232,7 +234,7 @@ def console_user_list(call: Call, config_file: Config = None, data: Data = None)
 def console_user_remove(
     call: Call, name: Name, config_file: Config = None, data: Data = None
 ) -> Result:
-    """Take an account of the console away; its sessions end.
+    """Remove an account of the console; its sessions end.
 
     Examples:
         mq console user-remove alice --data console  remove an account, end its sessions
@@ -266,7 +268,7 @@ def console_user_import(
     config_file: Config = None,
     data: Data = None,
 ) -> Result:
-    """Take over the accounts of rocketmq-dashboard, once.
+    """Import the accounts of rocketmq-dashboard, once.
 
     Its administrators become administrators, all others readers; what they may do here is said by
     roles, not by addresses. Passwords are kept as hashes. Those that the dashboard is shipped with
@@ -350,7 +352,7 @@ def console_token_add(
     config_file: Config = None,
     data: Data = None,
 ) -> Result:
-    """Make a token for programs that use the console's API. It is shown once, now.
+    """Add a token for programs that use the console's API. It is shown once, now.
 
     Examples:
         mq console token-add ci --role viewer --days 30 --data console
@@ -373,7 +375,7 @@ def console_token_add(
     found = accounts.read(path)
     if name in found.tokens:
         raise CommandError(
-            f"there is a token {name} already",
+            f"token {name} already exists",
             hint=f"mq console token remove {name}",
             status=Status.CANNOT_CREATE,
         )
@@ -393,7 +395,7 @@ def console_token_add(
 
 @gives(_TOKENS)
 def console_token_list(call: Call, config_file: Config = None, data: Data = None) -> Result:
-    """List the tokens of the console, without what they are.
+    """List the tokens of the console, without their secrets.
 
     Examples:
         mq console token-list --data console          names, roles, and when they expire
@@ -410,7 +412,7 @@ def console_token_list(call: Call, config_file: Config = None, data: Data = None
 def console_token_remove(
     call: Call, name: TokenName, config_file: Config = None, data: Data = None
 ) -> Result:
-    """Take a token away: it is worth nothing from now on.
+    """Remove a token of the console; it stops working at once.
 
     Examples:
         mq console token-remove ci --data console  remove a token

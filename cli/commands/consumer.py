@@ -177,6 +177,11 @@ async def update_sub_group(
 
     With -c it is made on the master of every broker of the cluster, one after the other. Where
     there is but one cluster neither -b nor -c is needed.
+
+    Examples:
+        mq updateSubGroup billing -c DefaultCluster  create it
+        mq updateSubGroup billing -c DefaultCluster -r 3
+                                                     three retries at most
     """
     from mq.protocol.names import check_group
 
@@ -252,10 +257,16 @@ async def consumer_progress(
         ),
     ] = None,
 ) -> Result:
-    """Show how far consumer groups are behind.
+    """Show the lag of consumer groups.
 
     With -g the members are asked, too, which queues they hold: a broker that they know and that is
     not registered now is told, and the status is 1. What waits there is in no total.
+
+    Examples:
+        mq consumerProgress          the lag of every group
+        mq consumerProgress billing  of one group, queue by queue
+        mq consumerProgress --sort -diffTotal -o table
+                                     the greatest lag first
     """
     async with call.admin() as admin:
         if group_name is None:

@@ -76,7 +76,7 @@ async def consumer_status(
     ] = None,
     jstack: Stacks = False,
 ) -> Result:
-    """Show what each member of a consumer group says of itself.
+    """Show the status that each member of a consumer group reports.
 
     Plain writes each one's page to a file, MILLIS/CLIENTID below the working directory, as mqadmin
     does, and prints its name. Other formats have it all.
@@ -96,7 +96,7 @@ _HEADS = "#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile"
 
 @gives(_COLUMNS, data=_DATA, totals=_TOTALS)
 async def consumer(call: Call, consumer_group: Group, jstack: Stacks = False) -> Result:
-    """Show what each member of a consumer group says of itself, as consumerStatus does.
+    """Show the status that each member of a consumer group reports, as consumerStatus does.
 
     Examples:
         mq consumer -g billing     what each member says of itself

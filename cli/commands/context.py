@@ -28,8 +28,8 @@ _COLUMNS = (
     flag("current", "Current"),
     text("name", "Name"),
     text("namesrvAddr", "Name servers"),
-    text("aclFile", "Access key in"),
-    text("tlsFile", "TLS as in"),
+    text("aclFile", "Access key file"),
+    text("tlsFile", "TLS file"),
 )
 
 
@@ -112,7 +112,7 @@ def _files(call: Call) -> dict[str, str]:
 @gives(_COLUMNS)
 @writes
 def context_use(call: Call, name: Name) -> Result:
-    """Choose the context that commands use by default.
+    """Choose the current context, which commands use by default.
 
     Examples:
         mq context use dev  use it from now on
@@ -196,7 +196,7 @@ def context_export(
 @gives(_COLUMNS)
 @writes
 def context_remove(call: Call, name: Name) -> Result:
-    """Forget a context.
+    """Remove a context.
 
     Examples:
         mq context remove dev  forget a context

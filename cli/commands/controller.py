@@ -183,7 +183,7 @@ async def elect_master(
         typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Cluster of the replica set."),
     ],
 ) -> Result:
-    """Let controllers make a broker the master of its set.
+    """Make a broker the master of its replica set, by the controllers.
 
     Examples:
         mq electMaster -a 127.0.0.1:9878 -b 2 -bn broker-a -c DefaultCluster
@@ -240,7 +240,7 @@ async def clean_broker_metadata(
         bool, typer.Option("-l", "--cleanLivingBroker", help="Forget brokers that are alive too.")
     ] = False,
 ) -> Result:
-    """Let controllers forget brokers of a set.
+    """Remove brokers of a replica set from the controllers.
 
     Examples:
         mq cleanBrokerMetadata -a 127.0.0.1:9878 -bn broker-a -b 3 -c DefaultCluster
@@ -289,7 +289,7 @@ async def add_broker(
         ),
     ],
 ) -> Result:
-    """Start a broker in a broker container (release 5).
+    """Start a broker in a broker container (5.x).
 
     Examples:
         mq addBroker -c 127.0.0.1:10811 -b /etc/rocketmq/broker-b.conf
@@ -316,7 +316,7 @@ async def remove_broker(
         ),
     ],
 ) -> Result:
-    """Stop a broker in a broker container (release 5).
+    """Stop a broker in a broker container (5.x).
 
     Examples:
         mq removeBroker -c 127.0.0.1:10811 -b DefaultCluster:broker-b:0

@@ -33,7 +33,7 @@ File = Annotated[
 ]
 
 _COLUMNS = (
-    text("action", "Do"),
+    text("action", "Action"),
     text("kind", "Kind"),
     text("name", "Name"),
     text("brokerName", "Broker"),
@@ -41,8 +41,8 @@ _COLUMNS = (
     text("change", "Change"),
 )
 _TOTALS = (
-    number("create", "Things that are not there"),
-    number("change", "Things that are otherwise"),
+    number("create", "Things to create"),
+    number("change", "Things to change"),
 )
 
 
@@ -71,7 +71,7 @@ async def topic_plan(call: Call, file: File) -> Result:
 @writes
 @subject("file")
 async def apply(call: Call, file: File) -> Result:
-    """Make topics, groups and accounts what a file declares.
+    """Create and change topics, groups and accounts as a file declares.
 
     What is not there is made, what is otherwise is changed, broker by broker; what the file does
     not name is left alone, and nothing is deleted. An account's secret key is set when the account

@@ -40,17 +40,17 @@ _LISTED = (
     number("messages", "Dead letters"),
     number("retriesUsedUp", "Retries used up"),
     number("givenUpEarly", "Given up early"),
-    text("topics", "From"),
+    text("topics", "From topics"),
     time("oldest", "Oldest"),
     time("newest", "Newest"),
 )
 _SHOWN = (
     text("messageId", "Message id"),
     text("offsetId", ""),
-    text("originTopic", "From"),
+    text("originTopic", "From topic"),
     text("originMessageId", ""),
     number("tries", "Tries"),
-    text("cause", "Cause"),
+    text("cause", "Reason"),
     time("storeTime", "Stored"),
     text("resentAs", "Resent as"),
     text("tags", "Tags"),
@@ -60,15 +60,15 @@ _SHOWN = (
 _RESENT = (
     text("messageId", "Message id"),
     text("offsetId", ""),
-    text("topic", "To"),
+    text("topic", "To topic"),
     text("result", "Result"),
     text("resentAs", "Offset id"),
-    text("reason", "Why not"),
+    text("reason", "Reason"),
 )
 _RESENT_TOTALS = (
-    number("sent", "Letters that were sent now"),
-    number("before", "Letters that had been sent before"),
-    number("failed", "Letters that were not sent"),
+    number("sent", "Dead letters that were resent now"),
+    number("before", "Dead letters that had been resent before"),
+    number("failed", "Dead letters that could not be resent"),
 )
 
 
@@ -81,7 +81,7 @@ async def dlq_list(
         typer.Option("--scan", metavar="N", help="Look for reasons in the newest N of each group."),
     ] = 1000,
 ) -> Result:
-    """List the consumer groups that have dead letters: how many, why, from where.
+    """List the consumer groups that have dead letters: how many, why, and from which topics.
 
     Causes and topics are those of the newest letters, 1000 of each group unless --scan says
     otherwise. Retries are used up when a message has failed as often as its group may retry it. It
@@ -251,24 +251,33 @@ def _reason(item: "Resent") -> str:
     )
 
 
+# What people read; programs read the short one.
+_RESULTS = {"sent": "resent", "before": "already resent"}
+
+
 def _resent(results: "list[Resent]", failures: list[str]) -> Result:
     rows: list[Row] = [
         (
             item.message_id,
             item.offset_id,
             item.topic,
-            item.result,
+            _RESULTS.get(item.result, item.result),
             item.copy_id,
             _reason(item) or None,
         )
         for item in results
+    ]
+    names = [column.name for column in _RESENT]
+    data = [
+        {**dict(zip(names, row, strict=True)), "result": item.result}
+        for row, item in zip(rows, results, strict=True)
     ]
     counts = Counter(item.result for item in results)
     totals = {name: counts[name] for name in ("sent", "before", "failed")}
     failures = failures + [
         f"{item.message_id}: {_reason(item)}" for item in results if item.result == "failed"
     ]
-    return Result(_RESENT, rows, totals=totals, failures=failures)
+    return Result(_RESENT, rows, totals=totals, failures=failures, data=data)
 
 
 @in_bulk

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 COMMANDS = {"cluster": ("doctor",)}
 
 _COLUMNS = (
-    text("severity", "How"),
+    text("severity", "Severity"),
     text("check", "Check"),
-    text("subject", "Of"),
-    text("detail", "What"),
-    text("hint", "Do"),
+    text("subject", "Subject"),
+    text("detail", "Finding"),
+    text("hint", "Fix"),
 )
 _TOTALS = (
-    number("ok", "Findings that are as they should be"),
+    number("ok", "Findings without a problem"),
     number("warning", "Warnings"),
     number("critical", "Critical findings"),
-    number("unknown", "What could not be looked at"),
+    number("unknown", "Checks that could not be made"),
 )
 
 
@@ -69,11 +69,11 @@ async def doctor(
         bool, typer.Option("--nagios", help="Print one line and exit as a Nagios plugin does.")
     ] = False,
 ) -> Result:
-    """Check a cluster: is everything there, and as it should be?
+    """Check a cluster and report what is wrong with it.
 
     Name servers answer and agree; brokers answer, keep the time, have room on their disks, run the
-    same release, have masters and replicas that follow; topics have queues that are all read;
-    groups keep up, their members want the same, and no messages were given up. Ends with 1 if
+    same release, have masters, and slaves that follow; topics have queues that are all read;
+    groups keep up, their members subscribe alike, and there are no dead letters. Ends with 1 if
     anything is wrong; with --nagios with 0, 1 for warnings, 2 for critical, 3 for unknown.
 
     Examples:

@@ -153,7 +153,7 @@ _SETTINGS = (
 @gives(COLUMNS, data=PRINTED)
 @subject("cluster_name")
 async def export_configs(call: Call, cluster_name: Cluster, file_path: FilePath = None) -> Result:
-    """Write what sets the brokers of a cluster apart, and how many there are, to configs.json.
+    """Write the settings and the number of a cluster's brokers to configs.json.
 
     Examples:
         mq exportConfigs DefaultCluster -f -       settings, to standard output
@@ -186,7 +186,7 @@ async def export_configs(call: Call, cluster_name: Cluster, file_path: FilePath 
 _POP_COLUMNS = (
     text("brokerName", "Broker"),
     text("brokerAddr", "Address"),
-    flag("dryRun", "Not done"),
+    flag("dryRun", "Dry run"),
 )
 
 

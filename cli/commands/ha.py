@@ -58,7 +58,7 @@ def ha_status(
     broker_addr: where.BrokerAddr = None,
     interval: Interval = None,
 ) -> Outcome:
-    """Show how replication does, at a master or a replica (5.x brokers).
+    """Show the state of replication, at a master or a slave (5.x brokers).
 
     Examples:
         mq haStatus 127.0.0.1:10911    replication of one broker
@@ -153,7 +153,7 @@ def get_broker_epoch(
     ] = None,
     interval: Interval = None,
 ) -> Outcome:
-    """Show under which masters parts of the log were written (5.x, with a controller).
+    """Show which master wrote which part of the log (5.x, with a controller).
 
     Examples:
         mq getBrokerEpoch broker-a           who was master of which part
@@ -214,7 +214,7 @@ async def reset_master_flush_offset(
         ),
     ],
 ) -> Result:
-    """Let a replica believe that its master has flushed up to an offset (5.x brokers).
+    """Set the offset up to which a slave takes its master's log for flushed (5.x brokers).
 
     Examples:
         mq resetMasterFlushOffset 127.0.0.1:10911 4096
@@ -264,7 +264,7 @@ def get_sync_state_set(
     ] = None,
     interval: Interval = None,
 ) -> Outcome:
-    """Show which replicas of a set are in sync, as a controller knows it (release 5).
+    """Show which replicas of a set are in sync, according to a controller (5.x).
 
     Examples:
         mq getSyncStateSet 127.0.0.1:9878 -b broker-a

@@ -231,7 +231,7 @@ async def query_msg_by_key(
     ],
     begin_timestamp: Annotated[
         str | None,
-        typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start there: {FORMS}."),
+        typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
     ] = None,
     end_timestamp: Annotated[
         str | None,
@@ -269,7 +269,7 @@ async def query_msg_by_key(
     if not messages:
         raise NotFound(
             f"no message of topic {topic} has the key {msg_key!r}",
-            hint="keys are compared whole; brokers delete messages after fileReservedTime",
+            hint="keys must match exactly; brokers delete messages after fileReservedTime",
         )
     plain = f"{'#Message ID':<50} {'#QID':>4} {'#Offset':>40}\n"
     for item in messages:
@@ -362,7 +362,7 @@ _DECODED_COLUMNS = (
     text("messageId", "Message id"),
     text("host", "Host"),
     number("process", "Process id"),
-    time("created", "Made"),
+    time("created", "Created"),
     number("counter", "Counter"),
 )
 
@@ -375,7 +375,7 @@ def decode_message_id(
         str, typer.Option("-i", "--messageId", metavar="ID", help="Unique id of the message.")
     ],
 ) -> Result:
-    """Show what a unique id says: the producer's address and when it was made.
+    """Decode a unique id: the producer's address, and when the id was made.
 
     The id does not say its month: this one is taken, or the last one where that would be ahead of
     now. Of the process id it has 16 bits.

@@ -45,7 +45,7 @@ SubExpression = Annotated[
 ]
 BeginTimestamp = Annotated[
     str | None,
-    typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start there: {FORMS}."),
+    typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
 ]
 EndTimestamp = Annotated[
     str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there.")
@@ -197,7 +197,7 @@ async def consume_message(
     ] = None,
     begin_timestamp: Annotated[
         str | None,
-        typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"Start there: {FORMS}."),
+        typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
     ] = None,
     end_timestamp: Annotated[
         str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there.")

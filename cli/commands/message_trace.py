@@ -26,9 +26,9 @@ COLUMNS = (
     text("type", "Type"),
     text("group", "Group"),
     text("clientHost", "Client"),
-    time("time", "When"),
+    time("time", "Time"),
     number("costMillis", "Took (ms)"),
-    flag("success", "Done"),
+    flag("success", "Success"),
     text("topic", ""),
     text("storeHost", ""),
 )
@@ -47,7 +47,7 @@ async def query_msg_trace_by_id(
     ] = TRACE_TOPIC,
     begin_timestamp: Annotated[
         str | None,
-        typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start there: {FORMS}."),
+        typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
     ] = None,
     end_timestamp: Annotated[
         str | None,
@@ -58,7 +58,7 @@ async def query_msg_trace_by_id(
         typer.Option("-c", "--maxNum", metavar="N", help="At most N messages from each broker."),
     ] = 64,
 ) -> Result:
-    """Show who has sent a message and who has consumed it, of clients that write traces.
+    """Show who sent a message and who consumed it, from the traces of clients.
 
     How a transaction ended is in the rows of the other formats; mqadmin does not show it.
 

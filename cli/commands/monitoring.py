@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 COMMANDS = {"consumer": ("startMonitoring",)}
 
 _COLUMNS = (
-    time("time", "When"),
-    text("kind", "What"),
+    time("time", "Time"),
+    text("kind", "Kind"),
     text("group", "Consumer group"),
     text("topic", "Topic"),
     text("clientId", "Client"),
     number("undoneTotal", "Behind"),
-    number("undoneSingleQueue", "Most of a queue"),
+    number("undoneSingleQueue", "Behind in a queue"),
     number("delayMillis", "Behind (ms)"),
     text("problem", "Problem"),
 )
@@ -55,7 +55,7 @@ async def start_monitoring(
         ),
     ] = 60,
 ) -> AsyncIterator[Result]:
-    """Watch all consumer groups: what waits, members that disagree or are stuck, offsets moved.
+    """Watch all consumer groups for lag, members that disagree or are stuck, and moved offsets.
 
     It goes on until it is stopped. A group that nobody is connected to is left out.
 

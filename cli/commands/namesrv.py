@@ -50,7 +50,7 @@ _PERMISSION = (
 @gives(_PERMISSION)
 @subject("broker_name")
 async def wipe_write_perm(call: Call, broker_name: BrokerName) -> Result:
-    """Take a broker out of the routes for producers, at every name server.
+    """Stop producers from sending to a broker, at every name server.
 
     Consumers go on, so that the broker runs dry. The topics get their permission back with
     addWritePerm; a broker that registers a changed topic brings that topic back by itself.
@@ -68,7 +68,7 @@ async def wipe_write_perm(call: Call, broker_name: BrokerName) -> Result:
 @gives(_PERMISSION)
 @subject("broker_name")
 async def add_write_perm(call: Call, broker_name: BrokerName) -> Result:
-    """Give a broker back to producers, at every name server.
+    """Let producers send to a broker again, at every name server.
 
     Examples:
         mq addWritePerm broker-a            let them send to it again

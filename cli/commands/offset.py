@@ -86,7 +86,7 @@ async def reset_offset_by_time(
     ] = None,
     route_topic: RouteTopic = None,
 ) -> Result:
-    """Send a consumer group to where a topic was at a time.
+    """Move a consumer group to a point in time of a topic.
 
     Consumers that are connected are told and go on from there without a restart. Where none is,
     the offsets at the brokers are set. With -b and -q it is one queue. As in 4.9, -c without a
@@ -130,7 +130,7 @@ async def reset_offset_by_time_old(
     force: Force = Truth.TRUE,
     route_topic: RouteTopic = None,
 ) -> Result:
-    """Set the offsets of a consumer group to where a topic was at a time; restart it afterwards.
+    """Set the offsets of a consumer group to a point in time; restart it afterwards.
 
     Only the offsets at the brokers are set. Consumers that are connected overwrite them, so stop
     them first, or use resetOffsetByTime.
@@ -158,7 +158,7 @@ async def skip_accumulated_message(
     force: Force = Truth.TRUE,
     route_topic: RouteTopic = None,
 ) -> Result:
-    """Skip all messages that wait for a consumer group.
+    """Skip all messages that a consumer group has not consumed yet.
 
     Examples:
         mq skipAccumulatedMessage billing Orders  skip all that waits
@@ -199,7 +199,7 @@ async def clone_group_offset(
         str | None, typer.Option("-o", "--offline", metavar="TEXT", help="Has no effect.")
     ] = None,
 ) -> Result:
-    """Give a consumer group the offsets of another in a topic.
+    """Copy the offsets of a consumer group in a topic to another group.
 
     Stop the consumers of the group that is given them: connected ones overwrite offsets with their
     own. mqadmin takes over the offsets of all topics of the group; this does so for the topic
@@ -263,7 +263,7 @@ async def get_consumer_status(
         str | None, typer.Option("-i", "--originClientId", metavar="ID", help="Only this member.")
     ] = None,
 ) -> Result:
-    """Show how far each consumer of a group says that it has come.
+    """Show the offsets that each consumer of a group reports.
 
     The consumers themselves are asked, through a broker of the topic.
 

@@ -76,7 +76,7 @@ _IMPORTED = (
     number("before", "Before"),
     number("offset", "Offset"),
     text("result", "Result"),
-    text("reason", "Why not"),
+    text("reason", "Reason"),
 )
 
 
@@ -97,7 +97,7 @@ def records_in(call: Call, file: str) -> list[Record]:
 
 @concurrently
 @writes
-@gives(_EXPORTED, totals=(number("queues", "Groups' queues that were written"),))
+@gives(_EXPORTED, totals=(number("queues", "Offsets that were written"),))
 @subject("file")
 async def offset_export(
     call: Call,
@@ -149,7 +149,7 @@ async def offset_export(
 
     timed = by is Measure.TIMESTAMP
     if keep < 0:
-        raise UsageError(f"--keep {keep}: how many files cannot be negative")
+        raise UsageError(f"--keep {keep}: it cannot be negative")
     path = None if file == "-" else Path(file)
     layout = layout or (Layout.CSV if path and path.suffix.lower() == ".csv" else Layout.JSONL)
     selection = selecting.selection()
@@ -249,7 +249,7 @@ async def offset_import(
         ),
     ] = False,
 ) -> Result:
-    """Set the offsets of consumer groups as a file has them.
+    """Set the offsets of consumer groups from a file.
 
     Without --by it goes by timestamp where the file has timestamps. By timestamp a group gets the
     first message of each queue that was stored then or later. --broker says that a broker has the

@@ -132,7 +132,7 @@ async def update_acl(
     broker_addr: where.BrokerAddr = None,
     source_ip: SourceIp = None,
 ) -> Result:
-    """Change policies of a user (5.x brokers): those on the resources that are named.
+    """Change policies of a user on the given resources (5.x brokers).
 
     Examples:
         mq updateAcl User:shop -r Topic:Orders -a Pub,Sub -d allow -c DefaultCluster

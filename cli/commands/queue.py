@@ -62,7 +62,7 @@ async def allocate_mq(
 
     consumers = [part.strip() for part in ip_list.split(",") if part.strip()]
     if not consumers:
-        raise UsageError("-i/--ipList: no consumer", hint="write ids with commas: -i a,b,c")
+        raise UsageError("-i/--ipList: no consumer", hint="separate ids with commas: -i a,b,c")
     async with call.admin() as admin:
         queues = _readable(topic, await admin.topic_route(topic))
     rows: list[Row] = [
@@ -149,7 +149,7 @@ async def query_cq(
         ),
     ] = None,
 ) -> Result:
-    """Show the entries of a consume queue: what a broker knows of messages without reading them.
+    """Show the entries of a consume queue, a broker's index of messages.
 
     Examples:
         mq queryCq Orders 0 0                  the first ten entries of queue 0

@@ -176,7 +176,7 @@ async def send_msg_status(
         int, typer.Option("-c", "--count", metavar="N", help="Number of messages.")
     ] = 50,
 ) -> AsyncIterator[Result]:
-    """Send messages to a broker and show how long each one takes.
+    """Measure how long sends to a broker take.
 
     They go to the topic of the broker's own name, which every broker has. The first one, of 16
     bytes, is not shown: it pays for the connection.
@@ -225,7 +225,7 @@ _ROUND_TRIP_COLUMNS = (
 
 @writes
 @concurrently
-@gives(_ROUND_TRIP_COLUMNS, totals=(number("averageMillis", "Mean but for the first (ms)"),))
+@gives(_ROUND_TRIP_COLUMNS, totals=(number("averageMillis", "Mean without the first (ms)"),))
 @subject("topic")
 async def check_msg_send_rt(
     call: Call,
@@ -237,7 +237,7 @@ async def check_msg_send_rt(
         int, typer.Option("-s", "--size", metavar="BYTES", help="Size of each message.")
     ] = 128,
 ) -> AsyncIterator[Result]:
-    """Send messages to each queue of a topic in turn and show how long each one takes.
+    """Measure how long sends to each queue of a topic take.
 
     The average leaves out the first, which pays for the connection.
 
@@ -323,7 +323,7 @@ async def cluster_rt(
         ),
     ] = 10,
 ) -> AsyncIterator[Result]:
-    """Send messages to every broker, again and again, and show how long they take.
+    """Measure how long sends to every broker take, again and again.
 
     They go to the topic of each broker's own name. It goes on until it is stopped.
 

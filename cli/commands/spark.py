@@ -44,10 +44,10 @@ _COMMAND = (text("command", "With --print: the command"),)
 _EXPLAINED = (
     text("job", "Job"),
     text("summary", "What it does"),
-    text("description", "What to know besides"),
-    text("example", "A right command"),
+    text("description", "More about it"),
+    text("example", "Example command"),
     nested("options", "The options, each with option, value, required, default, help, example"),
-    nested("tables", "The tables that it gives, each with name, title and columns"),
+    nested("tables", "The tables that it prints, each with name, title and columns"),
     text("writes", "What it leaves behind"),
     flag("reports", "Whether it makes a page for --report"),
 )
@@ -74,7 +74,7 @@ def spark_list(call: Call) -> Result:
 
 @gives(_OPTIONS, data=_EXPLAINED)
 def spark_explain(call: Call, name: JobName) -> Result:
-    """Tell what a job does, takes and gives.
+    """Show what a job does, its options and its tables.
 
     Examples:
         mq spark explain count          what one job takes and gives

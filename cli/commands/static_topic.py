@@ -64,9 +64,9 @@ Force = Annotated[
 _COLUMNS = (
     number("queueId", "Queue"),
     text("brokerName", "Broker"),
-    number("physicalQueueId", "Queue there"),
-    text("formerBrokerName", "Formerly at"),
-    number("logicOffset", "Begins at"),
+    number("physicalQueueId", "Queue of the broker"),
+    text("formerBrokerName", "Former broker"),
+    number("logicOffset", "First offset"),
 )
 _TOTALS = (
     text("before", "The file with the old mapping"),
@@ -237,7 +237,7 @@ def _targets(info: "Clusters", clusters: str | None, brokers: str | None) -> set
     for name in sorted(names):
         static_topic.master(info, name)
     if not names:
-        raise UsageError("no broker named", hint="write them with commas: -b broker-a,broker-b")
+        raise UsageError("no broker named", hint="separate them with commas: -b broker-a,broker-b")
     return names
 
 

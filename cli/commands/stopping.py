@@ -51,7 +51,7 @@ def shutdown(
         ),
     ] = 0.0,
 ) -> Result:
-    """Stop the brokers or name servers of this machine that run under one's own user.
+    """Stop your brokers or name servers on this machine.
 
     They get SIGTERM, as with mqshutdown: all of them, where several run and --pid chooses none.
 

@@ -40,8 +40,8 @@ _QUEUES = (
     number("minOffset", "Min offset"),
     number("maxOffset", "Max offset"),
     number("entries", "Messages"),
-    number("physicalMin", "In the log from"),
-    number("physicalMax", "to"),
+    number("physicalMin", "Log from"),
+    number("physicalMax", "Log to"),
 )
 _PER_RESULT = 100  # messages
 
@@ -57,7 +57,7 @@ def store_inspect(
         typer.Option("--at", metavar="OFFSET", help="Show the message at this offset of the log."),
     ] = None,
 ) -> Result:
-    """Show what a store on the disk has, without a broker.
+    """Show what is in a store on the disk, without a broker.
 
     The parts with their sizes; with -t the queues of a topic ('*' for all); with --at one message.
     Nothing is changed, and a broker may run.
@@ -175,7 +175,7 @@ async def store_dump(
     ] = None,
     begin: Annotated[
         str | None,
-        typer.Option("-b", "--begin", metavar="TIME", help=f"Start there: {moments.FORMS}."),
+        typer.Option("-b", "--begin", metavar="TIME", help=f"Start here: {moments.FORMS}."),
     ] = None,
     end: Annotated[
         str | None, typer.Option("-e", "--end", metavar="TIME", help="End there.")

@@ -33,7 +33,7 @@ _PROBLEMS = (
     text("path", "Where"),
     number("offset", "Offset"),
     number("lostBytes", "Lost bytes"),
-    text("why", "Why"),
+    text("why", "Reason"),
 )
 _REPAIRS = (
     text("path", "Where"),
@@ -47,15 +47,15 @@ _CHECKED = (
     number("queues", "Queues"),
     number("entries", "Entries of queues that point at a message"),
     number("indexItems", "Items of the index"),
-    number("ofDeletedTopics", "Messages whose topic is no more"),
+    number("ofDeletedTopics", "Messages of deleted topics"),
     number("problems", "Problems"),
-    number("lostBytes", "Bytes of the log that are no records"),
+    number("lostBytes", "Bytes of the log without a record"),
 )
 
 
 @gives(_PROBLEMS, totals=_CHECKED)
 def store_verify(call: Call, directory: offline_store.Directory) -> Result:
-    """Read a whole store and tell what is wrong with it.
+    """Read a whole store and report what is wrong with it.
 
     Each record of the log is verified with its checksum, each queue and the index are compared with
     the log, checkpoint and settings are read. Nothing is changed. While a broker runs, what it is
@@ -104,7 +104,7 @@ def _problems(verified: "Verified") -> Result:
     )
 
 
-@gives(_REPAIRS, totals=(number("problemsLeft", "Problems that a look afterwards found"),))
+@gives(_REPAIRS, totals=(number("problemsLeft", "Problems found afterwards"),))
 @writes
 @concurrently
 async def store_repair(
@@ -129,7 +129,7 @@ async def store_repair(
         bool, typer.Option("--yes", help="Repair the store itself, not a copy.")
     ] = False,
 ) -> Result:
-    """Make a damaged store one that a broker starts on.
+    """Repair a damaged store, so that a broker starts on it.
 
     All messages that can be read are there afterwards. What is no record in the log is kept in
     damaged/ and filled with records that nobody is shown, so that the messages behind it stay where
@@ -230,8 +230,8 @@ def _copied(call: Call, source: str, target: Path) -> None:
                 copy_store(root, target, step)
             except FileExistsError:
                 raise CommandError(
-                    f"{target} is already there",
-                    hint="name a folder that is not",
+                    f"{target} already exists",
+                    hint="name a directory that does not exist yet",
                     status=Status.CANNOT_CREATE,
                 ) from None
             except BaseException:  # a full disk, Ctrl-C: half a copy is of no use

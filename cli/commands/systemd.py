@@ -28,7 +28,7 @@ Prefix = Annotated[
     ),
 ]
 
-_COLUMNS = (text("path", "File"), text("what", "What was done"))
+_COLUMNS = (text("path", "File"), text("what", "Result"))
 _TOTALS = (text("execStart", "The mq that the units run"),)
 _NEXT = """\
 Next:
@@ -65,7 +65,7 @@ def systemd_install(
         typer.Option("--force", help="Replace changed files too; the old ones are kept as FILE.1."),
     ] = False,
 ) -> Result:
-    """Put the units for systemd, and the user and folders they need, where systemd looks.
+    """Install the units for systemd, with the user and folders they need.
 
     Below DIR these are lib/systemd/system, lib/sysusers.d and lib/tmpfiles.d; what lies in /etc
     goes before them, so that changes and drop-ins of administrators stay. The units run the mq that

@@ -39,7 +39,7 @@ async def tail(
         int, typer.Option("--last", metavar="N", help="Start with the last N messages.")
     ] = 0,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help=f"Start there: {FORMS}.")
+        str | None, typer.Option("--from", metavar="TIME", help=f"Start here: {FORMS}.")
     ] = None,
     *,
     narrowing: Narrowing,

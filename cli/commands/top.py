@@ -54,7 +54,7 @@ def top(
         bool, typer.Option("--system", help="Include the system's own topics and groups.")
     ] = False,
 ) -> Coroutine[Any, Any, Result] | AsyncIterator[Result]:
-    """Show what brokers, topics, consumer groups and snodes do now, again and again.
+    """Show live rates and lag of brokers, topics, consumer groups and snodes.
 
     Rates are what counters have grown by between two looks, so the first ones come after an
     interval; what groups consume is measured over ten seconds, because consumers tell brokers only

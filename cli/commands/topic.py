@@ -108,6 +108,13 @@ async def update_topic(
 
     With -c it is made on the master of every broker of the cluster, one after the other. Where
     there is but one cluster neither -b nor -c is needed.
+
+    Examples:
+        mq updateTopic Orders -c DefaultCluster  create it, with 8 queues a broker
+        mq updateTopic Orders -c DefaultCluster -r 16 -w 16
+                                                 give it 16 queues
+        mq updateTopic Orders -b 127.0.0.1:10911 --dry-run
+                                                 show what would be sent to one broker
     """
     from mq.protocol.bodies import TopicConfig
     from mq.protocol.names import check_topic
@@ -173,7 +180,13 @@ async def delete_topic(
         typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Cluster to delete it from."),
     ],
 ) -> Result:
-    """Delete a topic from the brokers of a cluster and from the name servers."""
+    """Delete a topic from the brokers of a cluster and from the name servers.
+
+    Examples:
+        mq deleteTopic Orders -c DefaultCluster  delete it; asks first on a terminal
+        mq deleteTopic Orders -c DefaultCluster --dry-run
+                                                 show what would be deleted
+    """
     async with call.admin() as admin:
         masters = cluster.masters(await cluster.clusters(admin.session), cluster_name)
         removed = await topics.remove(admin, masters, topic, cluster_name)
@@ -200,7 +213,13 @@ async def topic_list(
         bool, typer.Option("-c", "--clusterModel", help="Show clusters and consumer groups too.")
     ] = False,
 ) -> Result:
-    """List every topic."""
+    """List every topic.
+
+    Examples:
+        mq topicList          every topic
+        mq topicList -c       with clusters and consumer groups
+        mq topicList -o json  for a program
+    """
     from mq.cli import listing
 
     if cluster_model:
@@ -252,7 +271,12 @@ async def topic_route(
     topic: Topic,
     as_list: Annotated[bool, typer.Option("-l", "--list", help="Show it as a list.")] = False,
 ) -> Result:
-    """Show which brokers hold a topic."""
+    """Show which brokers hold a topic.
+
+    Examples:
+        mq topicRoute Orders              its brokers and queues
+        mq topicRoute Orders -l -o table  a line for each broker
+    """
     async with call.admin() as admin:
         route = await admin.topic_route(topic)
     queues = {item.broker_name: item for item in route.queue_datas}
@@ -313,7 +337,14 @@ async def topic_status(
         ),
     ] = None,
 ) -> Result:
-    """Show the offsets of a topic's queues."""
+    """Show the offsets of a topic's queues.
+
+    Examples:
+        mq topicStatus Orders            the offsets of each queue
+        mq topicStatus Orders --watch 2  again every two seconds
+        mq topicStatus Orders --sort -maxOffset -o table
+                                         the fullest queues first
+    """
     async with call.admin() as admin:
         queues = topics.queue_rows(await admin.whole_topic_stats(topic, route_topic))
     if not queues:
@@ -342,7 +373,12 @@ async def topic_cluster_list(
     call: Call,
     topic: Topic,
 ) -> Result:
-    """List the clusters that hold a topic."""
+    """List the clusters that hold a topic.
+
+    Examples:
+        mq topicClusterList Orders          the clusters that hold the topic
+        mq topicClusterList Orders -o json  for a program
+    """
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
         route = await admin.topic_route(topic)

@@ -17,8 +17,8 @@ COMMANDS = {"message": ("trace",)}
 
 _COLUMNS = (
     text("messageId", ""),
-    time("time", "When"),
-    text("event", "What"),
+    time("time", "Time"),
+    text("event", "Event"),
     text("group", "Group"),
     text("where", "Where"),
     text("detail", "Detail"),
@@ -40,7 +40,7 @@ async def trace(
         topic_option("Topic of the message. Default: search for it."),
     ] = None,
 ) -> Result:
-    """Tell what has become of a message, and why a group has it or not.
+    """Show what has become of a message, and why a group has it or not.
 
     First what happened, by time: sent, stored, delayed, retried, made a dead letter, and what the
     traces of clients say. Then a line for each group that reads the topic: consumed, waiting (and

@@ -23,9 +23,9 @@ _BROKERS = (
     number("brokerId", "Broker"),
     text("address", "Address"),
     number("webPort", "Web port"),
-    text("manageStatus", "Set to"),
+    text("manageStatus", "Target state"),
     text("runStatus", "State"),
-    text("subStatus", "Doing"),
+    text("subStatus", "Step"),
     flag("acceptPublish", "Writes"),
     flag("acceptSubscribe", "Reads"),
 )
@@ -34,7 +34,7 @@ _BROKERS = (
 @of_tube
 @gives(_BROKERS)
 def tube_brokers(call: Call) -> Result:
-    """List the brokers of a TubeMQ cluster, and what they do.
+    """List the brokers of a TubeMQ cluster, with their state.
 
     Examples:
         mq tube brokers  every broker
@@ -68,7 +68,7 @@ _TOPICS = (
     number("runningPartitions", "Running"),
     flag("acceptPublish", "Writes"),
     flag("acceptSubscribe", "Reads"),
-    number("maxMessageMegabytes", "Largest (MiB)"),
+    number("maxMessageMegabytes", "Max size (MiB)"),
 )
 
 
@@ -110,7 +110,7 @@ def _not_found(topic: str) -> CommandError:
     )
 
 
-_CHANGED = (text("topic", "Topic"), number("brokerId", "Broker"), text("what", "Done"))
+_CHANGED = (text("topic", "Topic"), number("brokerId", "Broker"), text("what", "Result"))
 
 
 @of_tube

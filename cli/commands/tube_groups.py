@@ -71,8 +71,8 @@ def tube_groups(
         rows += [(str(member.get("consumerId", "")), partition) for partition in held or ["-"]]
     if not rows:
         raise CommandError(
-            f"no member of group {group} is there",
-            hint="groups that were there: mq tube offsets -g GROUP",
+            f"group {group} has no members now",
+            hint="groups that have offsets: mq tube offsets",
             status=Status.NOT_FOUND,
         )
     return Result(_MEMBERS, sorted(rows))
@@ -101,7 +101,7 @@ def tube_offsets(
     topic: TopicFilter = None,
     brokers: Brokers = None,
 ) -> Result:
-    """Show where consumer groups of a TubeMQ cluster are in their partitions.
+    """Show the offsets of consumer groups of a TubeMQ cluster.
 
     Offsets are positions in a broker's index: 28 for each message, which all partitions of a store
     share. `Behind` is how many of these are left, messages of other partitions included; `Pending`
@@ -150,7 +150,7 @@ def _offset_rows(broker_id: int, answer: dict[str, Any]) -> list[Row]:
     ]
 
 
-_SET = (number("brokerId", "Broker"), text("group", "Group"), text("what", "Done"))
+_SET = (number("brokerId", "Broker"), text("group", "Group"), text("what", "Result"))
 
 
 @of_tube
@@ -171,7 +171,7 @@ def tube_set_offsets(
     *,
     authority: Authority,
 ) -> Result:
-    """Set where a consumer group of a TubeMQ cluster is: at the end of a topic, or at offsets.
+    """Set a consumer group of a TubeMQ cluster to the end of a topic, or to offsets.
 
     Members that run go on where they are: stop them first. Offsets that a broker does not have any
     more, or yet, become its first or last.
@@ -227,7 +227,7 @@ def tube_clone_offsets(
     *,
     authority: Authority,
 ) -> Result:
-    """Have consumer groups of a TubeMQ cluster go on where another one is.
+    """Copy the offsets of a consumer group of a TubeMQ cluster to other groups.
 
     Examples:
         mq tube clone-offsets invoices -g billing  invoices goes on where billing is

@@ -214,7 +214,7 @@ async def tube_consume(
     ] = None,
     limit: Limit = None,
 ) -> AsyncIterator[Result]:
-    """Consume a topic of TubeMQ as a member of a group: what is shown is confirmed.
+    """Consume a topic of TubeMQ as a member of a group, and confirm what is shown.
 
     Until Ctrl-C, unless --wait or --limit end it. A master gives a new member its partitions with
     its next balance, which may take it half a minute or a whole one. Messages are confirmed by the
@@ -331,12 +331,12 @@ def _printable(words: str) -> str:
 
 
 _BENCH = (
-    text("role", "Who"),
+    text("role", "Role"),
     number("messages", "Messages"),
     number("perSecond", "Per second"),
     number("megabytesPerSecond", "MB/s"),
     number("medianMillis", "Median (ms)"),
-    number("p99Millis", "99 % (ms)"),
+    number("p99Millis", "p99 (ms)"),
     number("maxMillis", "Max (ms)"),
 )
 
@@ -373,7 +373,7 @@ async def tube_bench(
         ),
     ] = False,
 ) -> Result:
-    """Measure how fast a topic of TubeMQ can be sent to, and read.
+    """Measure how fast a topic of TubeMQ can be written and read.
 
     One process does it all, so a fast cluster shows what this client can do. The reader is a
     member of a group of its own that chooses all partitions.

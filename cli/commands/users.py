@@ -141,7 +141,7 @@ async def update_user(
         typer.Option("-s", "--userStatus", help="Allow or forbid the user to log in."),
     ] = None,
 ) -> Result:
-    """Change a user (5.x brokers); what is not given stays.
+    """Change a user (5.x brokers); what is not given stays as it is.
 
     mqadmin takes one of password, type and status at a time; here they go together.
 

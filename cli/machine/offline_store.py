@@ -32,7 +32,7 @@ def log_of(directory: str) -> Iterator[tuple[Path, "OfflineLog"]]:
     folder = layout.commit_log_path(root)
     if not folder.is_dir():
         raise NotFound(
-            f"{root} is no store: it has no folder {folder.name}",
+            f"{root} is not a store: it has no folder {folder.name}",
             hint="name the folder that storePathRootDir names",
         )
     with OfflineLog([folder]) as log:

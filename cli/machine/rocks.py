@@ -69,7 +69,7 @@ def parse(kind: str, name: str, text: str) -> Any:
         return value
     except (fastjson.MalformedJson, KeyError, TypeError, AttributeError, ValueError) as error:
         raise CommandError(
-            f"{kind}: the entry of {name!r} is no setting: {error}", status=Status.BAD_DATA
+            f"{kind}: the entry of {name!r} is not a setting: {error}", status=Status.BAD_DATA
         ) from None
 
 

@@ -14,9 +14,7 @@ from mq.client.operations.messages.lines import BodyForm
 if TYPE_CHECKING:
     from mq.client.operations.messages.choice import Choice
 
-Begin = Annotated[
-    str | None, typer.Option("--begin", metavar="TIME", help=f"Start there: {FORMS}.")
-]
+Begin = Annotated[str | None, typer.Option("--begin", metavar="TIME", help=f"Start here: {FORMS}.")]
 End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="End before then.")]
 RateOption = Annotated[
     float | None, typer.Option("--rate", metavar="N", help="At most N messages per second.")

@@ -17,7 +17,7 @@ _REFUSALS: dict[type[client.BrokerError], tuple[Status, str]] = {
     client.FlowControl: (Status.TRY_AGAIN, "try again, slower"),
     client.NoPermission: (
         Status.NO_PERMISSION,
-        "look at the topic's permission (mq topicRoute) and at the accounts of who refused",
+        "check the topic's permission (mq topicRoute) and the accounts of the broker",
     ),
     client.TopicNotExist: (Status.NOT_FOUND, _ASK_LIST),
     client.QueryNotFound: (Status.NOT_FOUND, ""),
@@ -66,7 +66,7 @@ _NEXT_STEPS: dict[str, str] = {
     NextStep.MAKE_ROOM: "make room, and go on with --resume",
     NextStep.EXPORT_OFFSETS: "nothing was done; a file of offsets is made by: "
     "mq offset export FILE",
-    NextStep.RESET_AT_BROKERS: "where it shall begin, without consumers: mq resetOffsetByTimeOld",
+    NextStep.RESET_AT_BROKERS: "to set its offsets without consumers: mq resetOffsetByTimeOld",
     NextStep.RESET_WHOLE_TOPIC: "stop them first, or reset the whole topic: without -b and -q",
 }
 

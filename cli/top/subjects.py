@@ -42,7 +42,7 @@ BROKERS = (
     number("outTps", "Out/s"),
     number("inBytesPerSecond", "Bytes in/s"),
     number("putLatency99", "Put p99 ms"),
-    number("responseMillis", "Answer ms"),
+    number("responseMillis", "Response ms"),
     number("diskRatio", "Disk"),
     number("cores", "Cores"),
     number("privateBytes", "Memory"),
@@ -59,15 +59,15 @@ TOPICS = (
     number("inBytesPerSecond", "Bytes in/s"),
     number("stored", "Stored"),
     number("groups", "Groups"),
-    number("lag", "Waiting"),
+    number("lag", "Behind"),
 )
 GROUPS = (
     text("group", "Consumer group"),
     number("inTps", "In/s"),
     number("outTps", "Out/s"),
-    number("lag", "Waiting"),
-    text("direction", "Is"),
-    number("lagPerSecond", "More/s"),
+    number("lag", "Behind"),
+    text("direction", "Trend"),
+    number("lagPerSecond", "Growth/s"),
     number("members", "Members"),
     number("topics", "Topics"),
 )
@@ -76,7 +76,7 @@ SNODES = (
     text("snodeAddr", "Address"),
     text("cluster", "Cluster"),
     text("state", "State"),
-    number("responseMillis", "Answer ms"),
+    number("responseMillis", "Response ms"),
 )
 COLUMNS = {
     Subject.BROKERS: BROKERS,

@@ -163,6 +163,7 @@ OFFLINE = {
     "context export",
     "context remove",
     "manual",
+    "cheat",
     "systemd install",
     "cluster init",
     "shutdown",

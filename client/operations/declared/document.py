@@ -201,7 +201,7 @@ class _Reader:
 
     def mapping(self, place: str, value: Any, known: set[str]) -> Mapping[str, Any]:
         if not isinstance(value, dict):
-            raise _wrong(self._path, place, "is no mapping")
+            raise _wrong(self._path, place, "is not a mapping")
         unknown = [name for name in value if name not in known]
         if unknown:
             raise _wrong(
@@ -213,7 +213,7 @@ class _Reader:
         if value is None:
             return []
         if not isinstance(value, dict):
-            raise _wrong(self._path, place, "is no mapping of names")
+            raise _wrong(self._path, place, "is not a mapping of names")
         for name in value:
             if not isinstance(name, str):
                 raise _wrong(self._path, place, f"the name {name!r} is not text: put it in quotes")
@@ -223,7 +223,7 @@ class _Reader:
         if value is None:
             return []
         if not isinstance(value, list):
-            raise _wrong(self._path, place, "is no list")
+            raise _wrong(self._path, place, "is not a list")
         return value
 
     def texts(self, place: str, value: Any) -> list[str]:

@@ -119,5 +119,5 @@ def reason(error: MQError) -> str:
     if isinstance(error, RequestTimeout):
         return "does not answer in time"
     if isinstance(error, BadAnswer):
-        return f"answers what is no RocketMQ: {error}"
+        return f"does not answer as RocketMQ does: {error}"
     return str(error)

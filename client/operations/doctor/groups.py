@@ -1,6 +1,7 @@
 """Consumer groups: whether they keep up, agree on what they want, and have lost messages."""
 
 from mq.client.errors import BrokerError, ClientError, MQError
+from mq.client.operations.counted import counted
 from mq.client.operations.doctor.examination import Examination
 from mq.client.operations.doctor.finding import Severity
 from mq.protocol import names
@@ -28,7 +29,12 @@ async def check_groups(examination: Examination) -> None:
     for group, connection in connections.items():
         await _check_members(examination, group, connection)
     if len(examination.findings) == wrong:
-        examination.say("group", Severity.OK, "groups", f"{len(groups)} keep up")
+        examination.say(
+            "group",
+            Severity.OK,
+            "groups",
+            f"{counted(len(groups), 'group keeps', 'groups keep')} up",
+        )
     await _check_dead_letters(examination, everything)
 
 
@@ -49,7 +55,7 @@ def _check_lag(
             "lag",
             Severity.WARNING if online else Severity.CRITICAL,
             group,
-            f"{lag:,} messages wait for it, and {online} members are online",
+            f"its lag is {counted(lag, 'message')}, with {counted(online, 'member')} online",
             f"see: mq consumerProgress -g {group}",
         )
 
@@ -74,8 +80,9 @@ async def _check_members(
             "members",
             Severity.WARNING,
             group,
-            f"{len(members)} members share {queues} queues: {len(members) - queues} have none",
-            "make more queues, or start fewer members",
+            f"{counted(len(members), 'member')} share {counted(queues, 'queue')}: "
+            f"{counted(len(members) - queues, 'member has', 'members have')} none",
+            "create more queues, or start fewer members",
         )
     if len(members) < 2:
         return
@@ -105,7 +112,7 @@ async def _check_members(
             "subscription",
             Severity.CRITICAL,
             group,
-            f"its members want different things, so messages are lost: {shown}",
+            f"its members subscribe differently, so messages are lost: {shown}",
             "give groups of their own to consumers that want other topics or tags",
         )
 
@@ -122,6 +129,6 @@ async def _check_dead_letters(examination: Examination, everything: set[str]) ->
                 "dead-letter",
                 Severity.WARNING,
                 group,
-                f"{count:,} messages were given up",
+                f"{counted(count, 'message is', 'messages are')} in the dead letter queue",
                 f"see: mq dlq show -g {group}",
             )

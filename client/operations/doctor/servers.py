@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
+from mq.client.operations.counted import counted
 from mq.client.operations.doctor.examination import Examination, reason
 from mq.client.operations.doctor.finding import Severity
 from mq.client.operations.doctor.sets import check_sets
@@ -36,11 +37,14 @@ async def check_name_servers(examination: Examination) -> None:
                 "name-server",
                 Severity.CRITICAL,
                 address,
-                f"does not know {len(missing)} brokers that others know: {', '.join(missing)}",
+                f"does not know {counted(len(missing), 'broker')} that others know: "
+                f"{', '.join(missing)}",
                 "give those brokers all name servers (namesrvAddr)",
             )
         else:
-            examination.say("name-server", Severity.OK, address, f"knows {len(known)} brokers")
+            examination.say(
+                "name-server", Severity.OK, address, f"knows {counted(len(known), 'broker')}"
+            )
 
 
 async def check_snodes(examination: Examination) -> None:
@@ -122,7 +126,7 @@ def _check_clock(examination: Examination, address: str, runtime: Mapping[str, s
             "let both keep time (chrony, ntpd): delays and look-ups by time depend on it",
         )
     else:
-        examination.say("clock", Severity.OK, address, "keeps the time")
+        examination.say("clock", Severity.OK, address, "its clock is right")
 
 
 def _check_disks(examination: Examination, address: str, runtime: Mapping[str, str]) -> None:
@@ -147,7 +151,7 @@ def _check_backlog(examination: Examination, address: str, runtime: Mapping[str,
             "dispatch",
             Severity.WARNING,
             address,
-            f"{behind / (1 << 20):.0f} MB of messages are in no queue yet",
+            f"{behind / (1 << 20):.0f} MB of messages are not in any queue yet",
             "its disk is too slow, or it has just started",
         )
 
@@ -160,7 +164,7 @@ def _check_own_work(examination: Examination, address: str, runtime: Mapping[str
             "task",
             Severity.WARNING,
             address,
-            f"{failures:,} errors in background tasks, the last: "
+            f"{counted(failures, 'error')} in background tasks, the last: "
             f"{runtime.get('lastTaskFailure', 'unknown')}",
             "each began again; report what its log says, it is a defect of mq",
         )
@@ -170,7 +174,7 @@ def _check_own_work(examination: Examination, address: str, runtime: Mapping[str
             "set-aside",
             Severity.WARNING,
             address,
-            f"{aside:,} messages could not be handled and were set aside",
+            f"{counted(aside, 'message')} could not be handled (set aside)",
             "see config/setAside.jsonl in its store",
         )
 
@@ -196,8 +200,8 @@ def _check_versions(examination: Examination, answers: Mapping[str, Mapping[str,
             "version",
             Severity.WARNING,
             "brokers",
-            f"of several releases: {shown}",
-            "update the rest",
+            f"run several releases: {shown}",
+            "update the others",
         )
 
 

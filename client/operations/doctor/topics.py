@@ -1,13 +1,14 @@
 """Topics: whether they can be written and read everywhere."""
 
 from mq.client.errors import MQError
+from mq.client.operations.counted import counted
 from mq.client.operations.doctor.examination import Examination, reason
 from mq.client.operations.doctor.finding import Severity
 from mq.protocol import names
 from mq.protocol.bodies import TopicRouteData
 from mq.protocol.flags import Permission
 
-_NO_QUEUES = "make it on a broker: mq updateTopic"
+_NO_QUEUES = "create it on a broker: mq updateTopic"
 
 
 async def check_topics(examination: Examination) -> None:
@@ -33,7 +34,12 @@ async def check_topics(examination: Examination) -> None:
     for topic, route in routes.items():
         _check_route(examination, topic, route)
     if len(examination.findings) == wrong:
-        examination.say("topic", Severity.OK, "topics", f"{len(routes)} can be written and read")
+        examination.say(
+            "topic",
+            Severity.OK,
+            "topics",
+            f"{counted(len(routes), 'topic')} can be written and read",
+        )
 
 
 def _check_route(examination: Examination, topic: str, route: TopicRouteData) -> None:
@@ -58,7 +64,7 @@ def _check_route(examination: Examination, topic: str, route: TopicRouteData) ->
                 "queues",
                 Severity.CRITICAL,
                 topic,
-                f"is written to {queue.write_queue_nums} queues {place}, and only "
+                f"is written to {counted(queue.write_queue_nums, 'queue')} {place}, and only "
                 f"{queue.read_queue_nums} of them are read",
                 f"read all: mq updateTopic -t {topic} -r {queue.write_queue_nums}",
             )

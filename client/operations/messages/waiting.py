@@ -74,7 +74,7 @@ def level_millis(text: str) -> tuple[int, ...]:
     for part in text.split():
         match = _LEVEL(part)
         if match is None:
-            raise ValueError(f"{part!r} is no delay of a level")
+            raise ValueError(f"{part!r} is not the delay of a level")
         found.append(int(match[1]) * _UNITS[match[2]])
     return tuple(found[:MOST_LEVELS])
 

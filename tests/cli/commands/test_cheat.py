@@ -1,8 +1,8 @@
 import pytest
 
 from mq.cli import catalog
-from mq.cli.manual.examples import of
 from mq.cli.main import load
+from mq.cli.manual.examples import of
 from tests.cli.support import Mq
 
 

@@ -125,7 +125,7 @@ def test_no_slave_of_many_is_on_the_machine_of_its_master(
         (("--hosts", "a,b,a"), "--hosts a,b,a: the same machine twice"),
         (("--controller", "--slaves", "1"), "--controller with 1 slaves: each of 2 masters needs"),
         (("--hosts", "a", "--slaves", "1"), "--hosts a: a slave is on another machine than its"),
-        (("--hosts", "a,,b"), "--hosts a,,b: not names or addresses with commas between"),
+        (("--hosts", "a,,b"), "--hosts a,,b: write names or addresses, separated by commas"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error(

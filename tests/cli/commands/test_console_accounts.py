@@ -51,7 +51,7 @@ def test_an_account_is_added_shown_and_removed(tmp_path: Path) -> None:
         (("--role", "king", "-p", PASSWORD), "no role"),
         (("-p", PASSWORD), "--role is required"),
         (("--role", "reader", "-p", "short"), "12 to 256"),
-        (("--role", "reader"), "nobody to ask"),
+        (("--role", "reader"), "no terminal to ask"),
     ],
 )
 def test_what_makes_no_account_is_refused(tmp_path: Path, words: tuple[str, ...], why: str) -> None:

@@ -119,7 +119,7 @@ def test_accounts_get_secrets_from_the_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        ("topics: [Orders]", "topics: is no mapping of names"),
+        ("topics: [Orders]", "topics: is not a mapping of names"),
         ("topics: {Orders: {queue: 8}}", "topics.Orders: unknown 'queue' (known: brokers, "),
         ("topics: {Orders: {queues: many}}", "topics.Orders.queues: 'many' is not a whole number"),
         ("topics: {Orders: {queues: 0}}", "topics.Orders: 0 queues"),
@@ -137,7 +137,7 @@ def test_accounts_get_secrets_from_the_environment(tmp_path: Path) -> None:
         ("topics:\n  A: {}\n  B: {}\n  A: {}", "line 4: 'A' is there twice"),
         ("topics: {A: {queues: 1, queues: 2}}", "line 1: 'queues' is there twice"),
         ("topics: {? [a] : {}}", "a key is a mapping or a list"),
-        ("- a", "is no mapping"),
+        ("- a", "is not a mapping"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_place(

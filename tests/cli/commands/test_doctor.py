@@ -54,7 +54,7 @@ def test_a_name_server_that_is_dead_is_critical(mq: Mq, mq_broker: RunningBroker
     [other, alive] = found(done, "name-server")
     assert (other["severity"], other["subject"]) == ("critical", dead)
     assert "cannot be reached" in other["detail"]
-    assert (alive["severity"], alive["detail"]) == ("ok", "knows 1 brokers")
+    assert (alive["severity"], alive["detail"]) == ("ok", "knows 1 broker")
 
 
 def test_no_name_server_at_all_is_critical(mq: Mq) -> None:
@@ -106,7 +106,7 @@ def test_a_group_that_is_behind_and_offline_is_critical(mq: Mq, mq_broker: Runni
     done = mq("doctor", "--lag", "4", "-o", "json")
     [lag] = found(done, "lag")
     assert (lag["severity"], lag["subject"]) == ("critical", "slow")
-    assert lag["detail"] == "5 messages wait for it, and 0 members are online"
+    assert lag["detail"] == "its lag is 5 messages, with 0 members online"
     assert found(mq("doctor", "--lag", "5", "-o", "json"), "lag") == []
 
 
@@ -126,7 +126,10 @@ def test_dead_letters_are_told(mq: Mq, mq_broker: RunningBroker) -> None:
     asyncio.run(give_up())
     mq_broker.wait_for_messages("%DLQ%failing", 1)
     [letters] = found(mq("doctor", "-o", "json"), "dead-letter")
-    assert (letters["subject"], letters["detail"]) == ("failing", "1 messages were given up")
+    assert (letters["subject"], letters["detail"]) == (
+        "failing",
+        "1 message is in the dead letter queue",
+    )
 
 
 def test_members_that_want_different_things_are_critical(mq: Mq, mq_broker: RunningBroker) -> None:
@@ -150,7 +153,7 @@ def test_members_that_want_different_things_are_critical(mq: Mq, mq_broker: Runn
     assert (torn["severity"], torn["subject"]) == ("critical", "torn")
     assert "Orders new" in torn["detail"] and "Orders old" in torn["detail"]
     [idle] = found(done, "members")
-    assert idle["detail"] == "2 members share 1 queues: 1 have none"
+    assert idle["detail"] == "2 members share 1 queue: 1 member has none"
 
 
 def consume(broker: RunningBroker, group: str, count: int) -> None:
@@ -212,10 +215,10 @@ def test_what_a_broker_could_not_handle_and_what_went_wrong_in_its_tasks_is_told
         assert done.status == 1
         [aside] = found(done, "set-aside")
         assert aside["severity"] == "warning"
-        assert aside["detail"] == "1 messages could not be handled and were set aside"
+        assert aside["detail"] == "1 message could not be handled (set aside)"
         [task] = found(done, "task")
         assert task["detail"] == (
-            "1 errors in background tasks, the last: statistics: ValueError: as the test wants it"
+            "1 error in background tasks, the last: statistics: ValueError: as the test wants it"
         )
 
 

@@ -488,7 +488,7 @@ def test_a_line_that_is_wrong_is_named_and_nothing_done(
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("export", "{}", "--keep", "-1"), 64, "--keep -1: how many"),
+        (("export", "{}", "--keep", "-1"), 64, "--keep -1: it cannot"),
         (("export", "{}/none/x"), 73, "cannot write"),
         (("import", "{}/none"), 66, "no file"),
         (("import", "{}"), 66, "cannot read {}: Is a directory"),

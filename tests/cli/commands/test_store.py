@@ -125,7 +125,7 @@ def test_repair_of_a_copy_leaves_the_store_as_it_is(mq: Mq, root: Path, tmp_path
     assert mq("store", "verify", str(copy)).status == 0
     assert mq("store", "verify", str(root)).status == 65
     done = mq("store", "repair", str(root), "--copy", str(copy))
-    assert (done.status, "is already there" in done.err) == (73, True)
+    assert (done.status, "already exists" in done.err) == (73, True)
 
 
 def test_repair_in_place_with_a_yes(mq: Mq, root: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_folder_that_is_no_store_is_told(mq: Mq, tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     for command in (("inspect",), ("verify",), ("dump",), ("repair", "--yes")):
         done = mq("store", command[0], str(tmp_path), *command[1:])
-        assert (done.status, f"{tmp_path} is no store" in done.err) == (66, True)
+        assert (done.status, f"{tmp_path} is not a store" in done.err) == (66, True)
     assert {path.name for path in tmp_path.iterdir()} <= {"mine", "config"}
 
 
