@@ -15,7 +15,7 @@ FIRST = (
         (
             ("mq standalone", "a name server and a broker"),
             ("mq topic create Orders", "create a topic"),
-            ("mq produce Orders", "send each line as a message"),
+            ("mq message send Orders hello", "send a message"),
             ("mq tail Orders --last 10", "the ten newest, then what comes"),
         ),
     ),
@@ -23,10 +23,8 @@ FIRST = (
         "To look",
         (
             ("mq topic list", "every topic"),
-            ("mq topic describe Orders", "queues and groups of a topic"),
             ("mq group list", "the lag of every consumer group"),
-            ("mq group describe billing", "lag and members of a group"),
-            ("mq cluster describe", "brokers, topics and groups"),
+            ("mq cluster list", "brokers and their rates"),
             ("mq doctor", "is everything as it should be?"),
         ),
     ),
