@@ -32,7 +32,7 @@ ClusterName = Annotated[
         "-c",
         "--clusterName",
         metavar="CLUSTER",
-        help="Of each broker of it. Default: the only cluster.",
+        help="Every broker of this cluster. Default: the only cluster.",
     ),
 ]
 

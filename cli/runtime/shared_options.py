@@ -61,7 +61,7 @@ def cluster(
             "--timeout",
             metavar="SECONDS",
             parser=seconds,
-            help="How long to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5 s.",
+            help="Seconds to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.",
         ),
     ] = None,
 ) -> None:
@@ -117,7 +117,7 @@ def tube(
             "--timeout",
             metavar="SECONDS",
             parser=seconds,
-            help="How long to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5 s.",
+            help="Seconds to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.",
         ),
     ] = None,
 ) -> None:
@@ -174,7 +174,7 @@ def reads(
             "--watch",
             metavar="N",
             parser=seconds,
-            help="Repeat every N seconds, until Ctrl-C: 2, 500ms, 1m.",
+            help="Repeat every N seconds (2, 500ms, 1m), until Ctrl-C.",
         ),
     ] = None,
 ) -> None:
