@@ -52,7 +52,7 @@ def cluster_init(
     too, a send is answered when all replicas in sync have the message.
 
     Without --hosts it is for a try on this machine: `mq standalone --cluster DIR` runs all of it.
-    With --hosts it tells what to copy where; a slave is on another machine than its master.
+    With --hosts it prints what to copy where; a slave is on another machine than its master.
 
     Examples:
         mq cluster init demo --masters 2 --slaves 2  for a try on this machine

@@ -260,7 +260,7 @@ async def consumer_progress(
     """Show the lag of consumer groups.
 
     With -g the members are asked, too, which queues they hold: a broker that they know and that is
-    not registered now is told, and the status is 1. What waits there is in no total.
+    not registered now is reported, and the status is 1. What waits there is in no total.
 
     Examples:
         mq consumerProgress          the lag of every group

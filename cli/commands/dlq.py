@@ -83,7 +83,7 @@ async def dlq_list(
 ) -> Result:
     """List the consumer groups that have dead letters: how many, why, and from which topics.
 
-    Causes and topics are those of the newest letters, 1000 of each group unless --scan says
+    Reasons and topics are those of the newest dead letters, 1000 of each group unless --scan says
     otherwise. Retries are used up when a message has failed as often as its group may retry it. It
     was given up early when the listener wanted no retry, or when the consumer's own limit is below
     the group's.

@@ -180,7 +180,7 @@ async def message_import(
     --new-ids, unique ids. What RocketMQ noted about their life is left out: delays that are over,
     retries, transactions, waiting for a reply. They get new offsets, times and born hosts.
 
-    At a line that is no message it stops; the lines before it are sent. After that, Ctrl-C or a
+    At a line that is not a message it stops; the lines before it are sent. After that, Ctrl-C or a
     broker's failure the same command with --resume goes on where each queue has come to (as
     .FILE.import, beside FILE, tells). While the topic has other queues than before, because a
     broker is away, it refuses to. A message whose answer was lost may be sent twice.
@@ -325,8 +325,8 @@ async def message_copy(
     With --resume FILE the next offset of each queue is kept in FILE, from which the same command
     goes on. It is removed when everything is copied: what a broker has that is away, also one that
     is out of the routes, is missed until then. Up to one batch of each queue may be copied twice
-    after a cut, and after a kill -9 what was copied within some seconds; nothing is left out
-    without a word.
+    after a cut, and after a kill -9 what was copied within some seconds; nothing is
+    skipped silently.
 
     With --from-tube or --to-tube one of the two is a topic of TubeMQ. Tags are its message types;
     keys and properties of users its attributes, and the other way round. A partition goes to one

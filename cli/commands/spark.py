@@ -63,7 +63,7 @@ def _tables() -> Any:
 def spark_list(call: Call) -> Result:
     """List the jobs that mq brings for Spark.
 
-    `mq spark explain JOB` tells what each takes and gives, `mq spark submit JOB` runs it.
+    `mq spark explain JOB` shows the options and tables of each, `mq spark submit JOB` runs it.
 
     Examples:
         mq spark list          jobs for Spark

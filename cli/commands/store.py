@@ -192,7 +192,7 @@ async def store_dump(
 ) -> AsyncIterator[Result]:
     r"""Print the messages of a store in the order of its log, without a broker.
 
-    Damaged places are told on standard error and left out; the status then is 1. TOPIC may be a
+    Damaged places are reported on standard error and left out; the status then is 1. TOPIC may be a
     pattern. Nothing is changed, and a broker may run.
 
     Examples:

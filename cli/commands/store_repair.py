@@ -59,7 +59,7 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
 
     Each record of the log is verified with its checksum, each queue and the index are compared with
     the log, checkpoint and settings are read. Nothing is changed. While a broker runs, what it is
-    writing may be told as a problem. Ends with 65 if there is one.
+    writing may be reported as a problem. Ends with 65 if there is one.
 
     Examples:
         mq store verify ~/store          check all of a store
@@ -131,10 +131,10 @@ async def store_repair(
 ) -> Result:
     """Repair a damaged store, so that a broker starts on it.
 
-    All messages that can be read are there afterwards. What is no record in the log is kept in
+    All messages that can be read are there afterwards. What is not a record in the log is kept in
     damaged/ and filled with records that nobody is shown, so that the messages behind it stay where
     they are; queues and index are made again from the log. It is done to a copy (--copy DIR), or in
-    place with --yes; --dry-run tells what would be done. No broker may run, and none can start
+    place with --yes; --dry-run shows what would be done. No broker may run, and none can start
     meanwhile. Done by root, all of it belongs to the owner of the store. Ends with 65 if problems
     are left.
 

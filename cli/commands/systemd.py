@@ -70,8 +70,8 @@ def systemd_install(
     Below DIR these are lib/systemd/system, lib/sysusers.d and lib/tmpfiles.d; what lies in /etc
     goes before them, so that changes and drop-ins of administrators stay. The units run the mq that
     ran this command, by its absolute path. A file of an earlier release is replaced; if one was
-    changed by hand nothing is written, and the status is 73. Nothing is started: what to run next
-    is told. Ends with 1 if the units cannot see the mq that they are to run.
+    changed by hand nothing is written, and the status is 73. Nothing is started: it prints what to
+    run next. Ends with 1 if the units cannot see the mq that they are to run.
 
     Examples:
         mq systemd install --dry-run      show the units that would be written

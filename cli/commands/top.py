@@ -56,7 +56,7 @@ def top(
 ) -> Coroutine[Any, Any, Result] | AsyncIterator[Result]:
     """Show live rates and lag of brokers, topics, consumer groups and snodes.
 
-    Rates are what counters have grown by between two looks, so the first ones come after an
+    Rates are what counters have grown by between two updates, so the first ones come after an
     interval; what groups consume is measured over ten seconds, because consumers tell brokers only
     every few seconds how far they are. Bytes of topics are those of a broker's last minute. Put p99
     is what 99 % of the puts took no longer than, by Java's brokers.

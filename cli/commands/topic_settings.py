@@ -164,7 +164,7 @@ async def update_order_conf(
     """Set, show or delete the order configuration of a topic.
 
     It says how many queues of which brokers an ordered topic has, so that its queues stay even
-    while a broker is away. Every name server is told.
+    while a broker is away. Every name server is updated.
 
     Examples:
         mq updateOrderConf Orders -m put -v broker-a:8

@@ -45,7 +45,7 @@ async def trace(
     First what happened, by time: sent, stored, delayed, retried, made a dead letter, and what the
     traces of clients say. Then a line for each group that reads the topic: consumed, waiting (and
     how many messages come before), left out by its tags, retried, dead letter. A producer that has
-    tried twice may have stored two; each is told of.
+    tried twice may have stored two; each is reported.
 
     Examples:
         mq trace 7F0000010A2C18B4AAC2A1B2C3D40000  what has become of a message
