@@ -53,7 +53,7 @@ MapFile = Annotated[
         "-mf",
         "--mapFile",
         metavar="FILE",
-        help="Do what this plan says (.after); -: standard input.",
+        help="Plan to carry out: the .after file of an earlier run; -: standard input.",
     ),
 ]
 Force = Annotated[
