@@ -49,7 +49,7 @@ def command_text(declared: "Declared", *, everything: bool = False) -> str:
 
 def options_text() -> str:
     """`mq help options`: the shared options of all commands, and what comes before what."""
-    lines = [*_paragraph(prose.OPTIONS), ""]
+    lines = ["The options that commands share.", "", *_paragraph(prose.OPTIONS), ""]
     for title, options in shared_groups():
         lines += [f"{title}:", *_options(options), ""]
     for paragraph in prose.PRECEDENCE:
