@@ -168,6 +168,8 @@ FILES = {
     "topics.json": json.dumps([{"topicName": "Orders", "readQueueNums": 4, "writeQueueNums": 4}]),
     "groups.json": json.dumps([{"groupName": "billing", "retryMaxTimes": 3}]),
     "orders.txt": "one\ntwo\n",
+    "order.json": json.dumps({"order": 1}),
+    "keyed.txt": "4711:paid\n4712:new\n",
     "commands.txt": "topicList\nclusterList\n",
     "users.properties": "carol=a-password,1\n",
     "broker.conf": "brokerName=broker-a\n",
@@ -355,6 +357,9 @@ def outcome(world: World, name: str, command: str) -> Finished:
     for written, real in world.names.items():
         command = command.replace(written, real)
     typed = "clusterList\n" if name == "shell" else f"{SECRET}\n"
+    if " | " in command:  # what the first prints is what the second reads
+        first, _, command = command.partition(" | ")
+        typed = world.mq(*shlex.split(first)[1:]).out
     if " < " in command:
         command, _, path = command.partition(" < ")
         typed = Path(path).read_text()
