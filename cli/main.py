@@ -81,7 +81,9 @@ def _command(words: list[str], given: list[Given], environment: Environment) -> 
     declared = load(group, name, arguments, catalog.called(words))
     values = declared.parse(arguments, given)
     if values is None:
-        environment.stdout.write(declared.help(everything=everything))
+        from mq.cli.runtime.help import command_text
+
+        environment.stdout.write(command_text(declared, everything=everything))
         return Status.DONE
     own, shared = declared.split(values)
     if not declared.needs_call:
@@ -131,7 +133,7 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
         rest = [word for word in arguments[1:] if not word.startswith("-")]
         everything = "--all" in arguments or rest == ["all"]
         if rest == ["options"]:
-            from mq.cli.runtime.help import options_text
+            from mq.cli.manual.shared_help import options_text
 
             environment.stdout.write(options_text())
             return Status.DONE

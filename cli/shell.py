@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import Completion
     from prompt_toolkit.document import Document
 
-    from mq.cli.manual.described import Option
+    from mq.cli.manual.declarations import Option
 
 _END = ("exit", "quit")
 _SECRET = re.compile(r"secret|passw|token|credential", re.IGNORECASE)

@@ -1,7 +1,8 @@
 """docs/json-output.md: what `-o json` gives, command by command."""
 
 from mq.cli import catalog
-from mq.cli.manual.described import Described, commands
+from mq.cli.manual.declarations import Described
+from mq.cli.manual.described import commands
 from mq.cli.runtime.effects import Columns
 from mq.cli.show import changes_text
 from mq.cli.show.output import JSON_VERSION

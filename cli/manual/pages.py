@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from mq.cli import catalog
 from mq.cli.manual import examples, prose, roff
-from mq.cli.manual.described import Described, Option, cases, commands, shared_groups
+from mq.cli.manual.declarations import Described, Option
+from mq.cli.manual.described import cases, commands
+from mq.cli.manual.shared_help import shared_groups
 from mq.cli.runtime.status import MEANINGS
 
 # mdoc wants a date, and a page that is written anew must be the same page.

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mq.cli import catalog
-from mq.cli.manual.described import Described, Option, cases, commands, shared
+from mq.cli.manual.declarations import Described, Option
+from mq.cli.manual.described import cases, commands
+from mq.cli.manual.shared_help import shared
 from mq.cli.runtime.shared_options import SOURCES
 
 

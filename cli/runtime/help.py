@@ -1,4 +1,4 @@
-"""The text of `mq COMMAND --help`, and of `mq help options`, from the declarations of commands.
+"""The text of `mq COMMAND --help`, from the declarations of the command.
 
 What a command has of its own stands first, with what is required at its head. The options that
 it shares with others are one line, unless all are asked for (`--help --all`): whoever looks for
@@ -10,8 +10,8 @@ from textwrap import fill, wrap
 from typing import TYPE_CHECKING
 
 from mq.cli import catalog
-from mq.cli.manual import examples, prose
-from mq.cli.manual.described import Described, Option, describe_declared, shared_groups
+from mq.cli.manual import examples
+from mq.cli.manual.declarations import Described, Option, describe_declared
 
 if TYPE_CHECKING:
     from mq.cli.runtime.options import Declared
@@ -23,38 +23,28 @@ _COLUMN = 30  # where the texts of options begin
 def command_text(declared: "Declared", *, everything: bool = False) -> str:
     """The help of a command; with `everything` the shared options are explained, too."""
     command, name = describe_declared(declared), declared.called
-    lines = [*_usage(command, name), "", *_paragraph(command.summary)]
-    for paragraph in command.paragraphs:
-        lines += ["", *_paragraph(paragraph)]
+    lines = [*_usage(command, name), "", *paragraph(command.summary)]
+    for text in command.paragraphs:
+        lines += ["", *paragraph(text)]
     others = [other for other in (command.name, *catalog.aliases_of(command.name)) if other != name]
     if others:
-        lines += ["", *_paragraph(f"Other names: {', '.join(others)}.")]
+        lines += ["", *paragraph(f"Other names: {', '.join(others)}.")]
     if command.examples:
         shown = [item.called(command.name, name) for item in command.examples]
         lines += ["", "Examples:", *_indented(examples.laid_out(shown, WIDTH - 2))]
     words = [option for option in command.own if not option.flags]
     if words:
-        lines += ["", "Arguments:", *_options(words)]
+        lines += ["", "Arguments:", *listed(words)]
     own = [option for option in command.own if option.flags]
     if own:
-        lines += ["", "Options:", *_options(own)]
+        lines += ["", "Options:", *listed(own)]
     if command.one_of:
         lines += ["", f"One of {' or '.join(command.one_of)} is required."]
     if everything:
-        lines += ["", "Common options:", *_options(command.common)]
+        lines += ["", "Common options:", *listed(command.common)]
     elif command.common:
         lines += ["", *_folded(command, name)]
     return "\n".join(lines) + "\n"
-
-
-def options_text() -> str:
-    """`mq help options`: the shared options of all commands, and what comes before what."""
-    lines = ["The options that commands share.", "", *_paragraph(prose.OPTIONS), ""]
-    for title, options in shared_groups():
-        lines += [f"{title}:", *_options(options), ""]
-    for paragraph in prose.PRECEDENCE:
-        lines += [*_paragraph(paragraph), ""]
-    return "\n".join(lines)
 
 
 def _usage(command: Described, name: str) -> Iterator[str]:
@@ -94,7 +84,8 @@ def _form(before: str, name: str, parts: list[str]) -> str:
     )
 
 
-def _paragraph(text: str) -> list[str]:
+def paragraph(text: str) -> list[str]:
+    """Lines of text."""
     return wrap(text, WIDTH, break_on_hyphens=False)
 
 
@@ -102,7 +93,7 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
     return (f"  {line}" for line in lines)
 
 
-def _options(options: Iterable[Option]) -> Iterator[str]:
+def listed(options: Iterable[Option]) -> Iterator[str]:
     """Options with their texts beside them, those that are required before the others."""
     for option in sorted(options, key=lambda option: not option.required):
         head = f"  {_head(option)}"
@@ -123,4 +114,4 @@ def _folded(command: Described, name: str) -> list[str]:
     names = ", ".join("/".join(option.flags) for option in command.common)
     text = f"Common options: {names}."
     see = f"What they mean: mq help options, or mq {name} --help --all."
-    return [*wrap(text, WIDTH, break_on_hyphens=False, subsequent_indent="  "), *_paragraph(see)]
+    return [*wrap(text, WIDTH, break_on_hyphens=False, subsequent_indent="  "), *paragraph(see)]

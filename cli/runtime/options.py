@@ -180,12 +180,6 @@ class Declared:
         application.command(self.name)(declared)
         return typer.main.get_command(application)
 
-    def help(self, *, everything: bool = False) -> str:
-        """The text of `--help`; with `everything` that of `--help --all`."""
-        from mq.cli.runtime.help import command_text
-
-        return command_text(self, everything=everything)
-
     def flags(self, name: str) -> str:
         """How the user writes parameter `name`: `-t/--topic`."""
         return "/".join(self._flags[name])

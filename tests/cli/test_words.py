@@ -8,7 +8,8 @@ import pytest
 
 from mq.cli import catalog
 from mq.cli.main import load
-from mq.cli.manual.described import commands, shared_groups
+from mq.cli.manual.described import commands
+from mq.cli.manual.shared_help import shared_groups
 from mq.cli.runtime.effects import given_by
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,6 +9,7 @@ from mq.cli import catalog, first_screen
 from mq.cli.main import load
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import writes
+from mq.cli.runtime.help import command_text
 from mq.cli.runtime.options import Declared, one_of, subject
 from mq.cli.show.result import Result
 from tests.cli.support import Mq
@@ -69,11 +70,11 @@ What they mean: mq help options, or mq fill --help --all.
 
 
 def test_help_has_forms_examples_and_own_options_and_folds_what_is_shared() -> None:
-    assert Declared("fill", fill).help() == FILL
+    assert command_text(Declared("fill", fill)) == FILL
 
 
 def test_all_of_the_help_explains_what_is_shared() -> None:
-    text = Declared("fill", fill).help(everything=True)
+    text = command_text(Declared("fill", fill), everything=True)
     assert text.startswith(FILL.partition("\nCommon options:")[0])
     assert "\nCommon options:\n  -n, --namesrvAddr HOST:PORT[;…]\n" in text
     assert "  --dry-run                   Show what would be changed" in text
@@ -81,7 +82,7 @@ def test_all_of_the_help_explains_what_is_shared() -> None:
 
 
 def test_all_of_a_commands_help_is_asked_for_in_each_way(mq: Mq) -> None:
-    expected = load("topic", "topicList").help(everything=True)
+    expected = command_text(load("topic", "topicList"), everything=True)
     for words in ("topicList --help --all", "topicList --all -h", "help topicList --all"):
         assert mq(*words.split()).out == expected
 
@@ -89,7 +90,7 @@ def test_all_of_a_commands_help_is_asked_for_in_each_way(mq: Mq) -> None:
 @pytest.mark.parametrize(("group", "name"), ALL_COMMANDS)
 def test_help_is_readable_in_eighty_columns(group: str, name: str) -> None:
     declared = load(group, name)
-    for text in (declared.help(), declared.help(everything=True)):
+    for text in (command_text(declared), command_text(declared, everything=True)):
         for line in text.splitlines():
             # An example is there to be copied whole; nothing else is wider than a terminal.
             assert len(line) <= 80 or line.startswith("  mq "), line

@@ -7,6 +7,7 @@ import typer
 
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.help import command_text
 from mq.cli.runtime.options import Declared, one_of, subject
 
 
@@ -113,6 +114,6 @@ def test_a_form_quotes_what_a_shell_would_take_apart() -> None:
 
 
 def test_help_shows_words_and_flags() -> None:
-    text = Declared("seek", seek).help()
+    text = command_text(Declared("seek", seek))
     assert text.startswith("Usage: mq seek GROUP TOPIC -s TIME [OPTIONS]\n")
     assert "-g, --group GROUP" in text
