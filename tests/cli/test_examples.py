@@ -9,6 +9,7 @@ import json
 import shlex
 import shutil
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -285,6 +286,7 @@ def test_every_example_does_what_it_says(
     group: str, world: World, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(world.home)
+    monkeypatch.setattr(tempfile, "tempdir", str(world.home))  # where updateStaticTopic writes
     if group == "tube":
         request.getfixturevalue("tube")
     if group == "acl":
