@@ -3,9 +3,11 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mq.cli.runtime.ending import received
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.client.load.plan import Measured, Plan
@@ -17,13 +19,16 @@ _LONGEST = 3_600_000_000  # microseconds
 _DIGITS = 3  # that are kept of a latency
 
 
+_PATIENCE = 2.0  # seconds that workers have to tell what they have measured so far
+
+
 class Worker:
     """One process."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.so_far = 0
-        self._process: asyncio.subprocess.Process
+        self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
@@ -33,6 +38,7 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=1 << 26,
+            process_group=0,  # Ctrl-C is for us: we ask it what it has measured
         )
         assert self._process.stdin is not None
         # Secrets go this way: arguments can be seen by everybody.
@@ -41,7 +47,7 @@ class Worker:
 
     async def run(self, more: Callable[[int], None]) -> Measured:
         """Wait for its result; `more` is told of messages as they are done."""
-        assert self._process.stdout is not None
+        assert self._process is not None and self._process.stdout is not None
         last = b""
         async for line in self._process.stdout:
             if line.strip().isdigit():
@@ -56,25 +62,52 @@ class Worker:
             )
         return Measured.decode(last)
 
-    def kill(self) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
+    def stop(self) -> None:
+        """Have it end, and tell what it has measured."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    async def end(self) -> None:
+        """Kill it, if it has not ended, and wait until it has."""
+        process = self._process
+        if process is None:
+            return
+        with suppress(ProcessLookupError):
+            process.kill()
+        # Its pipes, too, would else be closed after the event loop.
+        await process.communicate()
 
 
 async def run_workers(plans: Iterable[Plan], more: Callable[[int], None]) -> dict[str, Measured]:
-    """Do all of it side by side; what was measured, by role."""
+    """Do all of it side by side; what was measured, by role.
+
+    Where a signal is to end it (`received`), what was measured until then. Raises CommandError.
+    """
     workers = [Worker(plan) for plan in plans]
+    runs: list[asyncio.Task[Measured]] = []
     try:
         for worker in workers:
             await worker.start()
-        results = await asyncio.gather(*(worker.run(more) for worker in workers))
-    except BaseException:
+        runs = [asyncio.ensure_future(worker.run(more)) for worker in workers]
+        try:
+            await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
+        except asyncio.CancelledError:
+            if received() is None:
+                raise
+            for worker in workers:
+                worker.stop()
+            await asyncio.wait(runs, timeout=_PATIENCE)
+    finally:
+        for run in runs:
+            run.cancel()
+        if runs:
+            await asyncio.wait(runs)
         for worker in workers:
-            worker.kill()
-        raise
+            await worker.end()
     whole: dict[str, Measured] = {}
-    for worker, result in zip(workers, results, strict=True):
-        whole.setdefault(worker.plan.role, Measured()).add(result)
+    for worker, run in zip(workers, runs, strict=True):
+        if not run.cancelled():  # a worker that told nothing when asked
+            whole.setdefault(worker.plan.role, Measured()).add(run.result())
     return whole
 
 

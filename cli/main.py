@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def app() -> None:
-    """Run `mq` in this process and exit. The console script's entry point."""
+    """Run `mq` in this process and exit: see `mq.cli.entry`."""
     # Imports make many objects and no garbage: collecting while they run costs a tenth of a start.
     gc.disable()
     try:
@@ -50,9 +50,12 @@ def run(arguments: list[str], environment: Environment) -> int:
             return _without_command(words, given, environment)
         command = f"mq {catalog.called(words)}"
         return _command(words, given, environment)
-    except KeyboardInterrupt:
-        environment.stderr.write(f"{command}: interrupted\n")
-        return Status.INTERRUPTED
+    except KeyboardInterrupt as error:
+        from mq.cli.runtime.ending import STATUS, WORDS, number_of
+
+        number = number_of(error)
+        environment.stderr.write(f"{command}: {WORDS[number]}\n")
+        return STATUS[number]
     except BrokenPipeError:
         raise
     except Exception as error:

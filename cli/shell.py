@@ -8,6 +8,7 @@ pipe or a file is run line by line.
 import io
 import re
 import shlex
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from mq.cli import catalog
 from mq.cli.main import run
 from mq.cli.runtime import global_options
+from mq.cli.runtime.ending import number_of, signals
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.status import Status
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from mq.cli.manual.declarations import Option
 
 _END = ("exit", "quit")
+_GONE = (Status.TERMINATED, Status.HUNG_UP)  # what ends a command so ends the shell, too
+_SIGNALLED = (Status.INTERRUPTED, *_GONE)
 _SECRET = re.compile(r"secret|passw|token|credential", re.IGNORECASE)
 
 
@@ -66,7 +70,7 @@ def run_script(environment: Environment, *, stop: bool) -> int:
         if status != Status.DONE:
             failed = True
             environment.stderr.write(f"mq shell: line {number} ended with status {status}\n")
-            if stop or status == Status.INTERRUPTED:
+            if stop or status in _SIGNALLED:
                 return status
     return Status.PARTLY if failed else Status.DONE
 
@@ -77,9 +81,12 @@ def run_interactive(environment: Environment) -> int:
     status = int(Status.DONE)
     while True:
         try:
-            line = session.prompt(f"mq [{status}]> " if status else "mq> ")
-        except KeyboardInterrupt:  # gives up the line, as in every shell
-            continue
+            with signals():
+                line = session.prompt(f"mq [{status}]> " if status else "mq> ")
+        except KeyboardInterrupt as error:
+            if number_of(error) is not signal.SIGINT:
+                raise
+            continue  # Ctrl-C gives up the line, as in every shell
         except EOFError:
             return status
         ended = run_line(line, environment)
@@ -87,6 +94,8 @@ def run_interactive(environment: Environment) -> int:
         if ended is None:
             return status
         status = int(ended)
+        if status in _GONE:
+            return status
 
 
 def _session(environment: Environment) -> "PromptSession[str]":

@@ -1,5 +1,5 @@
 """`python -m mq` is the command `mq`."""
 
-from mq.cli.main import app
+from mq.cli.entry import app
 
 app()

@@ -224,7 +224,7 @@ def test_without_a_compiler_the_wheel_is_for_every_machine(wheel: Path) -> None:
 
 
 def test_the_wheel_installs_the_command(wheel: Path) -> None:
-    assert "mq = mq.cli.main:app" in metadata(wheel, "entry_points.txt").splitlines()
+    assert "mq = mq.cli.entry:app" in metadata(wheel, "entry_points.txt").splitlines()
 
 
 def test_the_wheel_describes_itself(wheel: Path) -> None:

@@ -10,6 +10,7 @@ from mq.cli.moments import seconds
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.ending import WORDS, received
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
@@ -101,6 +102,8 @@ async def bench_produce(
     svg: Picture = None,
 ) -> Result:
     """Send messages as fast as possible, or at a rate, and measure.
+
+    Ctrl-C ends it early, and shows what was measured until then.
 
     With a rate the latency of a send counts from when it was due, so a stall is charged to every
     send that waits behind it. Without one it counts from when it went out, and says nothing of what
@@ -275,6 +278,12 @@ async def _measure(call: Call, plans: list["Plan"], svg: str | None, title: str)
         measured = await run_workers(plans, step)
     latencies = {role: Latencies.of(result) for role, result in measured.items()}
     failures = [line for role, result in measured.items() for line in _failures(role, result)]
+    if (signal := received()) is not None:
+        if not any(result.messages for result in measured.values()):
+            raise CommandError(
+                f"{WORDS[signal]} before anything was measured", status=Status.INTERRUPTED
+            )
+        failures.append(f"{WORDS[signal]}: this is what was measured until then")
     if not any(result.messages for result in measured.values()):
         raise CommandError(
             failures[0] if failures else "nothing was measured",

@@ -83,6 +83,7 @@ def cluster_list(
         return _once(call, cluster_name, more=more_stats)
     if interval < 0:
         raise UsageError(f"an interval of {interval:g} s")
+    call.until_stopped = True
     return _again(call, cluster_name, interval, more=more_stats)
 
 

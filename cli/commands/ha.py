@@ -65,7 +65,7 @@ def ha_status(
         mq haStatus -c DefaultCluster  of every master
     """
     where.require(broker_addr, cluster_name)
-    return repeatedly(interval, lambda: _ha_status(call, cluster_name, broker_addr))
+    return repeatedly(call, interval, lambda: _ha_status(call, cluster_name, broker_addr))
 
 
 async def _ha_status(call: Call, cluster_name: str | None, broker_addr: str | None) -> Result:
@@ -161,7 +161,7 @@ def get_broker_epoch(
     """
     if not cluster_name and not broker_name:
         raise UsageError("one of -b/--brokerName or -c/--clusterName is required")
-    return repeatedly(interval, lambda: _epochs(call, cluster_name, broker_name))
+    return repeatedly(call, interval, lambda: _epochs(call, cluster_name, broker_name))
 
 
 async def _epochs(call: Call, cluster_name: str | None, broker_name: str | None) -> Result:
@@ -275,7 +275,7 @@ def get_sync_state_set(
     if not cluster_name and not broker_name:
         raise UsageError("one of -b/--brokerName or -c/--clusterName is required")
     address = controller_address.split(";")[0].strip()
-    return repeatedly(interval, lambda: _sync_state(call, address, cluster_name, broker_name))
+    return repeatedly(call, interval, lambda: _sync_state(call, address, cluster_name, broker_name))
 
 
 async def _sync_state(

@@ -13,6 +13,7 @@ from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, shows_messages
+from mq.cli.runtime.ending import received
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
@@ -92,7 +93,8 @@ async def tail(
                     if left <= 0:
                         return
         except asyncio.CancelledError:  # Ctrl-C, which is how one ends it
-            return
+            if received() is None:
+                raise
 
 
 def _result(call: Call, messages: "list[StoredMessage]", failure: str | None) -> Result:

@@ -57,6 +57,7 @@ class Call:
     watch: float | None = None
     dry_run: bool = False
     yes: bool = False
+    until_stopped: bool = False  # Ctrl-C is how one ends it
     given_masters: str | None = None  # of TubeMQ, in commands that are `of_tube`
     web_port: int = 8080
 

@@ -8,10 +8,11 @@ Commands that do several things at once say so with `concurrently` and run under
 
 import inspect
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext, suppress
 from typing import Any
 
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.ending import Interrupted, interrupting, received
 from mq.cli.show.output import Printer
 from mq.cli.show.result import Result
 
@@ -50,8 +51,8 @@ class Outcome:
     def give(self, take: Take) -> None:
         """Give `take` each result as soon as it is there, until it says no; then end the command.
 
-        All of them are taken in one run of the event loop. Between two runs nobody would look after
-        Ctrl-C: it would come up amid what begins or ends a run, and the command would go on.
+        All of them are taken in one run of the event loop, in which signals cancel what is awaited.
+        Raises Interrupted.
         """
         if isinstance(self._given, Result):
             take(self._given)
@@ -72,21 +73,12 @@ class Outcome:
 
 
 def _interruptible(take: Take) -> Take:
-    """Let Ctrl-C end also what `take` waits for, as for who reads what it prints: that of the event
-    loop only cancels what is awaited."""
-    import signal
-    import threading
-
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return take  # as asyncio.Runner
+    """Let a signal end also what `take` waits for, as for who reads what it prints: that of the
+    event loop only cancels what is awaited."""
 
     def taking(result: Result) -> bool:
-        cancelling = signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
+        with interrupting(None):
             return take(result)
-        finally:
-            signal.signal(signal.SIGINT, cancelling)
 
     return taking
 
@@ -100,8 +92,12 @@ def _driver(concurrent: bool, *, bulk: bool) -> AbstractContextManager[Drive]:
 
 
 class _EventLoop(AbstractContextManager[Drive]):
+    """An event loop, which no signal interrupts amid what begins or ends it."""
+
     def __init__(self, bulk: bool) -> None:
         self._bulk = bulk
+        self._cancel: Callable[[], None] | None = None
+        self._parts = ExitStack()
 
     def __enter__(self) -> Drive:
         import asyncio
@@ -112,8 +108,44 @@ class _EventLoop(AbstractContextManager[Drive]):
                 import uvloop
 
                 factory = uvloop.new_event_loop
-        self._runner = asyncio.Runner(loop_factory=factory)
-        return self._runner.run
+        self._parts.enter_context(interrupting(self._interrupt))
+        self._runner = self._parts.enter_context(asyncio.Runner(loop_factory=factory))
+        return self._drive
 
     def __exit__(self, *exc: object) -> None:
-        self._runner.close()
+        self._parts.close()
+
+    def _interrupt(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+
+    def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        import asyncio
+
+        async def main() -> Any:
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            assert task is not None
+
+            def cancel() -> None:
+                task.cancel()
+                loop.call_soon_threadsafe(_nothing)  # a loop that waits for files wakes up
+
+            self._cancel = cancel
+            if received() is not None:  # before there was anything to cancel
+                task.cancel()
+            try:
+                return await coroutine
+            finally:
+                self._cancel = None
+
+        try:
+            return self._runner.run(main())
+        except asyncio.CancelledError:
+            number = received()
+            if number is None:
+                raise
+            raise Interrupted(number) from None
+
+
+def _nothing() -> None:
+    pass

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from mq.cli.runtime.ending import cursor_back, giving_back
 from mq.cli.runtime.env import Environment
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ def progress(
         highlight=False,
     )
     columns = _columns(unit, known=total is not None)
-    with Bars(*columns, console=console, transient=True, refresh_per_second=10) as bar:
+    with (
+        giving_back(lambda: cursor_back(environment.stderr)),
+        Bars(*columns, console=console, transient=True, refresh_per_second=10) as bar,
+    ):
         task = bar.add_task(what, total=total, note="", unit=unit)
 
         def step(done: int = 1, note: str = "", /) -> None:

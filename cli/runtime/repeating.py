@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from mq.cli.moments import seconds
+from mq.cli.runtime.call import Call
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show.result import Result
 
@@ -23,12 +24,15 @@ Interval = Annotated[
 Outcome = Coroutine[Any, Any, Result] | AsyncIterator[Result]
 
 
-def repeatedly(interval: float | None, once: Callable[[], Coroutine[Any, Any, Result]]) -> Outcome:
+def repeatedly(
+    call: Call, interval: float | None, once: Callable[[], Coroutine[Any, Any, Result]]
+) -> Outcome:
     """`once`, or with an interval what it gives again and again. Raises UsageError."""
     if interval is None:
         return once()
     if interval < 0:
         raise UsageError(f"-i/--interval: {interval:g} s")
+    call.until_stopped = True
     return _again(interval, once)
 
 

@@ -1,10 +1,13 @@
 """Runs a command: once, dry, or again and again."""
 
+import signal
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import effect_of, given_by
+from mq.cli.runtime.ending import STATUS, number_of, signals
+from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.outcome import Outcome, show_all
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Printer
@@ -26,10 +29,31 @@ def in_bulk(function: F) -> F:
 
 
 def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
-    """Call the command with its options, print its results, return its exit status."""
+    """Call the command with its options, print its results, return its exit status.
+
+    Raises KeyboardInterrupt where a signal has ended it, unless Ctrl-C is how one ends it.
+    """
     given = given_by(function)
     if given is not None and given.tables:
         call.view.check(given.tables)
+    call.until_stopped = call.until_stopped or effect_of(function).endless
+    with signals() as ended:
+        try:
+            status = _run(function, call, own)
+        except KeyboardInterrupt as error:
+            if not call.until_stopped or number_of(error) is not signal.SIGINT:
+                raise
+            return Status.DONE
+        except CommandError as error:
+            if error.status is Status.INTERRUPTED and ended.number is not None:
+                error.status = STATUS[ended.number]  # it has put in order what it was at
+            raise
+        if ended.number is None or (call.until_stopped and ended.number is signal.SIGINT):
+            return status
+        return STATUS[ended.number]
+
+
+def _run(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
     question = effect_of(function).destroys
     if question and not (call.yes or call.dry_run):
         from mq.cli.runtime.confirm import confirm
@@ -41,18 +65,13 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
     if call.watch is not None:
         from mq.cli.runtime.watching import watch
 
+        call.until_stopped = True
         return watch(lambda: Outcome(function, call, own), call)
-    try:
-        outcome = Outcome(function, call, own)
-        printer = Printer(
-            call.environment, call.name, call.output, view=call.view, ongoing=outcome.ongoing
-        )
-        return show_all(outcome, printer)
-    except KeyboardInterrupt:
-        # Ctrl-C is how one ends what would show things for ever.
-        if not effect_of(function).endless or effect_of(function).writes:
-            raise
-        return Status.DONE
+    outcome = Outcome(function, call, own)
+    printer = Printer(
+        call.environment, call.name, call.output, view=call.view, ongoing=outcome.ongoing
+    )
+    return show_all(outcome, printer)
 
 
 def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
@@ -61,7 +80,6 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
     Its own results tell of what was not done: they are shown only where it would change nothing.
     What they say could not be done, because a part is missing, would fail without a dry run, too.
     """
-    from mq.cli.runtime.errors import CommandError
     from mq.cli.show import changes_text
 
     results: list[Result] = []

@@ -22,7 +22,9 @@ class Status(IntEnum):
     NO_PERMISSION = 77
     CONFIG = 78
     LOCKED = 79
+    HUNG_UP = 129
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 MEANINGS = {
@@ -43,5 +45,7 @@ MEANINGS = {
     Status.NO_PERMISSION: "The broker or the system does not permit it.",
     Status.CONFIG: "A configuration file or an environment variable is wrong.",
     Status.LOCKED: "Another mq is at work on the same file.",
+    Status.HUNG_UP: "Ended by SIGHUP: its terminal has gone.",
     Status.INTERRUPTED: "Ended with Ctrl-C, or with an answer other than yes to a question.",
+    Status.TERMINATED: "Ended by SIGTERM.",
 }

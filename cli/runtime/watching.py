@@ -9,13 +9,13 @@ back; only the first round's wrong command line or configuration does.
 """
 
 import io
-import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.ending import giving_back, screen_back
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.outcome import Outcome, show_all
@@ -69,11 +69,6 @@ def _round(
         return told.status
 
 
-def _end(number: int, frame: object) -> None:
-    """End on SIGTERM so that the terminal gets its own screen back first."""
-    raise SystemExit(128 + number)
-
-
 class _Stream(nullcontext[None]):
     """Rounds one after the other."""
 
@@ -110,12 +105,13 @@ class _Screen(AbstractContextManager[None]):
         )
         self._console = console
         self._live = Live(console=console, screen=True, auto_refresh=False)
-        self._before = signal.signal(signal.SIGTERM, _end)
+        self._back = giving_back(lambda: screen_back(environment.stdout))
+        self._back.__enter__()
         self._live.__enter__()
 
     def __exit__(self, *exc: Any) -> None:
         self._live.__exit__(*exc)
-        signal.signal(signal.SIGTERM, self._before)
+        self._back.__exit__(None, None, None)
         if self._text:
             self._call.environment.stdout.write(self._text)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.ending import giving_back, received, screen_back
 from mq.cli.show.result import Column, Kind, Result
 from mq.cli.top.look import Watcher
 from mq.cli.top.subjects import COLUMNS, SORTS, Subject, Wish
@@ -35,10 +36,6 @@ _SUBJECTS = {"b": Subject.BROKERS, "t": Subject.TOPICS, "g": Subject.GROUPS, "n"
 _UNSEEN = {code: "?" for code in (*range(32), *range(0x7F, 0xA0))}
 
 
-class Terminated(SystemExit):
-    """Ended by SIGTERM."""
-
-
 class Screen:
     """Shows looks until somebody quits, or until there were `count` of them."""
 
@@ -53,7 +50,6 @@ class Screen:
         self._paused = False
         self._quit = False
         self._failure: Exception | None = None  # of what was to be done about a key
-        self._terminated = False
         self._problem = ""
         self._sort = call.view.sort or (SORTS[wish.subject],)
         self._history = History()
@@ -74,15 +70,14 @@ class Screen:
                     await asyncio.wait({waiting, looking}, return_when=asyncio.FIRST_COMPLETED)
                     waiting.cancel()
         except asyncio.CancelledError:  # Ctrl-C, which is one way to end it
-            pass
+            if received() is None:
+                raise
         finally:
             looking.cancel()
             with suppress(asyncio.CancelledError):
                 await looking
         if self._failure is not None:
             raise self._failure
-        if self._terminated:
-            raise Terminated(128 + signal.SIGTERM)
         return self._shown or Result()
 
     async def _look_again(self) -> None:
@@ -262,15 +257,9 @@ class Screen:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGTERM ends it, a new size of the terminal has it drawn anew."""
+        """A new size of the terminal has it drawn anew."""
         loop = asyncio.get_running_loop()
-
-        def end() -> None:
-            self._terminated = self._quit = True
-            self._changed.set()
-
         try:
-            loop.add_signal_handler(signal.SIGTERM, end)
             loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
         except (ValueError, RuntimeError, NotImplementedError):  # not in the main thread
             yield
@@ -278,7 +267,6 @@ class Screen:
         try:
             yield
         finally:
-            loop.remove_signal_handler(signal.SIGTERM)
             loop.remove_signal_handler(signal.SIGWINCH)
 
 
@@ -287,7 +275,8 @@ def _own_screen(call: Call) -> Iterator[None]:
     stdout = call.environment.stdout
     stdout.write(_ENTER)
     try:
-        yield
+        with giving_back(lambda: screen_back(stdout)):
+            yield
     finally:
         stdout.write(_LEAVE)
         stdout.flush()
@@ -316,13 +305,17 @@ def _keys(call: Call, pressed: Any) -> Iterator[None]:
             loop.remove_reader(descriptor)
         pressed(typed.decode("utf-8", "ignore"))
 
+    def back() -> None:
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
     tty.setcbreak(descriptor, termios.TCSANOW)
     try:
-        loop.add_reader(descriptor, read)
-        yield
+        with giving_back(back):
+            loop.add_reader(descriptor, read)
+            yield
     finally:
         loop.remove_reader(descriptor)
-        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+        back()
 
 
 def _fitting(

@@ -22,6 +22,7 @@ class Measuring:
         self.result = Measured()
         self.total = 0
         self._last = self.begin
+        self._cut = False
         self._latencies = self.result.latencies
 
     def ended(self, due: int, messages: int, size: int) -> int:
@@ -43,9 +44,16 @@ class Measuring:
 
     def failed(self, code: int, remark: str) -> None:
         """A request was refused, or (code -1) its connection is lost."""
+        if self._cut:
+            return
         errors = self.result.errors
         errors[code] = errors.get(code, 0) + 1
         self.result.remark = self.result.remark or remark
+
+    def cut(self) -> None:
+        """Count no more: what is on its way is given up."""
+        self._cut = True
+        self.end = min(self.end, clock())
 
     def finish(self) -> Measured:
         """What was measured, over the time in which it was."""

@@ -1,7 +1,8 @@
 """One worker: `python -m mq.client.load.worker`, its plan in a line on standard input.
 
 Writes the number of messages so far, a line twice a second, and at last what it has measured, in
-JSON.
+JSON. It measures until its time is over or standard input is closed: its parent wants no more, or
+has died.
 """
 
 import asyncio
@@ -37,11 +38,24 @@ async def work(plan: Plan, measuring: Measuring, say: Callable[[str], None]) -> 
             await asyncio.sleep(_REPORT_SECONDS)
             say(str(measuring.total))
 
+    closed = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), closed.set)  # nothing but its end follows the plan
     reporting = asyncio.ensure_future(report())
+    working = asyncio.ensure_future(
+        (produce if plan.role == PRODUCE else consume)(plan, measuring, connect)
+    )
+    closing = asyncio.ensure_future(closed.wait())
     try:
-        await (produce if plan.role == PRODUCE else consume)(plan, measuring, connect)
+        await asyncio.wait({working, closing}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        else:
+            measuring.cut()
     finally:
-        reporting.cancel()
+        loop.remove_reader(sys.stdin.fileno())
+        for task in (reporting, closing, working):
+            task.cancel()
+        await asyncio.wait({reporting, closing, working})
         for connection in connections:
             await connection.close()
 

@@ -90,8 +90,8 @@ def test_every_broker_is_probed_again_and_again_until_ctrl_c(log: bool, cluster:
         lines = [process.stdout.readline() for _ in range(3)]
         process.send_signal(signal.SIGINT)
         process.stdout.read()
-        assert "interrupted" in process.stderr.read()
-    assert process.returncode == 130
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
     if log:
         line = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\|room 1\|DefaultCluster\|broker-a\|\d+\n"
     else:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,17 +27,29 @@ def plan_for(broker: RunningBroker, role: str, **more: object) -> Plan:
     return replace(plan, **more)  # type: ignore[arg-type]
 
 
-def run(plan: Plan) -> tuple[Measured, list[int]]:
-    """What a worker has measured, and what it said on the way."""
-    done = subprocess.run(
+def run(plan: Plan, cut: Callable[[int], bool] = lambda _: False) -> tuple[Measured, list[int]]:
+    """What a worker has measured, and what it said on the way.
+
+    Its standard input is closed when `cut` says so, which is told how many messages there were.
+    """
+    progress: list[int] = []
+    last = b""
+    with subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "mq.client.load.worker"],
-        input=plan.encode() + b"\n",
-        capture_output=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    *progress, last = done.stdout.splitlines()
-    return Measured.decode(last), [int(line) for line in progress]
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr
+        process.stdin.write(plan.encode() + b"\n")
+        process.stdin.flush()
+        for last in process.stdout:
+            if last.strip().isdigit():
+                progress.append(int(last))
+                if cut(progress[-1]):
+                    process.stdin.close()
+        assert (process.wait(60), process.stderr.read()) == (0, b"")
+    return Measured.decode(last), progress
 
 
 @pytest.fixture
@@ -66,6 +79,15 @@ def test_a_rate_is_kept_and_progress_is_told(broker: RunningBroker) -> None:
     assert 350 <= measured.messages <= 401
     assert progress == sorted(progress)
     assert progress[0] > 0
+
+
+def test_whose_parent_wants_no_more_tells_what_it_has_measured(broker: RunningBroker) -> None:
+    begun = time.monotonic()
+    plan = plan_for(broker, "produce", rate=200.0, warm=0.0, seconds=600.0)
+    measured, progress = run(plan, cut=lambda messages: messages > 0)
+    assert time.monotonic() - begun < 60
+    assert (measured.messages >= progress[0] > 0, measured.errors) == (True, {})
+    assert 0 < measured.seconds < 60
 
 
 def test_readers_measure_from_when_a_send_was_due(broker: RunningBroker) -> None:

@@ -1,0 +1,131 @@
+"""How a command ends when somebody wants it to: by Ctrl-C, SIGTERM or SIGHUP.
+
+The first signal interrupts it. Where plain code runs it raises Interrupted; what an event loop runs
+is cancelled. Then the command gives back what it holds, says how to go on, and ends with 128 and
+the number of the signal, or with 0 where Ctrl-C is how one ends it. The second signal ends the
+process at once, after the terminal has been given back.
+
+Signals are the main thread's: a command in another one never sees any.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TextIO
+
+from mq.cli.runtime.status import Status
+
+STATUS = {
+    signal.SIGINT: Status.INTERRUPTED,
+    signal.SIGTERM: Status.TERMINATED,
+    signal.SIGHUP: Status.HUNG_UP,
+}
+WORDS = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "its terminal has gone",
+}
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal, its `number`, is to end the command."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = signal.Signals(number)
+
+
+class Signals:
+    """The signals of one run of a command: `number` is the one that came, if any."""
+
+    def __init__(self) -> None:
+        self.number: signal.Signals | None = None
+        self.interrupt: Callable[[], None] | None = None  # instead of raising
+
+
+_runs: list[Signals] = []  # the last is the one that signals are for: mq shell runs commands
+_restore: list[Callable[[], None]] = []  # what gives the terminal back
+
+
+def number_of(error: KeyboardInterrupt) -> signal.Signals:
+    """The signal behind an interrupt."""
+    return error.number if isinstance(error, Interrupted) else signal.SIGINT
+
+
+def received() -> signal.Signals | None:
+    """The signal that has come to the command that runs."""
+    return _runs[-1].number if _runs else None
+
+
+@contextmanager
+def signals() -> Iterator[Signals]:
+    """Take the signals for one run of a command; those that are ignored stay so (nohup)."""
+    run = Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield run
+        return
+    usual = (signal.default_int_handler, signal.SIG_DFL)
+    before = {}
+    _runs.append(run)
+    try:
+        for number in STATUS:
+            if signal.getsignal(number) in usual:
+                before[number] = signal.signal(number, _handle)
+        yield run
+    finally:
+        _runs.remove(run)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _handle(number: int, _: FrameType | None) -> None:
+    run = _runs[-1]
+    if run.number is not None:
+        _end(number)
+    run.number = signal.Signals(number)
+    if run.interrupt is None:
+        raise Interrupted(number)
+    run.interrupt()
+
+
+def _end(number: int) -> None:
+    for restore in reversed(_restore):
+        with suppress(Exception):  # whatever state it was found in: the process ends
+            restore()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)  # the first process of a container survives its own signals
+
+
+@contextmanager
+def interrupting(by: Callable[[], None] | None) -> Iterator[None]:
+    """Have the signal call `by` while the block lasts; raise Interrupted in it for None."""
+    run = _runs[-1] if _runs else Signals()
+    before, run.interrupt = run.interrupt, by
+    try:
+        yield
+    finally:
+        run.interrupt = before
+
+
+@contextmanager
+def giving_back(restore: Callable[[], None]) -> Iterator[None]:
+    """Have `restore` called should the process end at once while the block lasts."""
+    _restore.append(restore)
+    try:
+        yield
+    finally:
+        _restore.remove(restore)
+
+
+def screen_back(stream: TextIO) -> None:
+    """Leave the screen of one's own, and show the cursor: past the stream, which may be in use."""
+    os.write(stream.fileno(), b"\x1b[?1049l\x1b[?25h")
+
+
+def cursor_back(stream: TextIO) -> None:
+    """Show the cursor, at the beginning of a line."""
+    os.write(stream.fileno(), b"\r\x1b[K\x1b[?25h")
