@@ -96,7 +96,9 @@ def _command(words: list[str], given: list[Given], environment: Environment) -> 
     from mq.cli.runtime.runner import run_command
 
     _collect_again()
-    return run_command(declared.function, resolve(environment, name, shared), own)
+    call = resolve(environment, name, shared)
+    call.arguments = arguments
+    return run_command(declared.function, call, own)
 
 
 def _collect_again() -> None:

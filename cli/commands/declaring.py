@@ -9,6 +9,7 @@ from mq.cli import inputs
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.going_on import again
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
@@ -70,6 +71,7 @@ async def topic_plan(call: Call, file: File) -> Result:
 @gives(_COLUMNS, totals=_TOTALS)
 @writes
 @subject("file")
+@again("what was made stays, and is not changed again")
 async def apply(call: Call, file: File) -> Result:
     """Create and change topics, groups and accounts as a file declares.
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.messages.missing_topic import Create, make_sure
+from mq.cli.messages import cut
 from mq.cli.messages.selecting import Begin, End, Narrowing, RateOption, Resume, choice_of
 from mq.cli.messages.sent import SENT, TOTALS, sent_result
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.going_on import goes_on
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
@@ -152,6 +153,7 @@ class TubeEnd:
 @writes
 @gives(SENT, totals=TOTALS)
 @subject("file")
+@goes_on(cut.imported)
 async def message_import(
     call: Call,
     file: Annotated[
@@ -298,6 +300,7 @@ _FROM_A_PIPE = "nobody knows which lines of the pipe were sent: import from a fi
 @writes
 @gives(SENT, totals=TOTALS)
 @subject("topic", "to_topic")
+@goes_on(cut.copied)
 async def message_copy(
     call: Call,
     topic: Topic,

@@ -12,6 +12,7 @@ from mq.cli.parameters import group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.going_on import again
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
@@ -220,6 +221,7 @@ def _brokers_of(path: Path, selection: Selection) -> set[str]:
 @writes
 @gives(_IMPORTED, totals=(number("set", "Offsets that were changed"),))
 @subject("file")
+@again("offsets that are set stay, and are set to the same again")
 async def offset_import(
     call: Call,
     file: InputFile,

@@ -3,7 +3,7 @@
 The first signal interrupts it. Where plain code runs it raises Interrupted; what an event loop runs
 is cancelled. Then the command gives back what it holds, says how to go on, and ends with 128 and
 the number of the signal, or with 0 where Ctrl-C is how one ends it. The second signal ends the
-process at once, after the terminal has been given back.
+process at once, after the terminal has been given back, unless it comes with the first.
 
 Signals are the main thread's: a command in another one never sees any.
 """
@@ -11,6 +11,7 @@ Signals are the main thread's: a command in another one never sees any.
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -30,6 +31,11 @@ WORDS = {
 }
 
 
+# Who starts us may pass on a signal that has come to us as well (timeout, containers): so soon
+# behind the first it is the same one. Nobody presses a key twice in that time.
+SAME_SECONDS = 0.05
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal, its `number`, is to end the command."""
 
@@ -44,6 +50,7 @@ class Signals:
     def __init__(self) -> None:
         self.number: signal.Signals | None = None
         self.interrupt: Callable[[], None] | None = None  # instead of raising
+        self.at = 0.0
 
 
 _runs: list[Signals] = []  # the last is the one that signals are for: mq shell runs commands
@@ -83,9 +90,12 @@ def signals() -> Iterator[Signals]:
 
 def _handle(number: int, _: FrameType | None) -> None:
     run = _runs[-1]
+    now = time.monotonic()
     if run.number is not None:
-        _end(number)
-    run.number = signal.Signals(number)
+        if now - run.at > SAME_SECONDS:
+            _end(number)
+        return
+    run.number, run.at = signal.Signals(number), now
     if run.interrupt is None:
         raise Interrupted(number)
     run.interrupt()

@@ -7,9 +7,11 @@ Commands that do several things at once say so with `concurrently` and run under
 """
 
 import inspect
+import os
+import stat
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext, suppress
-from typing import Any
+from typing import Any, TextIO
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.ending import Interrupted, interrupting, received
@@ -42,6 +44,7 @@ class Outcome:
         self._given = function(call, **own)
         self._concurrent = call.concurrent
         self._bulk: bool = function.__dict__.get("bulk", False)
+        self._reader = _pipe(call.environment.stdout) if call.until_stopped else None
 
     @property
     def ongoing(self) -> bool:
@@ -59,8 +62,15 @@ class Outcome:
             return
         if self._concurrent:
             take = _interruptible(take)
-        with _driver(self._concurrent, bulk=self._bulk) as drive:
+        with self._driver() as drive:
             drive(self._give(take))
+
+    def _driver(self) -> AbstractContextManager[Drive]:
+        if self._concurrent:
+            return _EventLoop(bulk=self._bulk, reader=self._reader)
+        from mq.client.blocking import run
+
+        return nullcontext(run)
 
     async def _give(self, take: Take) -> None:
         if not self.ongoing:
@@ -83,19 +93,14 @@ def _interruptible(take: Take) -> Take:
     return taking
 
 
-def _driver(concurrent: bool, *, bulk: bool) -> AbstractContextManager[Drive]:
-    if not concurrent:
-        from mq.client.blocking import run
-
-        return nullcontext(run)
-    return _EventLoop(bulk)
-
-
 class _EventLoop(AbstractContextManager[Drive]):
     """An event loop, which no signal interrupts amid what begins or ends it."""
 
-    def __init__(self, bulk: bool) -> None:
+    def __init__(self, *, bulk: bool, reader: int | None) -> None:
+        """`reader` is a pipe without whose reader the command is of no use."""
         self._bulk = bulk
+        self._reader = reader
+        self._alone = False  # the reader has gone
         self._cancel: Callable[[], None] | None = None
         self._parts = ExitStack()
 
@@ -125,6 +130,7 @@ class _EventLoop(AbstractContextManager[Drive]):
         async def main() -> Any:
             task, loop = asyncio.current_task(), asyncio.get_running_loop()
             assert task is not None
+            reader = self._reader
 
             def cancel() -> None:
                 task.cancel()
@@ -133,18 +139,40 @@ class _EventLoop(AbstractContextManager[Drive]):
             self._cancel = cancel
             if received() is not None:  # before there was anything to cancel
                 task.cancel()
+
+            def alone() -> None:
+                self._alone = True
+                if reader is not None:
+                    loop.remove_reader(reader)
+                task.cancel()
+
+            if reader is not None:
+                loop.add_reader(reader, alone)  # all that can come from there is its end
             try:
                 return await coroutine
             finally:
                 self._cancel = None
+                if reader is not None:
+                    loop.remove_reader(reader)
 
         try:
             return self._runner.run(main())
         except asyncio.CancelledError:
+            if self._alone:
+                raise BrokenPipeError from None
             number = received()
             if number is None:
                 raise
             raise Interrupted(number) from None
+
+
+def _pipe(stream: TextIO) -> int | None:
+    """The descriptor of a stream that is a pipe."""
+    try:
+        descriptor = stream.fileno()
+        return descriptor if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None
+    except (OSError, ValueError):  # no file at all
+        return None
 
 
 def _nothing() -> None:

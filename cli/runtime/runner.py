@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import effect_of, given_by
-from mq.cli.runtime.ending import STATUS, number_of, signals
+from mq.cli.runtime.ending import STATUS, WORDS, number_of, signals
 from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.going_on import left_by, line
 from mq.cli.runtime.outcome import Outcome, show_all
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Printer
@@ -41,14 +42,22 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
         try:
             status = _run(function, call, own)
         except KeyboardInterrupt as error:
-            if not call.until_stopped or number_of(error) is not signal.SIGINT:
+            number = number_of(error)
+            if call.until_stopped and number is signal.SIGINT:
+                return Status.DONE
+            left = left_by(function, call, own)
+            if left is None:
                 raise
-            return Status.DONE
+            raise CommandError(
+                f"{WORDS[number]}: {left.kept}", hint=line(call, left), status=STATUS[number]
+            ) from None
         except CommandError as error:
             if error.status is Status.INTERRUPTED and ended.number is not None:
                 error.status = STATUS[ended.number]  # it has put in order what it was at
             raise
         if ended.number is None or (call.until_stopped and ended.number is signal.SIGINT):
+            if status == Status.PARTLY and (left := left_by(function, call, own)) is not None:
+                call.environment.stderr.write(f"hint: {line(call, left)}\n")
             return status
         return STATUS[ended.number]
 

@@ -62,6 +62,26 @@ class _Good(NamedTuple):
     positions: Positions
 
 
+class Cut(NamedTuple):
+    """What a cut export has left: its files, and how many messages the state counts."""
+
+    part: Path
+    state: Path
+    messages: int
+
+
+def cut(path: Path) -> Cut | None:
+    """What an export to `path` has left that can go on, if anything."""
+    import orjson
+
+    part, state = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.state")
+    try:
+        messages = int(orjson.loads(state.read_bytes())["messages"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return Cut(part if part.exists() else path, state, messages)
+
+
 class FileSink:
     """Lines go to FILE.part, with a state beside it. A context manager.
 
