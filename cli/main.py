@@ -51,23 +51,29 @@ def run(arguments: list[str], environment: Environment) -> int:
         command = f"mq {catalog.called(words)}"
         return _command(words, given, environment)
     except KeyboardInterrupt as error:
-        from mq.cli.runtime.ending import STATUS, WORDS, number_of
-
-        number = number_of(error)
-        environment.stderr.write(f"{command}: {WORDS[number]}\n")
-        return STATUS[number]
+        return _interrupted(command, error, environment)
     except BrokenPipeError:
         raise
     except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # amid an import, Python says otherwise
+            return _interrupted(command, error.__cause__, environment)
         from mq.cli.runtime.explain import explain
 
         shown = error if isinstance(error, CommandError) else explain(error, environment)
         # Where none of several brokers did what it should, the notes are what the others said.
         for line in (*getattr(error, "__notes__", ()), shown.message):
-            environment.stderr.write(f"{command}: {line}\n")
+            environment.tell(f"{command}: {line}")
         if shown.hint:
-            environment.stderr.write(f"hint: {shown.hint}\n")
+            environment.tell(f"hint: {shown.hint}")
         return shown.status
+
+
+def _interrupted(command: str, error: KeyboardInterrupt, environment: Environment) -> int:
+    from mq.cli.runtime.ending import STATUS, WORDS, number_of
+
+    number = number_of(error)
+    environment.stderr.write(f"{command}: {WORDS[number]}\n")
+    return STATUS[number]
 
 
 def _command(words: list[str], given: list[Given], environment: Environment) -> int:

@@ -108,7 +108,7 @@ async def export_to(
     if file == "-" and resume:
         raise UsageError("--resume needs a file: standard output cannot go on")
     if file == "-":
-        stream = StreamSink(call.environment.stdout)
+        stream = StreamSink(call.environment.shown)
         return await _export(call, choice, stream, body, limit, limiter)
     path = Path(file)
     if call.dry_run:

@@ -158,7 +158,7 @@ async def offset_export(
     gather = partial(_gather, call, selection, cluster_name, expect, former, timed=timed)
     if path is None:
         found = await gather()
-        call.environment.stdout.write(offset_records.encode(found.records, layout).decode())
+        call.environment.say(offset_records.encode(found.records, layout).decode())
         return Result(failures=found.failures, plain="")
     if call.dry_run:
         found = await gather()

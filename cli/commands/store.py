@@ -60,6 +60,7 @@ def store_inspect(
     """Show what is in a store on the disk, without a broker.
 
     The parts with their sizes; with -t the queues of a topic ('*' for all); with --at one message.
+    Of a folder with one store below it, as `mq standalone --store` names it, that one is shown.
     Nothing is changed, and a broker may run.
 
     Examples:
@@ -67,7 +68,8 @@ def store_inspect(
         mq store inspect ~/store -t Orders  the queues of a topic
         mq store inspect ~/store --at 0     the first message
     """
-    with offline_store.log_of(directory) as (root, log):
+    root = offline_store.root_of(call, directory)
+    with offline_store.log_of(root) as log:
         if at is not None:
             record = log.record_at(at)
             if record is None:
@@ -206,7 +208,7 @@ async def store_dump(
     last = moments.parse(end, "-e", now) if end else 1 << 62
     if limit is not None and limit < 1:
         raise UsageError(f"-m/--limit: {limit} messages", hint="1 or more")
-    with offline_store.log_of(directory) as (_, log):
+    with offline_store.log_of(offline_store.root_of(call, directory)) as log:
         found: list[StoredMessage] = []
         left = limit if limit is not None else -1
         for item in log.walk(offset):

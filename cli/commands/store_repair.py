@@ -11,9 +11,11 @@ import typer
 from mq.cli.machine import offline_store
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.ending import interrupting
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
+from mq.cli.show.output import Format
 from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
@@ -58,22 +60,39 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
     """Read a whole store and report what is wrong with it.
 
     Each record of the log is verified with its checksum, each queue and the index are compared with
-    the log, checkpoint and settings are read. Nothing is changed. While a broker runs, what it is
-    writing may be reported as a problem. Ends with 65 if there is one.
-
-    Examples:
-        mq store verify ~/store          check all of a store
-        mq store verify ~/store -o json  for a program
+    the log, checkpoint and settings are read. Where nothing is wrong it says so. Nothing is
+    changed. While a broker runs, what it is writing may be told as a problem. Ends with 65 if there
+    is one.
     """
-    with offline_store.log_of(directory) as (root, log):
-        return _problems(_verify(call, root, log))
+    root = offline_store.root_of(call, directory)
+    with offline_store.log_of(root) as log:
+        files = len(log.files)
+        verified = _verify(call, root, log)
+    result = _problems(verified)
+    if result.status is Status.DONE and call.output in (Format.TABLE, Format.PLAIN):
+        result.columns, result.plain = (), _sound(root, files, verified)
+    return result
+
+
+def _sound(root: Path, files: int, verified: "Verified") -> str:
+    """What was looked at in a store in which nothing is wrong, for people."""
+    return (
+        f"{root} is sound: the checksums of {verified.records:,} messages "
+        f"({verified.record_bytes:,} bytes) in {files:,} {'file' if files == 1 else 'files'} of "
+        f"the log are right; {verified.entries:,} entries in {verified.queues:,} queues and "
+        f"{verified.index_items:,} items of the index point at them; checkpoint and settings can "
+        "be read\n"
+    )
 
 
 def _verify(call: Call, root: Path, log: "OfflineLog") -> "Verified":
     from mq.cli.runtime.progress import progress
     from mq.daemons.broker.store.verification import Verification
 
-    with progress(call.environment, "verifying", total=log.data_size, unit="bytes") as step:
+    with (
+        interrupting(None),  # nothing is awaited meanwhile, and nothing changed
+        progress(call.environment, "verifying", total=log.data_size, unit="bytes") as step,
+    ):
         return Verification(root, log).run(step)
 
 
@@ -152,20 +171,18 @@ async def store_repair(
             hint=f"repair a copy: mq store repair {directory} --copy NEW-DIR; or in place: --yes",
         )
     config = _config(config_file)
-    source = Path(directory)
+    source = offline_store.root_of(call, directory)
     if is_in_use(source):
         raise CommandError(
             f"a broker runs on {source}", hint="stop it first", status=Status.TRY_AGAIN
         )
     if call.dry_run:
         return Result(_REPAIRS, _would_repair(call, source))
-    with offline_store.log_of(directory):
-        pass  # a store: nothing else is locked, or given to anybody
     root = source if copy is None else Path(copy)
     with _own(root, source), ExitStack() as locks:
         locks.enter_context(store_files.held(source, create=copy is None))
         if copy is not None:
-            _copied(call, directory, root)
+            _copied(call, source, root)
             locks.enter_context(store_files.held(root, create=True))
         return await _repair(call, root, config)
 
@@ -181,7 +198,7 @@ def _own(root: Path, source: Path) -> AbstractContextManager[None]:
 def _would_repair(call: Call, root: Path) -> list[Row]:
     from mq.daemons.broker.store import repair
 
-    with offline_store.log_of(str(root)) as (_, log):
+    with offline_store.log_of(root) as log:
         repairs = repair.plan(root, log, _verify(call, root, log))
         for item in repairs:
             call.would("repair", item.path, f"{item.size} bytes at {item.offset}: {item.what}")
@@ -191,7 +208,7 @@ def _would_repair(call: Call, root: Path) -> list[Row]:
 async def _repair(call: Call, root: Path, config: "MessageStoreConfig") -> Result:
     from mq.daemons.broker.store import repair
 
-    with offline_store.log_of(str(root)) as (_, log):
+    with offline_store.log_of(root) as log:
         verified = _verify(call, root, log)
         repairs = repair.plan(root, log, verified)
         rows: list[Row] = [(str(r.path), r.offset, r.size, r.what) for r in repairs]
@@ -201,7 +218,7 @@ async def _repair(call: Call, root: Path, config: "MessageStoreConfig") -> Resul
     if repairs:
         with _said():
             await repair.recover(root, config)
-        with offline_store.log_of(str(root)) as (_, log):
+        with offline_store.log_of(root) as log:
             verified = _verify(call, root, log)
     left = _problems(verified)
     return Result(
@@ -220,14 +237,15 @@ def _said() -> Iterator[None]:
         raise CommandError(str(error), status=Status.CANNOT_CREATE) from None
 
 
-def _copied(call: Call, source: str, target: Path) -> None:
+def _copied(call: Call, source: Path, target: Path) -> None:
     from mq.cli.runtime.progress import progress
     from mq.daemons.broker.store.repair import copy_store
 
-    with offline_store.log_of(source) as (root, log):
+    with offline_store.log_of(source) as log:
         with progress(call.environment, "copying", total=log.data_size, unit="bytes") as step:
             try:
-                copy_store(root, target, step)
+                with interrupting(None):
+                    copy_store(source, target, step)
             except FileExistsError:
                 raise CommandError(
                     f"{target} already exists",

@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from copy import copy
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from mq.cli.show.visible import Visible
 
 
 class Environment:
@@ -83,6 +86,30 @@ class Environment:
         other = copy(self)
         other.stdin, other.input_terminal = stdin, False
         return other
+
+    def say(self, text: str) -> None:
+        """Write to standard output; a terminal is shown control characters and obeys none."""
+        if self.terminal:
+            from mq.cli.show.visible import visible
+
+            text = visible(text)
+        self.stdout.write(text)
+
+    def tell(self, line: str) -> None:
+        """Write a line to standard error, likewise."""
+        if self.error_terminal:
+            from mq.cli.show.visible import visible
+
+            line = visible(line)
+        self.stderr.write(f"{line}\n")
+
+    @property
+    def shown(self) -> "TextIO | Visible":
+        """Standard output for what others have written, such as messages: all that a pipe gets is
+        exact."""
+        from mq.cli.show.visible import Visible
+
+        return Visible(self.stdout) if self.terminal else self.stdout
 
     @property
     def size(self) -> tuple[int, int]:

@@ -62,8 +62,16 @@ class Outcome:
             return
         if self._concurrent:
             take = _interruptible(take)
-        with self._driver() as drive:
-            drive(self._give(take))
+        try:
+            with self._driver() as drive:
+                coroutine = self._give(take)
+                try:
+                    drive(coroutine)
+                finally:
+                    coroutine.close()
+        finally:
+            if inspect.iscoroutine(self._given):
+                self._given.close()  # a signal may come before it is begun
 
     def _driver(self) -> AbstractContextManager[Drive]:
         if self._concurrent:

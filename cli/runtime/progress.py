@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mq.cli.runtime.ending import cursor_back, giving_back
 from mq.cli.runtime.env import Environment
+from mq.cli.show.visible import visible
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -58,7 +59,7 @@ def progress(
 
         def step(done: int = 1, note: str = "", /) -> None:
             if note:
-                bar.update(task, advance=done, note=note)
+                bar.update(task, advance=done, note=visible(note))
             else:
                 bar.advance(task, done)
 

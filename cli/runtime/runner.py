@@ -56,8 +56,9 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
                 error.status = STATUS[ended.number]  # it has put in order what it was at
             raise
         if ended.number is None or (call.until_stopped and ended.number is signal.SIGINT):
-            if status == Status.PARTLY and (left := left_by(function, call, own)) is not None:
-                call.environment.stderr.write(f"hint: {line(call, left)}\n")
+            left = left_by(function, call, own) if status == Status.PARTLY else None
+            if left is not None and left.words:
+                call.environment.tell(f"hint: {line(call, left)}")
             return status
         return STATUS[ended.number]
 
@@ -69,6 +70,10 @@ def _run(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
 
         confirm(call, question, own)
     call.concurrent = function.__dict__.get("concurrent", False)
+    if call.concurrent and call.environment.error_terminal:
+        from mq.cli.show.visible import log_visibly
+
+        log_visibly()
     if call.dry_run:
         return _run_dry(function, call, own)
     if call.watch is not None:

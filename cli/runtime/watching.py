@@ -65,7 +65,7 @@ def _round(
         told = error if isinstance(error, CommandError) else explain(error, environment)
         if told.status in _FINAL:
             raise told from error
-        environment.stderr.write(f"mq: {told.message}\n")
+        environment.tell(f"mq: {told.message}")
         return told.status
 
 

@@ -38,9 +38,11 @@ class RecordFormat:
     def __init__(self, text: str, body: Body = Body.AUTO, *, charset: str = "utf-8") -> None:
         self._parts: list[str | Part] = list(_compile(text, decoder(body, charset)))
 
-    def __call__(self, message: "StoredMessage") -> str:
-        """The message as the format says."""
-        return "".join([part if isinstance(part, str) else part(message) for part in self._parts])
+    def __call__(self, message: "StoredMessage", clean: Callable[[str], str] = str) -> str:
+        """The message as the format says; what is its own, and not the format's, made `clean`."""
+        return "".join(
+            [part if isinstance(part, str) else clean(part(message)) for part in self._parts]
+        )
 
 
 def decoder(body: Body, charset: str = "utf-8") -> Callable[[bytes | memoryview], str]:

@@ -4,7 +4,7 @@ What `--columns`, `--sort`, `--no-header` and `--utc` ask for. Each of them also
 of the Java mqadmin in plain by columns of our own: who asks for them does not parse that text.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -57,10 +57,10 @@ class View:
             data = None
         return replace(result, columns=columns, rows=rows, data=data, plain=None, parts=[])
 
-    def text(self, messages: Iterable["StoredMessage"]) -> str:
-        """The messages as `format` says."""
+    def text(self, messages: Iterable["StoredMessage"], clean: Callable[[str], str] = str) -> str:
+        """The messages as `format` says, with what is theirs made `clean`."""
         assert self.format is not None
-        return "".join([self.format(message) for message in messages])
+        return "".join([self.format(message, clean) for message in messages])
 
     def _with_bodies(self, result: Result, body: "Body") -> Result:
         """The rows and items with their bodies written as `--body` says."""

@@ -49,7 +49,7 @@ class Changes:
         self.counts[name] += 1
         if len(self.kept) < KEPT:
             header = masking.fields(_fields(command))
-            body = _body(bytes(command.body))
+            body = _messages(command) or _body(bytes(command.body))
             self.kept.append(Change(address, name, int(command.code), header, body))
 
     def local(self, path: str, what: str, detail: str = "") -> None:
@@ -92,6 +92,27 @@ def _readable(value: str) -> str:
     from mq.protocol import properties
 
     return ", ".join(f"{name}={text}" for name, text in properties.decode(value).items())
+
+
+def _messages(command: "Command") -> list[dict[str, Any]]:
+    """What a batch has in it; nothing of what is none, or is compressed."""
+    from mq.protocol import properties
+    from mq.protocol.batch import decode_batch
+    from mq.protocol.codes import RequestCode
+    from mq.protocol.errors import RemoteProtocolError
+
+    if command.code != RequestCode.SEND_BATCH_MESSAGE:
+        return []
+    try:
+        return [
+            {
+                "properties": properties.decode(bytes(item.properties).decode()),
+                "body": _body(bytes(item.body)),
+            }
+            for item in decode_batch(command.body)
+        ]
+    except (RemoteProtocolError, UnicodeDecodeError):
+        return []
 
 
 def _body(body: bytes) -> Any:

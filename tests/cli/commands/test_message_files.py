@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -278,6 +279,13 @@ def interrupted(begun: Callable[[], bool], *arguments: str) -> subprocess.Comple
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
+def how_it_goes_on(cut: subprocess.CompletedProcess[str]) -> list[str]:
+    """The command that a cut one says goes on, behind `mq`."""
+    _, hint = cut.stderr.splitlines()
+    assert hint.startswith("hint: go on: mq ")
+    return shlex.split(hint.removeprefix("hint: go on: mq "))
+
+
 def test_an_export_that_was_cut_goes_on(
     cluster: Mq, standalone: Standalone, tmp_path: Path
 ) -> None:
@@ -288,7 +296,9 @@ def test_an_export_that_was_cut_goes_on(
     command = ["message", "export", str(file), "-t", "CutExport"]
     where = ["-n", standalone.name_server_address]
     cut = interrupted(some_read(standalone), *command, *where, "--rate", "200")
-    assert (cut.returncode, cut.stderr) == (130, "mq message export: interrupted\n")
+    assert cut.returncode == 130
+    assert f"messages are in {part}, how far they go is in {file}.state\n" in cut.stderr
+    assert how_it_goes_on(cut) == [*command, *where, "--rate", "200", "--resume"]
     assert not file.exists()
     good = len(lines(part.read_text()))
     assert good < 600
@@ -318,7 +328,8 @@ def test_an_import_that_was_cut_goes_on(
     assert cut.returncode == 130
     before = len(bodies(cluster, "CutImport"))
     assert before < 1000
-    resumed = cluster(*command, "--resume", "-o", "json")
+    assert f"how far it has come is in {tmp_path / '.messages.jsonl.import'}\n" in cut.stderr
+    resumed = cluster(*how_it_goes_on(cut), "-o", "json")
     assert resumed.status == 0, resumed.err
     assert resumed.json["totals"]["messages"] == 1000 - before
     for queue_id in (0, 1):
@@ -338,7 +349,7 @@ def test_a_copy_that_was_cut_goes_on(cluster: Mq, standalone: Standalone, tmp_pa
     cut = interrupted(some_read(standalone), *command, "--rate", "200")
     assert cut.returncode == 130
     assert len(bodies(cluster, "CutCopyTo")) < 600
-    resumed = cluster(*command)
+    resumed = cluster(*how_it_goes_on(cut))
     assert resumed.status == 0, resumed.err
     for queue_id in (0, 1):
         found = bodies(cluster, "CutCopyTo", "-i", str(queue_id))

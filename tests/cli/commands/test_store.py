@@ -106,6 +106,50 @@ def test_verify_ends_with_0_for_a_whole_store_and_with_65_for_a_damaged_one(
     assert first["why"].startswith("a size of ")
 
 
+def test_verify_says_that_a_store_is_sound_and_what_was_looked_at(mq: Mq, root: Path) -> None:
+    for terminal in (False, True):
+        done = mq("store", "verify", str(root), terminal=terminal, columns=500)
+        assert (done.status, done.err) == (0, "")
+        size = mq("store", "verify", str(root), "-o", "json").json["totals"]["recordBytes"]
+        assert done.out.startswith(
+            f"{root} is sound: the checksums of {MESSAGES} messages ({size:,} bytes) in 3 files of "
+            f"the log are right; {MESSAGES} entries in 2 queues and {MESSAGES} items of the index "
+        )
+    destroy_a_size(root)
+    assert "is sound" not in mq("store", "verify", str(root)).out
+
+
+COMMANDS = (("inspect",), ("verify",), ("dump",), ("repair", "--yes"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("above", [".", "..", "../..", "store/commitlog"])
+def test_the_only_store_below_a_folder_is_found_and_named(
+    command: tuple[str, ...], above: str, mq: Mq, tmp_path: Path
+) -> None:
+    top = tmp_path / "brokers"
+    root = written(top / "broker-a" / "store")
+    given = (top / "broker-a" / above).resolve()
+    if given == tmp_path:
+        given = top
+    done = mq("store", command[0], str(given), *command[1:])
+    assert (done.status, done.err) == (0, f"mq store {command[0]}: the store is {root}\n")
+    assert done.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_of_several_stores_below_a_folder_one_has_to_be_named(
+    command: tuple[str, ...], mq: Mq, tmp_path: Path
+) -> None:
+    top = tmp_path / "cluster"
+    one, other = written(top / "broker-a"), written(top / "broker-b")
+    done = mq("store", command[0], str(top), *command[1:])
+    assert (done.status, done.out) == (64, "")
+    assert done.err == (
+        f"mq store {command[0]}: {top} has 2 stores in it\nhint: name one: {one}, {other}\n"
+    )
+
+
 def test_repair_wants_a_copy_or_a_yes(mq: Mq, root: Path) -> None:
     destroy_a_size(root)
     before = (root / "commitlog" / layout.file_name(LOG_FILE)).read_bytes()

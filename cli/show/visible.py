@@ -1,0 +1,40 @@
+"""What a terminal shows and does not obey: names and bodies come from whoever may send.
+
+A control character is shown as its picture, those of the second set as unknown. Nothing of this is
+for pipes, which get every byte.
+"""
+
+from typing import TextIO
+
+_PICTURES = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"},
+    0x7F: 0x2421,
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+}
+
+
+def visible(text: str) -> str:
+    """The text with pictures instead of control characters, but for ends of lines and tabs."""
+    return text if text.isprintable() else text.translate(_PICTURES)
+
+
+def log_visibly() -> None:
+    """Have warnings that nobody has configured a log for, which go to standard error, likewise."""
+    import logging
+
+    class Formatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return visible(super().format(record))
+
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(Formatter())
+
+
+class Visible:
+    """A terminal as a stream to write text to."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+
+    def write(self, text: str) -> None:
+        self._terminal.write(visible(text))
