@@ -49,7 +49,7 @@ def run(arguments: list[str], environment: Environment) -> int:
         if found is None:
             return _without_command(words, given, environment)
         command = f"mq {catalog.called(words)}"
-        return _command(words, given, environment)
+        return _command(words, given, environment, arguments)
     except KeyboardInterrupt as error:
         return _interrupted(command, error, environment)
     except BrokenPipeError:
@@ -76,7 +76,9 @@ def _interrupted(command: str, error: KeyboardInterrupt, environment: Environmen
     return STATUS[number]
 
 
-def _command(words: list[str], given: list[Given], environment: Environment) -> int:
+def _command(
+    words: list[str], given: list[Given], environment: Environment, line: list[str]
+) -> int:
     found = catalog.find(words)
     assert found is not None
     group, name, used = found
@@ -103,7 +105,7 @@ def _command(words: list[str], given: list[Given], environment: Environment) -> 
 
     _collect_again()
     call = resolve(environment, name, shared)
-    call.arguments = arguments
+    call.line = line
     return run_command(declared.function, call, own)
 
 

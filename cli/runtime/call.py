@@ -58,7 +58,7 @@ class Call:
     dry_run: bool = False
     yes: bool = False
     until_stopped: bool = False  # Ctrl-C is how one ends it
-    arguments: list[str] = field(default_factory=list)  # as they were typed
+    line: list[str] = field(default_factory=list)  # what was typed behind mq
     given_masters: str | None = None  # of TubeMQ, in commands that are `of_tube`
     web_port: int = 8080
 

@@ -50,5 +50,5 @@ def line(call: Call, left: Left) -> str:
     """The hint: the command line that goes on."""
     import shlex
 
-    words = [*call.arguments, *(word for word in left.words if word not in call.arguments)]
-    return f"go on: {shlex.join(['mq', *call.name.split(), *words])}"
+    words = [*call.line, *(word for word in left.words if word not in call.line)]
+    return f"go on: {shlex.join(['mq', *words])}"
