@@ -62,7 +62,8 @@ def top(
     is what 99 % of the puts took no longer than, by Java's brokers.
 
     On a terminal it fills the screen. Keys: b, t, g and n show brokers, topics, groups and snodes,
-    s sorts by the next column, r turns the order, / filters names, space pauses, q quits. Elsewhere
+    s sorts by the next column, r turns the order, / filters names, space pauses, ? or h shows all
+    keys, q quits. Elsewhere
     there is one result for each interval; in JSON one document a line. A broker that stops
     answering stays in the view with its state, and the status is then 1.
 

@@ -25,7 +25,20 @@ _LEAVE = "\x1b[?25h\x1b[?1049l"
 _BRIGHT, _DULL = "\x1b[7m", "\x1b[27m"
 _ESCAPE, _BACKSPACE = "\x1b", ("\x7f", "\b")
 _SEQUENCES = ("[", "O")  # with these behind an escape other keys than Escape itself begin
-_KEYS = "q quit  b brokers  t topics  g groups  n snodes  s sort  r reverse  / filter  space pause"
+_KEYS = "q quit  ? keys  b brokers  t topics  g groups  n snodes  s sort  r reverse  / filter"
+_KEYS_PAGE = (
+    "Keys of mq top",
+    "",
+    "  b  t  g  n   brokers, topics, groups, snodes",
+    "  s            sort by the next column, which has a *",
+    "  r            the other way round",
+    "  /            only names with a text in them; Enter ends it, Esc shows all again",
+    "  space        pause, and go on",
+    "  ?  h         this page",
+    "  q  Ctrl-C    quit",
+    "",
+    "Any key closes this page.",
+)
 # What a narrow screen goes without, in this order.
 _SPARED = (
     *("brokerAddr", "brokerId", "producers", "consumers", "responseMillis"),
@@ -47,6 +60,7 @@ class Screen:
         self._left = wish.count
         self._pattern = wish.pattern
         self._typing = False
+        self._explaining = False  # the page of keys is over the view
         self._paused = False
         self._quit = False
         self._failure: Exception | None = None  # of what was to be done about a key
@@ -136,8 +150,14 @@ class Screen:
 
     def _pressed(self, keys: str) -> None:
         for place, key in enumerate(keys):
-            if self._typing:
+            if self._explaining:
+                self._explaining = False
+                if key == _ESCAPE:
+                    break  # of an arrow or function key the rest is here, too
+            elif self._typing:
                 self._typed(key)
+            elif key in "?hH":
+                self._explaining = True
             elif key in _SUBJECTS:
                 self._choose(_SUBJECTS[key])
             elif key in "qQ\x04":
@@ -194,6 +214,9 @@ class Screen:
     def _draw(self) -> None:
         environment = self._call.environment
         width, height = environment.columns, environment.lines
+        if self._explaining:
+            lines = [line[:width] for line in _KEYS_PAGE[: height - 1]]
+            return self._paint(lines + [""] * (height - len(lines)))
         lines = [self._head(width), *self._facts(), ""]
         place = len(lines)  # of the titles
         result = self._shown
@@ -209,8 +232,10 @@ class Screen:
         lines += [""] * (height - 1 - len(lines))
         if result is not None and place < len(lines):
             lines[place] = f"{_BRIGHT}{lines[place]}{_DULL}"
-        lines.append(self._foot()[:width])
-        stdout = environment.stdout
+        self._paint([*lines, self._foot()[:width]])
+
+    def _paint(self, lines: list[str]) -> None:
+        stdout = self._call.environment.stdout
         stdout.write("\x1b[H" + "\x1b[K\n".join(lines) + "\x1b[K\x1b[J")
         stdout.flush()
 
