@@ -8,17 +8,19 @@ from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
-from mq.cli.show.result import Result, text, time
+from mq.cli.show.result import Result, Row, text, time
 
 if TYPE_CHECKING:
     from mq.client.operations.messages.history import Event
+    from mq.protocol.message import StoredMessage
 
 COMMANDS = {"message": ("trace",)}
 
 _COLUMNS = (
     text("messageId", ""),
-    time("time", "Time"),
-    text("event", "Event"),
+    text("topic", ""),
+    time("time", "When"),
+    text("event", "What"),
     text("group", "Group"),
     text("where", "Where"),
     text("detail", "Detail"),
@@ -45,22 +47,26 @@ async def trace(
     First what happened, by time: sent, stored, delayed, retried, made a dead letter, and what the
     traces of clients say. Then a line for each group that reads the topic: consumed, waiting (and
     how many messages come before), left out by its tags, retried, dead letter. A producer that has
-    tried twice may have stored two; each is reported.
-
-    Examples:
-        mq trace 7F0000010A2C18B4AAC2A1B2C3D40000  what has become of a message
-        mq trace 7F0000010A2C18B4AAC2A1B2C3D40000 Orders -o json
-                                                   for a program
+    tried twice may have stored two; what was imported or copied has the id of its origin, so a
+    message may be in several topics: each is told of.
     """
     from mq.client.operations.messages.history import find, history
 
     async with call.admin() as admin:
-        rows = [
-            (message.message_id, *event[:-1], _detail(event))
-            for message in await find(admin, message_id, topic)
+        found = await find(admin, message_id, topic)
+        several = len({message.topic for message in found.messages}) > 1
+        rows: list[Row] = [
+            _row(message, event, several=several)
+            for message in found.messages
             for event in await history(admin, message)
         ]
-    return Result(_COLUMNS, list(rows))
+    return Result(_COLUMNS, rows, failures=found.failures)
+
+
+def _row(message: "StoredMessage", event: "Event", *, several: bool) -> Row:
+    """A line; one about what a group makes of it says in which topic, where there are several."""
+    where = event.where or (message.topic if several and event.time is None else None)
+    return (message.message_id, message.topic, *event[:3], where, _detail(event))
 
 
 def _detail(event: "Event") -> str:

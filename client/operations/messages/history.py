@@ -34,12 +34,21 @@ class Event(NamedTuple):
     detail: str
 
 
+class Found(NamedTuple):
+    """The messages of an id, and a line for each topic that could not be looked into."""
+
+    messages: list["StoredMessage"]
+    failures: list[str]
+
+
 async def find(
     admin: "Admin", message_id: str, topic: str | None, *, decompress: bool = True
-) -> list["StoredMessage"]:
-    """The messages of an id, unique or offset id. Raises NotFound.
+) -> Found:
+    """The messages of an id, unique or offset id, oldest first. Raises NotFound, MQError.
 
-    Without a topic its own trace, and then every topic, is looked through.
+    Without a topic every topic is looked through: what was imported or copied has the id of its
+    origin. What groups get again, and their dead letters, are copies of what is in another topic,
+    and found where it is not. An id may be in several topics, and in one of them several times.
     """
     with suppress(ClientError, BrokerError, MQError):
         info = await admin.cluster_info()
@@ -47,13 +56,22 @@ async def find(
             a for broker in info.broker_addr_table.values() for a in broker.broker_addrs.values()
         }
         if _host_of(message_id) in known:
-            return [await admin.find_by_offset_id(message_id, decompress=decompress)]
-    topics = [topic] if topic else await _topics(admin, message_id)
-    for name in topics:
-        with suppress(RouteNotFound):
-            found = await admin.find_by_unique_id(name, message_id, decompress=decompress)
-            if found:
-                return found
+            return Found([await admin.find_by_offset_id(message_id, decompress=decompress)], [])
+    failures: dict[str, MQError] = {}
+    for topics in ([topic],) if topic else await _topics(admin):
+        found: list[StoredMessage] = []
+        for name in topics:
+            try:
+                found += await admin.find_by_unique_id(name, message_id, decompress=decompress)
+            except RouteNotFound:
+                pass  # it was deleted meanwhile
+            except MQError as error:
+                failures[name] = error
+        if found:
+            found.sort(key=lambda message: message.store_timestamp)
+            return Found(found, [f"topic {name}: {error}" for name, error in failures.items()])
+    if failures:
+        raise next(iter(failures.values()))
     where = f"topic {topic}" if topic else "any topic"
     raise NotFound(
         f"no message {message_id!r} in {where}",
@@ -72,32 +90,35 @@ def _host_of(message_id: str) -> str:
     return f"{place.host}:{place.port}"
 
 
-async def _topics(admin: "Admin", message_id: str) -> list[str]:
-    """Where a message may be, the likeliest first."""
-    traced = [
-        record.topic for record in await _traces(admin, message_id) if hasattr(record, "topic")
-    ]
+async def _topics(admin: "Admin") -> tuple[list[str], list[str]]:
+    """The topics of users, and the retry topics and dead letters of their groups."""
     everything = sorted((await admin.topic_list()).topic_list)
     users = [name for name in everything if not names.is_system_topic(name)]
-    # Copies in retry topics and among dead letters have the same id.
-    users.sort(key=lambda name: name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)))
-    return list(dict.fromkeys([*(topic for topic in traced if topic), *users]))
+    copies = (names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)
+    return (
+        [name for name in users if not name.startswith(copies)],
+        [name for name in users if name.startswith(copies)],
+    )
 
 
 async def history(admin: "Admin", message: "StoredMessage") -> list[Event]:
     """Everything that is known of a message, by time; then a line for each group."""
     events = list(_stored(message))
-    events += [_traced(record) for record in await _traces(admin, message.message_id)]
+    groups = await _groups(admin, message)
+    traces = await _traces(admin, message.message_id)
+    events += [_traced(record) for record in traces if _is_of(record, message, groups)]
     address = address_text(message.store_host)
     verdicts = []
-    for group in await _groups(admin, message):
+    for group in groups:
         returned = await _returned(admin, group, message)
         events += returned
         verdicts.append(await _verdict(admin, address, group, message, returned))
     events += await _delayed(admin, address, message)
     events.sort(key=lambda event: event.time or 0)
     if not verdicts:
-        verdicts = [Event(None, "no group", None, None, "no consumer group knows the topic")]
+        verdicts = [
+            Event(None, "no group", None, None, f"no consumer group reads topic {message.topic}")
+        ]
     return events + verdicts
 
 
@@ -138,6 +159,14 @@ async def _traces(admin: "Admin", message_id: str) -> list["Pub | SubAfter"]:
     return [record for record, _ in entries(traces, message_id)[0]]
 
 
+def _is_of(record: "Pub | SubAfter", message: "StoredMessage", groups: list[str]) -> bool:
+    """Whether a trace is of the message, and not of one with its id in another topic."""
+    if message.topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
+        return True  # a copy, of which no client writes traces as such
+    topic = getattr(record, "topic", None)
+    return topic == message.topic if topic else not groups or record.group in groups
+
+
 def _traced(record: "Pub | SubAfter") -> Event:
     sent = type(record).__name__ == "Pub"
     event = ("producer: " if sent else "listener: ") + ("done" if record.success else "failed")
@@ -167,6 +196,8 @@ async def _returned(admin: "Admin", group: str, message: "StoredMessage") -> lis
     ):
         with suppress(MQError):
             for copy in await admin.find_by_unique_id(topic, message.message_id):
+                if copy.properties.get(PropertyKey.RETRY_TOPIC, message.topic) != message.topic:
+                    continue  # of a message with the same id in another topic
                 place = f"{address_text(copy.store_host)}, queue {copy.queue_id}"
                 detail = f"try {copy.reconsume_times}, offset {copy.queue_offset} of {topic}"
                 if name == "dead letter":

@@ -59,7 +59,7 @@ async def by_id(admin: "Admin", message_id: str, topic: str | None) -> "list[Sto
         history,
     )  # needs an event loop, which the others do not
 
-    found = await history.find(admin, message_id, topic, decompress=False)
+    found = (await history.find(admin, message_id, topic, decompress=False)).messages
     _restore(found)
     await name_brokers(admin, found)
     return found

@@ -1,6 +1,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -143,7 +144,61 @@ def test_an_offset_id_will_do_and_a_topic_nobody_reads_is_said(
     done = mq("trace", sent.offset_message_id, "-o", "json")
     assert {row["messageId"] for row in done.json["data"]} == {sent.message_id}
     *_, verdict = events(done)
-    assert verdict == ("no group", None, "no consumer group knows the topic")
+    assert verdict == ("no group", None, "no consumer group reads topic Orders")
+
+
+def test_each_topic_that_an_id_is_in_is_told_of(
+    mq: Mq, broker: RunningBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("Archive", queues=1)
+    sent = broker.send(TOPIC, b"one")
+    consume(broker, "billing", "*", 1)
+    file = str(tmp_path / "orders.jsonl")
+    assert mq("message", "export", file, "-t", TOPIC).status == 0
+    assert mq("message", "import", file, "--to-topic", "Archive").status == 0
+    assert ("Archive", "stored") in wait_for_places(mq, sent.message_id, 2)
+    done = mq("trace", sent.message_id, "-o", "json")
+    verdicts = [
+        (row["topic"], row["event"], row["group"], row["where"])
+        for row in done.json["data"]
+        if row["time"] is None
+    ]
+    assert verdicts == [  # the oldest first, though its name comes behind
+        (TOPIC, "consumed", "billing", TOPIC),
+        ("Archive", "no group", None, "Archive"),
+    ]
+    only = mq("trace", sent.message_id, "-t", "Archive", "-o", "json").json["data"]
+    assert {row["topic"] for row in only} == {"Archive"}
+    # Java's command is asked about one topic, and tells of that.
+    assert (
+        "Topic:               Archive"
+        in mq("queryMsgByUniqueKey", "-t", "Archive", "-i", sent.message_id).out
+    )
+
+
+def wait_for_places(mq: Mq, message_id: str, count: int) -> list[tuple[str, str]]:
+    """Topics and events, once the message is stored in so many places: brokers index it later."""
+    end = time.monotonic() + 20
+    while True:
+        rows = mq("trace", message_id, "-o", "json").json["data"]
+        found = [(row["topic"], row["event"]) for row in rows]
+        if sum(event == "stored" for _, event in found) == count or time.monotonic() > end:
+            return found
+
+
+def test_dead_letters_are_told_of_with_the_topic_that_they_come_from(
+    mq: Mq, broker: RunningBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("Archive", queues=1)
+    sent = broker.send(TOPIC, b"one")
+    consume(broker, "failing", "*", 1)
+    give_back(broker, "failing", level=-1)
+    file = str(tmp_path / "orders.jsonl")
+    assert mq("message", "export", file, "-t", TOPIC).status == 0
+    assert mq("message", "import", file, "--to-topic", "Archive").status == 0
+    assert (TOPIC, "dead letter") in (found := wait_for_places(mq, sent.message_id, 2))
+    assert ("Archive", "dead letter") not in found
+    assert not any(topic.startswith("%") for topic, _ in found)
 
 
 def test_an_id_that_nobody_knows_is_told(mq: Mq) -> None:
