@@ -284,19 +284,17 @@ async def _measure(call: Call, plans: list["Plan"], svg: str | None, title: str)
                 f"{WORDS[signal]} before anything was measured", status=Status.INTERRUPTED
             )
         failures.append(f"{WORDS[signal]}: this is what was measured until then")
-    if not any(result.messages for result in measured.values()):
-        raise CommandError(
-            failures[0] if failures else "nothing was measured",
-            hint="" if failures else "is the topic empty, or the time too short?",
-            status=Status.UNAVAILABLE if failures else Status.NOT_FOUND,
-        )
+    if failures and not any(result.messages for result in measured.values()):
+        raise CommandError(failures[0], status=Status.UNAVAILABLE)
     if svg:
         from mq.cli.show.latency_picture import draw
         from mq.client.operations.local_files import replace
 
         replace(Path(svg), draw(title, latencies).encode())
     rows = [_row(role, result, latencies[role]) for role, result in measured.items()]
-    return Result(_COLUMNS, rows, failures=failures)
+    empty = not any(result.messages for result in measured.values())
+    notes = ["nothing was measured: is the topic empty, or the time too short?"] if empty else []
+    return Result(_COLUMNS, rows, failures=failures, notes=notes)
 
 
 def _failures(role: str, measured: "Measured") -> Iterable[str]:

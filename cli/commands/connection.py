@@ -41,17 +41,21 @@ async def consumer_connection(
         broker_option("Address of the broker to ask."),
     ] = None,
 ) -> Result:
-    """Show which consumers of a group are connected, and what they subscribe to.
+    """Show which consumers of a group are connected, and what they subscribe to."""
+    from mq.client.errors import ConsumerNotOnline, RouteNotFound
+    from mq.client.operations.subjects import groups
+    from mq.protocol.bodies import ConsumerConnection
 
-    Examples:
-        mq consumerConnection billing          its members and subscriptions
-        mq consumerConnection billing -o json  for a program
-    """
     async with call.admin() as admin:
-        if broker_addr is not None:
-            found = await admin.consumer_connection(broker_addr, consumer_group)
-        else:
-            found = await admin.group_connection(consumer_group)
+        try:
+            if broker_addr is not None:
+                found = await admin.consumer_connection(broker_addr, consumer_group)
+            else:
+                found = await admin.group_connection(consumer_group)
+        except (ConsumerNotOnline, RouteNotFound):
+            if not await groups.exists(admin, consumer_group):
+                raise
+            found = ConsumerConnection()
     rows = [_client(item) for item in found.connection_set]
     subscriptions = [
         (found.subscription_table[name].topic, found.subscription_table[name].sub_string)

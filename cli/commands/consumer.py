@@ -268,10 +268,17 @@ async def consumer_progress(
         mq consumerProgress --sort -diffTotal -o table
                                      the greatest lag first
     """
+    from mq.client.errors import RouteNotFound
+
     async with call.admin() as admin:
         if group_name is None:
             return await _all_groups(admin)
-        stats = await consume_stats(admin, group_name, topic_name, cluster_name)
+        try:
+            stats = await consume_stats(admin, group_name, topic_name, cluster_name)
+        except (NotFound, RouteNotFound):
+            if not await groups.exists(admin, group_name):
+                raise
+            return _one_group(Stats(), None)  # it has consumed nothing yet
         held = await _held(admin, group_name)
         # Of a broker that is away nobody knows the cluster.
         absent = {} if cluster_name else await _absent(admin, held, topic_name)

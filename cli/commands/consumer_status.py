@@ -115,9 +115,19 @@ async def _status(
     broker_addr: str | None,
     stacks: bool,
 ) -> Result:
+    from mq.client.errors import ConsumerNotOnline, RouteNotFound
+    from mq.client.operations.errors import NotFound
+    from mq.client.operations.subjects import groups
+
     async with call.admin() as admin:
-        address = broker_addr or await group_broker(admin, group)
-        connections = (await admin.consumer_connection(address, group)).connection_set
+        address = ""
+        connections: list[Connection] = []
+        try:
+            address = broker_addr or await group_broker(admin, group)
+            connections = list((await admin.consumer_connection(address, group)).connection_set)
+        except (ConsumerNotOnline, RouteNotFound, NotFound):
+            if client_id is not None or not await groups.exists(admin, group):
+                raise
         if client_id is not None:
             versions = {item.client_id: _version(item) for item in connections}
             info = await admin.consumer_running_info(address, group, client_id, stacks=stacks)

@@ -1,6 +1,7 @@
 """Dead letters: list, show, resend, export."""
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +21,8 @@ from mq.cli.show.result import Result, Row, number, text, time
 from mq.client.operations.messages.lines import BodyForm
 
 if TYPE_CHECKING:
-    from mq.client.operations.messages.dead_letters import Resent
+    from mq.client.admin import Admin
+    from mq.client.operations.messages.dead_letters import NoLetters, Resent
 
 COMMANDS = {
     "dlq": (
@@ -148,13 +150,17 @@ async def dlq_show(
         mq dlq show billing --limit 1 --format '%k %b\n'
                              key and body of the newest
     """
-    from mq.client.operations.messages.dead_letters import look_at
+    from mq.client.operations.messages.dead_letters import NoLetters, look_at
 
     _check(group)
     if limit < 1:
         raise UsageError(f"--limit {limit}: it must be positive")
     async with call.admin() as admin:
-        found, letters = await look_at(admin, group, ids, limit)
+        try:
+            found, letters = await look_at(admin, group, ids, limit)
+        except NoLetters as error:
+            await _only_empty(admin, group, error, ids)
+            return Result(_SHOWN, messages=[])
     rows: list[Row] = [
         (
             letter.message_id,
@@ -219,7 +225,7 @@ async def dlq_resend(
                                                only one
     """
     from mq.client.operations.messages.dead_letter_locks import locked
-    from mq.client.operations.messages.dead_letters import Letters, Resending
+    from mq.client.operations.messages.dead_letters import Letters, NoLetters, Resending
     from mq.client.producer import Producer
     from mq.client.session import Session
 
@@ -235,12 +241,16 @@ async def dlq_resend(
         # Without tries of its own: what may have been stored is looked for before another.
         async with Producer(session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0) as producer:
             resending = Resending(admin, producer, any_broker=any_broker)
-            if call.dry_run:
-                results = await resending.run_all(letters, ids, limit)
-                return _resent(results, letters.failures)
-            async with locked(admin, session, letters) as failures:
-                results = await resending.run_all(letters, ids, limit)
-                warning = await resending.confirm()
+            try:
+                if call.dry_run:
+                    results = await resending.run_all(letters, ids, limit)
+                    return _resent(results, letters.failures)
+                async with locked(admin, session, letters) as failures:
+                    results = await resending.run_all(letters, ids, limit)
+                    warning = await resending.confirm()
+            except NoLetters as error:
+                await _only_empty(admin, group, error, ids)
+                return _resent([], [])
     failures += letters.failures if warning is None else [*letters.failures, warning]
     return _resent(results, list(dict.fromkeys(failures)))
 
@@ -306,14 +316,39 @@ async def dlq_export(
         mq dlq export billing letters.jsonl  keep dead letters in a file
         mq dlq export billing - --limit 10   ten of them, to standard output
     """
+    from mq.client.errors import RouteNotFound
+    from mq.client.operations import local_files
     from mq.client.operations.messages.choice import Choice
+    from mq.client.operations.messages.dead_letters import Letters
     from mq.protocol.names import dead_letter_topic
 
     _check(group)
     choice = Choice(dead_letter_topic(group))
-    return await message_files.export_to(
-        call, file, choice, body=body, limit=limit, rate=rate, resume=resume
-    )
+    try:
+        return await message_files.export_to(
+            call, file, choice, body=body, limit=limit, rate=rate, resume=resume
+        )
+    except RouteNotFound as error:
+        async with call.admin() as admin:
+            await _only_empty(admin, group, Letters(admin, group).none(), None, error)
+    if file != "-":
+        local_files.replace(Path(file), b"")
+    return Result(message_files.EXPORTED, plain="" if file == "-" else None)
+
+
+async def _only_empty(
+    admin: "Admin",
+    group: str,
+    error: "NoLetters",
+    ids: list[str] | None,
+    cause: Exception | None = None,
+) -> None:
+    """Nothing for a group that is there, of which an empty list is the answer; raises `error` where
+    there is no such group, or letters of it were named."""
+    from mq.client.operations.subjects import groups
+
+    if ids or not await groups.exists(admin, group):
+        raise error from cause
 
 
 def _check(group: str) -> None:

@@ -143,6 +143,7 @@ async def print_msg_by_queue(
         mq printMsgByQueue Orders broker-a 0 -f true  how many there are of each tag
     """
     from mq.cli.messages import reading
+    from mq.client.operations.errors import NotFound
     from mq.client.pull_consumer import PullConsumer, PullStatus
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
@@ -154,6 +155,11 @@ async def print_msg_by_queue(
     async with call.session() as session:
         consumer = PullConsumer(session, TOOLS_CONSUMER_GROUP)
         queue = MessageQueue(topic, broker_name, queue_id)
+        if queue not in await consumer.queues(topic):
+            raise NotFound(
+                f"topic {topic} has no queue {queue_id} at broker {broker_name}",
+                hint=f"see: mq topicStatus -t {topic}",
+            )
         offset, last = await reading.bounds(consumer, queue, begin, end)
         while offset < last:
             pulled = await consumer.pull(queue, offset, sub_expression)

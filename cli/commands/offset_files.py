@@ -21,6 +21,7 @@ from mq.cli.show.result import Result, Row, number, text, time
 from mq.client.operations.offsets.records import Layout, Record, Selection
 
 if TYPE_CHECKING:
+    from mq.client.admin import Admin
     from mq.client.operations.offsets.groups import Found
     from mq.client.operations.offsets.importing import Outcome
 
@@ -198,11 +199,31 @@ async def _gather(
         expected = dict.fromkeys(_brokers_of(path, selection), told) | expected
     async with call.admin() as admin:
         found = await group_offsets.gather(admin, selection, cluster_name, expected)
+        await _check_named(admin, selection, found)
         if not timed:
             return found
         now = int(call.environment.clock() * 1000)
         stamped = await group_offsets.Times(admin, now).stamp(found.records)
         return stamped._replace(failures=found.failures + stamped.failures)
+
+
+async def _check_named(admin: "Admin", selection: Selection, found: "Found") -> None:
+    """Raises NotFound for a group or topic that is named, and is not there; patterns may match
+    nothing, and a group that is there may have no offset."""
+    from mq.cli import listing
+    from mq.client.operations.errors import NotFound
+    from mq.client.operations.subjects import groups
+
+    groups_found = {record.place.group for record in found.records}
+    for name in selection.groups:
+        named = not any(letter in name for letter in "*?[") and name not in groups_found
+        if named and not found.failures and not await groups.exists(admin, name):
+            raise NotFound(f"there is no consumer group {name}", hint="see: mq consumerProgress")
+    topics_found = {record.place.topic for record in found.records}
+    for name in selection.topics:
+        named = not any(letter in name for letter in "*?[") and name not in topics_found
+        if named and name not in await listing.topic_names(admin.session):
+            raise NotFound(f"topic {name}: no name server knows it", hint="see: mq topicList")
 
 
 def _brokers_of(path: Path, selection: Selection) -> set[str]:

@@ -59,7 +59,10 @@ async def stats_all(
     rows: list[Row] = []
     failures: list[str] = []
     async with call.admin() as admin:
-        for name in java_order.hash_order(await listing.topic_names(admin.session)):
+        names = await listing.topic_names(admin.session)
+        if topic is not None and topic not in names:
+            raise NotFound(f"topic {topic}: no name server knows it", hint="see: mq topicList")
+        for name in java_order.hash_order(names):
             if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) or topic not in (None, name):
                 continue
             try:

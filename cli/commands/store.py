@@ -162,7 +162,7 @@ def _queues(root: Path, pattern: str) -> Result:
         physical = (first[1], last[1] + last[2]) if first else (None, None)
         rows.append((queue.topic, queue.queue_id, begin, queue.end, count, *physical))
     if not rows:
-        raise NotFound(f"no queue of topic {pattern}", hint="all there are: -t '*'")
+        offline_store.nothing_of(pattern)
     return Result(_QUEUES, rows)
 
 
@@ -202,13 +202,17 @@ async def store_dump(
         mq store dump ~/store --format '%t %k %b\n'  topic, key and body of each
     """
     from mq.daemons.broker.store.offline import Hole
+    from mq.daemons.broker.store.verification import read_queues
 
     now = call.environment.clock()
     first = moments.parse(begin, "-b", now) if begin else 0
     last = moments.parse(end, "-e", now) if end else 1 << 62
     if limit is not None and limit < 1:
         raise UsageError(f"-m/--limit: {limit} messages", hint="1 or more")
-    with offline_store.log_of(offline_store.root_of(call, directory)) as log:
+    root = offline_store.root_of(call, directory)
+    with offline_store.log_of(root) as log:
+        if topic is not None and not any(_fits(queue.topic, topic) for queue in read_queues(root)):
+            offline_store.nothing_of(topic)
         found: list[StoredMessage] = []
         left = limit if limit is not None else -1
         for item in log.walk(offset):

@@ -83,6 +83,12 @@ def _below(folder: Path) -> Iterator[Path]:
             folders.clear()
 
 
+def nothing_of(pattern: str) -> None:
+    """Raises NotFound for a topic of which a store has nothing; a pattern may well match none."""
+    if not any(letter in pattern for letter in "*?["):
+        raise NotFound(f"no queue of topic {pattern}", hint="all there are: -t '*'")
+
+
 @contextmanager
 def log_of(root: Path) -> Iterator["OfflineLog"]:
     """The log of a store."""

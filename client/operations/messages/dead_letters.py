@@ -71,6 +71,10 @@ async def retry_limit(admin: "Admin", group: str) -> int:
     return _DEFAULT_LIMIT
 
 
+class NoLetters(NotFound):
+    """A group has no dead letters, if there is such a group."""
+
+
 class Letters:
     """The dead letters of a group."""
 
@@ -88,7 +92,7 @@ class Letters:
         """The letters, oldest first: all, or about the `newest` of each queue. Of each body `keep`
         bytes are kept, or all, and `sizes` has how many it had.
 
-        Raises NotFound for a group that has no dead letters, and MQError where no broker answers.
+        Raises NoLetters for a group that has no dead letters, and MQError where no broker answers.
         """
         letters = []
         async for page in self.pages(newest):
@@ -120,9 +124,9 @@ class Letters:
             except MQError as error:
                 self.failures.append(f"{span.name}: {error}")
 
-    def none(self) -> NotFound:
+    def none(self) -> NoLetters:
         """The error for a group without dead letters."""
-        return NotFound(
+        return NoLetters(
             f"consumer group {self.group} has no dead letters", hint=NextStep.LIST_DEAD_LETTERS
         )
 

@@ -130,6 +130,23 @@ def compared(configs: "Mapping[str, SubscriptionGroupConfig]") -> tuple[SettingR
     )
 
 
+async def exists(admin: "Admin", group: str) -> bool:
+    """Whether there is anything of a group: a topic of its own, or its settings at a broker."""
+    topics = (await admin.topic_list()).topic_list
+    if topics & {RETRY_PREFIX + group, DEAD_LETTER_PREFIX + group}:
+        return True
+    info = await cluster.clusters(admin.session)
+    homes = [
+        cluster.any_address(broker)
+        for broker in info.broker_addr_table.values()
+        if broker.broker_addrs
+    ]
+    found, _ = await cluster.at_each(
+        admin, homes, lambda each, address: settings(each, address, group), any_will_do=True
+    )
+    return any(config is not None for config in found.values())
+
+
 async def remove_group(
     admin: "Admin",
     targets: Iterable[str],

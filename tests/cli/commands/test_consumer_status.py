@@ -63,9 +63,11 @@ def test_json_has_the_members_whole_and_writes_no_file(
     assert not [path for path in tmp_path.iterdir() if path.name.isdigit()]
 
 
-def test_a_group_without_members_is_not_found(cluster: Mq) -> None:
+def test_a_group_without_members_has_an_empty_list_of_them(cluster: Mq) -> None:
     cluster("updateSubGroup", "-c", "DefaultCluster", "-g", "Lonely")
-    assert cluster("consumerStatus", "-g", "Lonely").status == 66
+    done = cluster("consumerStatus", "-g", "Lonely", "-o", "json")
+    assert (done.status, done.json["data"]) == (0, [])
+    assert cluster("consumerStatus", "-g", "Lonely", "-i", "nobody@1").status == 66
     assert cluster("consumerStatus").status == 64
 
 
