@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from mq.cli.runtime.ending import is_ctrl_c
 from mq.client.errors import MQError
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ async def batches(
         except TimeoutError:
             return
         except asyncio.CancelledError:  # Ctrl-C, which is how one ends it
+            if not is_ctrl_c():
+                raise
             return
         wanted = len(batch.messages) if limit is None else limit - seen
         shown = min(wanted, len(batch.messages))

@@ -13,7 +13,7 @@ from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, shows_messages
-from mq.cli.runtime.ending import received
+from mq.cli.runtime.ending import is_ctrl_c
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
@@ -93,7 +93,7 @@ async def tail(
                     if left <= 0:
                         return
         except asyncio.CancelledError:  # Ctrl-C, which is how one ends it
-            if received() is None:
+            if not is_ctrl_c():
                 raise
 
 

@@ -67,6 +67,11 @@ def received() -> signal.Signals | None:
     return _runs[-1].number if _runs else None
 
 
+def is_ctrl_c() -> bool:
+    """Whether it is Ctrl-C that ends what runs: how one ends what would go on for ever."""
+    return received() is signal.SIGINT
+
+
 @contextmanager
 def signals() -> Iterator[Signals]:
     """Take the signals for one run of a command; those that are ignored stay so (nohup)."""

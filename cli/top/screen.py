@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from mq.cli.runtime.call import Call
-from mq.cli.runtime.ending import giving_back, received, screen_back
+from mq.cli.runtime.ending import giving_back, is_ctrl_c, screen_back
 from mq.cli.show.result import Column, Kind, Result
 from mq.cli.top.look import Watcher
 from mq.cli.top.subjects import COLUMNS, SORTS, Subject, Wish
@@ -84,7 +84,7 @@ class Screen:
                     await asyncio.wait({waiting, looking}, return_when=asyncio.FIRST_COMPLETED)
                     waiting.cancel()
         except asyncio.CancelledError:  # Ctrl-C, which is one way to end it
-            if received() is None:
+            if not is_ctrl_c():
                 raise
         finally:
             looking.cancel()
