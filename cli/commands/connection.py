@@ -44,7 +44,6 @@ async def consumer_connection(
     """Show which consumers of a group are connected, and what they subscribe to."""
     from mq.client.errors import ConsumerNotOnline, RouteNotFound
     from mq.client.operations.subjects import groups
-    from mq.protocol.bodies import ConsumerConnection
 
     async with call.admin() as admin:
         try:
@@ -55,7 +54,7 @@ async def consumer_connection(
         except (ConsumerNotOnline, RouteNotFound):
             if not await groups.exists(admin, consumer_group):
                 raise
-            found = ConsumerConnection()
+            return _nobody(consumer_group)
     rows = [_client(item) for item in found.connection_set]
     subscriptions = [
         (found.subscription_table[name].topic, found.subscription_table[name].sub_string)
@@ -81,6 +80,14 @@ async def consumer_connection(
     }
     notes = [f"subscribes to {topic}: {expression}" for topic, expression in subscriptions]
     return Result(_CLIENTS, rows, plain, data=data, notes=notes)
+
+
+def _nobody(group: str) -> Result:
+    """Of a group that is there, and nobody of it."""
+    data: dict[str, Any] = {"consumers": [], "subscriptions": []}
+    data |= dict.fromkeys(("consumeType", "messageModel", "consumeFromWhere"))
+    line = f"no consumer of group {group} is connected"
+    return Result(_CLIENTS, plain=f"{line}\n", data=data, notes=[line])
 
 
 def _ways(found: "ConsumerConnection") -> dict[str, str | None]:

@@ -76,13 +76,17 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
 
 def _sound(root: Path, files: int, verified: "Verified") -> str:
     """What was looked at in a store in which nothing is wrong, for people."""
+    size = f"{verified.record_bytes:,} bytes"
     return (
-        f"{root} is sound: the checksums of {verified.records:,} messages "
-        f"({verified.record_bytes:,} bytes) in {files:,} {'file' if files == 1 else 'files'} of "
-        f"the log are right; {verified.entries:,} entries in {verified.queues:,} queues and "
-        f"{verified.index_items:,} items of the index point at them; checkpoint and settings can "
-        "be read\n"
+        f"{root} is sound: the checksums of {_counted(verified.records, 'record')} ({size}) in "
+        f"{_counted(files, 'file')} of the log are right; what "
+        f"{_counted(verified.queues, 'queue')} with {_counted(verified.entries, 'message')} and {_counted(verified.index_items, 'item')} "
+        "of the index point at is there; checkpoint and settings can be read\n"
     )
+
+
+def _counted(number_: int, noun: str) -> str:
+    return f"{number_:,} {noun}{'' if number_ == 1 else 's'}"
 
 
 def _verify(call: Call, root: Path, log: "OfflineLog") -> "Verified":

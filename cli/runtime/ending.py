@@ -34,6 +34,7 @@ WORDS = {
 # Who starts us may pass on a signal that has come to us as well (timeout, containers): so soon
 # behind the first it is the same one. Nobody presses a key twice in that time.
 SAME_SECONDS = 0.05
+_IMPORT_SECONDS = 0.01  # until it is looked again whether an import is through
 
 
 class Interrupted(KeyboardInterrupt):
@@ -51,6 +52,7 @@ class Signals:
         self.number: signal.Signals | None = None
         self.interrupt: Callable[[], None] | None = None  # instead of raising
         self.at = 0.0
+        self.again: threading.Timer | None = None  # the signal was deferred, and comes again
 
 
 _runs: list[Signals] = []  # the last is the one that signals are for: mq shell runs commands
@@ -88,22 +90,40 @@ def signals() -> Iterator[Signals]:
                 before[number] = signal.signal(number, _handle)
         yield run
     finally:
+        if run.again is not None:
+            run.again.cancel()
         _runs.remove(run)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _handle(number: int, _: FrameType | None) -> None:
+def _handle(number: int, frame: FrameType | None) -> None:
     run = _runs[-1]
     now = time.monotonic()
-    if run.number is not None:
+    if run.number is not None and run.again is None:
         if now - run.at > SAME_SECONDS:
             _end(number)
         return
-    run.number, run.at = signal.Signals(number), now
-    if run.interrupt is None:
-        raise Interrupted(number)
-    run.interrupt()
+    if run.number is None:
+        run.number, run.at = signal.Signals(number), now
+    run.again = None
+    if run.interrupt is not None:
+        run.interrupt()
+    elif _importing(frame):
+        run.again = threading.Timer(_IMPORT_SECONDS, os.kill, (os.getpid(), run.number))
+        run.again.start()
+    else:
+        raise Interrupted(run.number)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported. Compiled ones do not look whether what they import
+    themselves was cut: orjson ends the process with a segmentation fault then."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _end(number: int) -> None:

@@ -327,6 +327,54 @@ def test_a_second_signal_ends_a_command_at_once_and_gives_the_terminal_back(seco
         assert (process.stdout.read(), process.stderr.read()) == ("given back\n", "")
 
 
+# Ctrl-C while a command imports something.
+AMID = """
+import os, signal, sys, types
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.runner import run_command
+from mq.cli.show.output import Format
+from mq.cli.show.result import Result
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "fragile":
+            import importlib.util
+            return importlib.util.spec_from_loader(name, self)
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        os.kill(os.getpid(), signal.SIGINT)
+        print("whole", flush=True)
+
+sys.meta_path.insert(0, Finder())
+
+def importing(call):
+    import fragile
+    import time
+    time.sleep(60)
+
+environment = Environment(stdin=sys.stdin, stdout=sys.stdout, stderr=sys.stderr, variables={})
+try:
+    run_command(importing, Call(environment, "importing", [], "", Format.PLAIN, 1.0), {})
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_waits_until_an_import_is_through() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AMID],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        preexec_fn=lambda: signal.signal(INT, signal.default_int_handler),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "whole\ninterrupted\n", "")
+
+
 # Ctrl-C while the first of ours is imported.
 EARLY = """
 import os, signal, sys

@@ -112,8 +112,9 @@ def test_verify_says_that_a_store_is_sound_and_what_was_looked_at(mq: Mq, root: 
         assert (done.status, done.err) == (0, "")
         size = mq("store", "verify", str(root), "-o", "json").json["totals"]["recordBytes"]
         assert done.out.startswith(
-            f"{root} is sound: the checksums of {MESSAGES} messages ({size:,} bytes) in 3 files of "
-            f"the log are right; {MESSAGES} entries in 2 queues and {MESSAGES} items of the index "
+            f"{root} is sound: the checksums of {MESSAGES} records ({size:,} bytes) in 3 files of "
+            f"the log are right; what 2 queues with {MESSAGES} messages and {MESSAGES} items of "
+            "the index point at is there; "
         )
     destroy_a_size(root)
     assert "is sound" not in mq("store", "verify", str(root)).out
