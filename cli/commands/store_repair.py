@@ -76,12 +76,12 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
 
 def _sound(root: Path, files: int, verified: "Verified") -> str:
     """What was looked at in a store in which nothing is wrong, for people."""
-    size = f"{verified.record_bytes:,} bytes"
+    log = f"{_counted(verified.records, 'record')} ({verified.record_bytes:,} bytes)"
+    queues = f"{_counted(verified.queues, 'queue')} with {_counted(verified.entries, 'message')}"
     return (
-        f"{root} is sound: the checksums of {_counted(verified.records, 'record')} ({size}) in "
-        f"{_counted(files, 'file')} of the log are right; what "
-        f"{_counted(verified.queues, 'queue')} with {_counted(verified.entries, 'message')} and {_counted(verified.index_items, 'item')} "
-        "of the index point at is there; checkpoint and settings can be read\n"
+        f"{root} is sound: the checksums of {log} in {_counted(files, 'file')} of the log are "
+        f"right; what {queues} and {_counted(verified.index_items, 'item')} of the index point at "
+        "is there; checkpoint and settings can be read\n"
     )
 
 
