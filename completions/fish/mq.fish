@@ -1124,10 +1124,10 @@ function __mq_options -a command
             __mq_shared_9
             echo 'argument:-t,--topic|-|topics|'
         case 'trace' 'message trace'
-            echo '-i,--msgId|1||Unique id or offset id of the message.'
-            echo '-t,--topic|1|topics|Topic of the message. Default: search for it.'
-            echo '--columns|1|one:detail;event;group;messageId;time;where|Show only these columns, in this order.'
-            echo '--sort|1|one:detail;event;group;messageId;time;where|Sort rows by these columns; with -, the greatest first.'
+            echo '-i,--msgId|1||Its unique id, or its offset id.'
+            echo '-t,--topic|1|topics|Where it is; else it is looked for.'
+            echo '--columns|1|one:detail;event;group;messageId;time;topic;where|Only these columns, in this order.'
+            echo '--sort|1|one:detail;event;group;messageId;time;topic;where|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
             echo 'argument:-i,--msgId|-||'
             echo 'argument:-t,--topic|-|topics|'
