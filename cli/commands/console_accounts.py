@@ -130,9 +130,12 @@ def _password(call: Call, given: str | None) -> str:
             )
         from getpass import getpass
 
-        given = getpass("Password: ")
-        if getpass("Again: ") != given:
-            raise UsageError("the two passwords differ")
+        from mq.cli.runtime.confirm import line_of_its_own
+
+        with line_of_its_own(call.environment):
+            given, again = getpass("Password: "), getpass("Again: ")
+        if again != given:
+            raise UsageError("these are two passwords")
     else:
         given = secret(call, given)
     if not LEAST <= len(given) <= MOST:

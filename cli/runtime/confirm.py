@@ -4,9 +4,12 @@ Only where stdin, stdout and stderr are all terminals: a script that worked with
 meets a question.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.option_groups import spread
 from mq.cli.runtime.status import Status
@@ -20,13 +23,24 @@ def confirm(call: Call, question: str, own: dict[str, Any]) -> None:
     what = question.format_map({name: _shown(value) for name, value in spread(own).items()})
     environment.stderr.write(f"{what[:1].upper()}{what[1:]}? [y/N] ")
     environment.stderr.flush()
-    answer = environment.stdin.readline().strip().lower()
+    with line_of_its_own(environment):
+        answer = environment.stdin.readline().strip().lower()
     if answer not in ("y", "yes"):
         raise CommandError(
             "nothing was done",
             hint="to do it without being asked: --yes; to see what it would do: --dry-run",
             status=Status.INTERRUPTED,
         )
+
+
+@contextmanager
+def line_of_its_own(environment: Environment) -> Iterator[None]:
+    """Where a signal ends a question, what is told of it stands below the question."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        environment.stderr.write("\n")
+        raise
 
 
 def _shown(value: Any) -> str:

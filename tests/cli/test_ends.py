@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from mq.protocol.message_id import encode_offset_id
 from tests.cli.bad_input import LINES, OFFSET_ID
 from tests.cli.pairs import make_topic, put
 from tests.cli.support import Finished, Mq
+from tests.cli.terminal import at_terminal
 from tests.cli.test_bad_input import folder as folder  # a fixture
 from tests.cli.test_bad_input import words_of
 
@@ -305,6 +307,33 @@ async def stubborn(call):
 environment = Environment(stdin=sys.stdin, stdout=sys.stdout, stderr=sys.stderr, variables={})
 run_command(stubborn, Call(environment, "stubborn", [], "", Format.PLAIN, 1.0), {})
 """
+
+
+@pytest.mark.parametrize("number", [INT, TERM, HUP])
+@pytest.mark.parametrize(
+    ("line", "question"),
+    [
+        ("console user-add ann --role viewer", b"Password: "),
+        ("deleteTopic -c DefaultCluster -t EndsNowhere", b"? [y/N] "),
+    ],
+)
+def test_a_question_ends_and_leaves_the_terminal_as_it_was(
+    line: str, question: bytes, number: signal.Signals, cluster: Mq, tmp_path: Path
+) -> None:
+    settings: list[object] = []
+
+    def act(process: subprocess.Popen[bytes], terminal: int) -> None:
+        process.send_signal(number)
+        process.wait(60)
+        settings.append(termios.tcgetattr(terminal)[3] & (termios.ECHO | termios.ICANON))
+
+    variables = {**cluster.variables, "MQ_CONFIG_DIR": str(tmp_path)}
+    status, shown = at_terminal(line.split(), variables, question, act)
+    assert status == STATUS[number]
+    assert settings == [termios.ECHO | termios.ICANON]
+    asked, told = shown.splitlines()
+    assert told.endswith(WORDS[number].encode())
+    assert asked.endswith(question)
 
 
 @pytest.mark.parametrize("second", [INT, TERM])
