@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from mq.cli.runtime.ending import received
 from mq.cli.show.result import Row
 from mq.client.machine import clock
 
@@ -19,7 +20,10 @@ _DIGITS = 3  # that are kept of a latency
 async def measure_sending(
     producers: "Sequence[TubeProducer]", topic: str, messages: int, size: int, in_flight: int
 ) -> Row:
-    """Send so many messages of a size, shared out among producers. Raises what a send raises."""
+    """Send so many messages of a size, shared out among producers. Raises what a send raises.
+
+    Where a signal is to end it (`received`), of those that were sent until then.
+    """
     from hdrh.histogram import HdrHistogram
 
     latencies = HdrHistogram(1, _LONGEST, _DIGITS)
@@ -38,8 +42,13 @@ async def measure_sending(
         for producer in producers:
             await stack.enter_async_context(producer)
         begun = clock.monotonic()
-        await asyncio.gather(*(run(one) for one in producers for _ in range(in_flight)))
+        try:
+            await asyncio.gather(*(run(one) for one in producers for _ in range(in_flight)))
+        except asyncio.CancelledError:
+            if received() is None:
+                raise
         seconds = clock.monotonic() - begun
+    messages = latencies.get_total_count()
     quantiles = [latencies.get_value_at_percentile(each) / 1000 for each in (50, 99, 100)]
     return _row("producers", messages, size, seconds, quantiles)
 
@@ -50,18 +59,22 @@ async def measure_reading(
     size: int,
     ready: asyncio.Event,
 ) -> Row:
-    """Read so many messages from now on; `ready` says that it has begun."""
+    """Read so many messages from now on; `ready` says that it has begun. A signal ends it early."""
     from mq.cli.tube_reading import all_connected, batches
 
+    seen, begun, seconds = 0, 0.0, 0.0
     try:
         async with consumer, all_connected(consumer):
             ready.set()
-            seen, begun = 0, 0.0
-            async for batch, _ in batches(consumer, None, messages):
-                begun = begun or clock.monotonic()
-                seen += len(batch.messages)
-                await consumer.confirm(batch)
-            seconds = clock.monotonic() - begun
+            try:
+                async for batch, _ in batches(consumer, None, messages):
+                    begun = begun or clock.monotonic()
+                    seen += len(batch.messages)
+                    await consumer.confirm(batch)
+            except asyncio.CancelledError:
+                if received() is None:
+                    raise
+            seconds = clock.monotonic() - begun if begun else 0.0
     finally:
         ready.set()
     return _row("reader", seen, size, seconds, [None, None, None])

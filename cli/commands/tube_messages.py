@@ -12,6 +12,7 @@ import typer
 from mq.cli.moments import FORMS, calendar, seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, of_tube, writes
+from mq.cli.runtime.ending import WORDS, received
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently, in_bulk
@@ -399,8 +400,12 @@ async def tube_bench(
     clients = [_producer(call, topic) for _ in range(producers)]
     sending = measure_sending(clients, topic, messages, size, in_flight)
     if read:
-        return Result(_BENCH, await _beside(_reading(call, topic, messages, size), sending))
-    return Result(_BENCH, [await sending])
+        rows = await _beside(_reading(call, topic, messages, size), sending)
+    else:
+        rows = [await sending]
+    signal = received()
+    cut = [] if signal is None else [f"{WORDS[signal]}: this is what was measured until then"]
+    return Result(_BENCH, rows, failures=cut)
 
 
 def _reading(
@@ -429,7 +434,10 @@ async def _beside(
     reading = asyncio.create_task(read(ready))
     try:
         await ready.wait()
-        return [await sending, await reading]
+        sent = await sending
+        if received() is not None:
+            reading.cancel()
+        return [sent, await reading]
     finally:
         sending.close()  # does nothing but where it was not begun
         reading.cancel()

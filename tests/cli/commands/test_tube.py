@@ -1,7 +1,10 @@
 """Commands of TubeMQ, beside a real master and broker."""
 
 import asyncio
+import os
+import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +183,40 @@ def test_the_bench_measures_senders_and_a_reader(mq: Mq, pair: Any) -> None:
     assert (sent["role"], sent["messages"], read["role"]) == ("producers", 500, "reader")
     assert sent["perSecond"] > 0 and sent["medianMillis"] <= sent["maxMillis"]
     assert read["messages"] >= 500
+
+
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """What a process has at its start: one that runs tests may ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize("read", [(), ("--read",)])
+def test_the_bench_shows_what_was_measured_until_ctrl_c(
+    read: tuple[str, ...], mq: Mq, pair: Any
+) -> None:
+    before = pair.broker.sends.taken
+
+    def cut() -> None:
+        waiting = threading.Event()
+        while pair.broker.sends.taken < before + 100:
+            waiting.wait(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    words = ("--messages", "100000000", "--size", "100", "--producers", "2", "--in-flight", "4")
+    done = mq("tube", "bench", "demo", *words, *read, "-o", "json")
+    thread.join(PATIENCE)
+    assert done.status == 130
+    assert done.err == "mq tube bench: interrupted: this is what was measured until then\n"
+    shown = rows(Finished(0, done.out, ""))
+    assert [row["role"] for row in shown] == ["producers", "reader"][: 1 + len(read)]
+    assert 0 < shown[0]["messages"] <= pair.broker.sends.taken - before
+    assert shown[0]["perSecond"] > 0
 
 
 def test_a_topic_that_is_not_there_cannot_be_sent_to(mq: Mq, pair: Any) -> None:
