@@ -14,7 +14,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
 from mq.testing import RunningBroker
-from tests.cli.pairs import make_topic, put
+from tests.cli.pairs import make_topic, put, running_pair
 from tests.cli.scripted import daemon
 from tests.cli.support import Finished, Mq
 
@@ -36,10 +36,14 @@ def message() -> Message:
 
 
 @pytest.fixture(scope="module")
-def store(standalone: Standalone) -> str:
-    make_topic(standalone, TOPIC, 1)
-    put(standalone, [message(), message()])
-    return str(standalone.folder)
+def store(standalone: Standalone, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Messages at the broker, and the same in a store of one that has ended."""
+    folder = tmp_path_factory.mktemp("hostile")
+    with running_pair(store=folder) as ended:
+        for pair in (standalone, ended):
+            make_topic(pair, TOPIC, 1)
+            put(pair, [message(), message()])
+    return str(folder / "store")
 
 
 @pytest.fixture
