@@ -15,7 +15,7 @@ FIRST = (
         (
             ("mq standalone", "a name server and a broker"),
             ("mq topic create Orders", "create a topic"),
-            ("mq message send Orders hello", "send a message"),
+            ("mq produce Orders", "send each line as a message"),
             ("mq tail Orders --last 10", "the ten newest, then what comes"),
         ),
     ),
@@ -23,8 +23,10 @@ FIRST = (
         "To look",
         (
             ("mq topic list", "every topic"),
+            ("mq topic describe Orders", "queues, settings and groups"),
             ("mq group list", "the lag of every consumer group"),
-            ("mq cluster list", "brokers and their rates"),
+            ("mq group describe billing", "lag, members and settings"),
+            ("mq cluster describe", "brokers, topics and groups"),
             ("mq doctor", "is everything as it should be?"),
         ),
     ),

@@ -41,7 +41,12 @@ async def consumer_connection(
         broker_option("Address of the broker to ask."),
     ] = None,
 ) -> Result:
-    """Show which consumers of a group are connected, and what they subscribe to."""
+    """Show which consumers of a group are connected, and what they subscribe to.
+
+    Examples:
+        mq consumerConnection billing          its members and subscriptions
+        mq consumerConnection billing -o json  for a program
+    """
     from mq.client.errors import ConsumerNotOnline, RouteNotFound
     from mq.client.operations.subjects import groups
 

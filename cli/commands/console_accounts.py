@@ -135,7 +135,7 @@ def _password(call: Call, given: str | None) -> str:
         with line_of_its_own(call.environment):
             given, again = getpass("Password: "), getpass("Again: ")
         if again != given:
-            raise UsageError("these are two passwords")
+            raise UsageError("the two passwords differ")
     else:
         given = secret(call, given)
     if not LEAST <= len(given) <= MOST:

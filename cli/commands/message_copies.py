@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mq.cli.messages import cut
+from mq.cli.messages.missing_topic import Create, make_sure
 from mq.cli.messages.selecting import Begin, End, Narrowing, RateOption, Resume, choice_of
 from mq.cli.messages.sent import SENT, TOTALS, sent_result
 from mq.cli.parameters import Topic
@@ -159,13 +160,15 @@ async def message_import(
     file: Annotated[
         str,
         typer.Option(
-            "-f",
-            "--file",
-            metavar="FILE",
-            help="File that message export wrote; -: standard input.",
+            "-f", "--file", metavar="FILE", help="A file of message export; -: standard input."
         ),
-    ],
-    to_topic: ToTopic = None,
+    ] = "-",
+    to_topic: Annotated[
+        str | None,
+        typer.Option(
+            "-t", "--topic", "--to-topic", metavar="TOPIC", help="Send to this topic instead."
+        ),
+    ] = None,
     *,
     sending: Sending,
     resume: Resume = False,
@@ -185,13 +188,15 @@ async def message_import(
     At a line that is not a message it stops; the lines before it are sent. After that, Ctrl-C or a
     broker's failure the same command with --resume goes on where each queue has come to (as
     .FILE.import, beside FILE, tells). While the topic has other queues than before, because a
-    broker is away, it refuses to. A message whose answer was lost may be sent twice.
+    broker is away, it refuses to. A message whose answer was lost may be sent twice. What comes by
+    a pipe cannot be gone on with: that needs a file.
 
     Examples:
-        mq message import orders.jsonl            send the messages of a file
-        mq message import orders.jsonl --to-topic OrdersCopy
-                                                  all of it to another topic
-        mq message import orders.jsonl --dry-run  show what would be sent
+        mq message import orders.jsonl                  each message to its topic and queue
+        mq message import orders.jsonl -t Again --create
+                                                        all to a topic that is made for them
+        mq message export Orders - | mq message import - -t Again
+                                                        without a file
     """
     from mq.client.operations import local_files
 

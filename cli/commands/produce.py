@@ -68,9 +68,7 @@ async def produce(
     Examples:
         mq produce Orders                               what you type, line by line
         mq produce Orders orders.txt --create           the lines of a file, to a topic made for it
-        tail -F app.log | mq produce Logs -c app        a log, as it grows
         mq produce Orders -K : < keyed.txt              lines like 4711:paid, in order for each key
-        mq produce Orders --whole -f order.json         a file as one message
         mq message export Orders - | mq produce Again --json-lines --create
                                                         the same messages to another topic
     """

@@ -60,45 +60,34 @@ async def send_message(
     call: Call,
     topic: Topic,
     body: Annotated[
-        str, typer.Option("-p", "--body", metavar="TEXT", help="Body of the message, as UTF-8.")
-    ],
-    key: Annotated[
-        str | None, typer.Option("-k", "--key", metavar="KEYS", help="Keys, separated by blanks.")
+        str | None,
+        typer.Option(
+            "-p", "--body", metavar="TEXT", help="Body, as UTF-8; without it the input is read."
+        ),
     ] = None,
-    tags: Annotated[
-        str | None, typer.Option("-c", "--tags", metavar="TAG", help="Tag of the message.")
-    ] = None,
-    broker: Annotated[
-        str | None, typer.Option("-b", "--broker", metavar="NAME", help="Send to this broker.")
-    ] = None,
-    qid: Annotated[
-        int | None,
-        typer.Option("-i", "--qid", metavar="ID", help="Send to this queue of the broker."),
-    ] = None,
+    key: KeyOption = None,
+    tags: Annotated[str | None, typer.Option("-c", "--tags", metavar="TAG", help="Tag.")] = None,
+    *,
+    attributes: Attributes,
+    broker: BrokerOption = None,
+    qid: QueueOption = None,
     msg_trace_enable: Annotated[
         Truth, typer.Option("-m", "--msgTraceEnable", help="Write a trace of it too.")
     ] = Truth.FALSE,
     input: Input,
 ) -> Result:
-    """Send a message.
-
-    Examples:
-        mq sendMessage Orders '{"order": 1}' -k order-1 -c paid
-                                                      send a message with key and tag
-        mq sendMessage Orders hello -b broker-a -i 0  send it to one queue
-    """
-    from mq.protocol.bodies import MessageQueue
-    from mq.protocol.message import Message
+    """Send a message, or a message for each line of standard input or of a file.
 
     Without a body the input is read, as by mq produce, which says more about it. Where brokers have
     autoCreateTopicEnable a topic that there is not is made by them, as with mqadmin; mq produce
     asks, or refuses.
 
     Examples:
-        mq sendMessage Orders '{"total": 5}'            one message
-        mq sendMessage Orders -p paid -k order-1 --delay 15m
-                                                        delivered in a quarter of an hour
-        mq sendMessage Orders -f orders.txt             a message for each line
+        mq sendMessage Orders '{"order": 1}' -k order-1 -c paid
+                                                 send a message with key and tag
+        mq sendMessage Orders -p paid --delay 15m
+                                                 deliver it in a quarter of an hour
+        mq sendMessage Orders -f orders.txt      send a message for each line
     """
     from mq.cli.messages.producing import Run, check_queue, ready, targets
 

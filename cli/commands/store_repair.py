@@ -61,8 +61,12 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
 
     Each record of the log is verified with its checksum, each queue and the index are compared with
     the log, checkpoint and settings are read. Where nothing is wrong it says so. Nothing is
-    changed. While a broker runs, what it is writing may be told as a problem. Ends with 65 if there
-    is one.
+    changed. While a broker runs, what it is writing may be reported as a problem. Ends with 65 if
+    there is one.
+
+    Examples:
+        mq store verify ~/store          check all of a store
+        mq store verify ~/store -o json  for a program
     """
     root = offline_store.root_of(call, directory)
     with offline_store.log_of(root) as log:
@@ -76,17 +80,15 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
 
 def _sound(root: Path, files: int, verified: "Verified") -> str:
     """What was looked at in a store in which nothing is wrong, for people."""
-    log = f"{_counted(verified.records, 'record')} ({verified.record_bytes:,} bytes)"
-    queues = f"{_counted(verified.queues, 'queue')} with {_counted(verified.entries, 'message')}"
+    from mq.client.operations.counted import counted
+
+    log = f"{counted(verified.records, 'record')} ({verified.record_bytes:,} bytes)"
+    queues = f"{counted(verified.queues, 'queue')} with {counted(verified.entries, 'message')}"
     return (
-        f"{root} is sound: the checksums of {log} in {_counted(files, 'file')} of the log are "
-        f"right; what {queues} and {_counted(verified.index_items, 'item')} of the index point at "
+        f"{root} is sound: the checksums of {log} in {counted(files, 'file')} of the log are "
+        f"right; what {queues} and {counted(verified.index_items, 'item')} of the index point at "
         "is there; checkpoint and settings can be read\n"
     )
-
-
-def _counted(number_: int, noun: str) -> str:
-    return f"{number_:,} {noun}{'' if number_ == 1 else 's'}"
 
 
 def _verify(call: Call, root: Path, log: "OfflineLog") -> "Verified":

@@ -19,8 +19,8 @@ COMMANDS = {"message": ("trace",)}
 _COLUMNS = (
     text("messageId", ""),
     text("topic", ""),
-    time("time", "When"),
-    text("event", "What"),
+    time("time", "Time"),
+    text("event", "Event"),
     text("group", "Group"),
     text("where", "Where"),
     text("detail", "Detail"),
@@ -48,7 +48,12 @@ async def trace(
     traces of clients say. Then a line for each group that reads the topic: consumed, waiting (and
     how many messages come before), left out by its tags, retried, dead letter. A producer that has
     tried twice may have stored two; what was imported or copied has the id of its origin, so a
-    message may be in several topics: each is told of.
+    message may be in several topics: each is reported.
+
+    Examples:
+        mq trace 7F0000010A2C18B4AAC2A1B2C3D40000  what has become of a message
+        mq trace 7F0000010A2C18B4AAC2A1B2C3D40000 Orders -o json
+                                                   for a program
     """
     from mq.client.operations.messages.history import find, history
 

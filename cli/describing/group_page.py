@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from mq.cli.describing.parts import counted, settings_data, settings_part
+from mq.cli.describing.parts import settings_data, settings_part
 from mq.cli.show.ages import age, seconds
 from mq.cli.show.result import Part, Result, Row, flag, nested, number, text, time
 from mq.cli.show.times import iso
+from mq.client.operations.counted import counted
 from mq.client.operations.describing.group import GroupPage, MemberRow
 from mq.client.operations.subjects.groups import QueueProgress
 
@@ -50,7 +51,7 @@ DATA = (
     number("oldestAgeSeconds", "How long ago that was"),
     number("consumeTps", "Messages a second that it consumes"),
     number("retries", "Messages that wait to be tried again"),
-    number("deadLetters", "Messages that were given up"),
+    number("deadLetters", "Messages in the dead letter queue"),
     time("lastDeadLetter", "When the last of them was"),
     nested("topics", "Each topic: queues, lag, oldest, lastConsumed"),
     nested("queues", "Each queue: offsets, lag, oldest, lastConsumed, client"),

@@ -32,8 +32,3 @@ def settings_data(settings: Iterable[Setting]) -> list[dict[str, Any]]:
         }
         for one in settings
     ]
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 message`, `2,000 messages`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 Directory = Annotated[
     str,
-    typer.Argument(metavar="DIR", help="The store (storePathRootDir), or a folder above it."),
+    typer.Argument(
+        metavar="DIR", help="Directory of the store (storePathRootDir), or one above it."
+    ),
 ]
 Topic = Annotated[str | None, topic_option("Only this topic.")]
 

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from mq.client.operations.messages.line_forms import Common, Form
 
 KeyOption = Annotated[
-    str | None, typer.Option("-k", "--key", metavar="KEYS", help="Keys, blanks between them.")
+    str | None, typer.Option("-k", "--key", metavar="KEYS", help="Keys, separated by blanks.")
 ]
 BrokerOption = Annotated[
-    str | None, typer.Option("-b", "--broker", metavar="NAME", help="To this broker.")
+    str | None, typer.Option("-b", "--broker", metavar="NAME", help="Send to this broker.")
 ]
 QueueOption = Annotated[
-    int | None, typer.Option("-i", "--qid", metavar="ID", help="To this queue of the broker.")
+    int | None, typer.Option("-i", "--qid", metavar="ID", help="Send to this queue of the broker.")
 ]
 
 
@@ -73,9 +73,7 @@ class Attributes:
 
     properties: Annotated[
         list[str] | None,
-        typer.Option(
-            "-H", "--property", metavar="NAME=VALUE", help="A property of the user. Repeatable."
-        ),
+        typer.Option("-H", "--property", metavar="NAME=VALUE", help="A property of the user."),
     ] = None
     delay: Annotated[
         str | None,

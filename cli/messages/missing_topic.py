@@ -1,14 +1,12 @@
 """A topic that a command is to send to, and that there is not: asked about, made, or refused."""
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.confirm import line_of_its_own
+from mq.cli.runtime.ending import interrupting
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 from mq.client.operations.subjects import new_topic
@@ -69,7 +67,8 @@ async def _home(admin: "Admin", topic: str, other: str) -> str:
 
 def _ask(call: Call, topic: str, what: str, other: str) -> None:
     environment = call.environment
-    with ended_by_ctrl_c():
+    # The event loop stands still while somebody thinks: a signal for it would not be heard.
+    with interrupting(None), line_of_its_own(environment):
         environment.stderr.write(f"There is no topic {topic}: {what}? [y/N] ")
         environment.stderr.flush()
         answer = environment.stdin.readline().strip().lower()
@@ -77,16 +76,3 @@ def _ask(call: Call, topic: str, what: str, other: str) -> None:
         raise CommandError(
             "nothing was sent", hint=f"to make it otherwise: {other}", status=Status.INTERRUPTED
         )
-
-
-@contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end what blocks here: that of the event loop waits until the loop goes on."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -21,9 +21,9 @@ def confirm(call: Call, question: str, own: dict[str, Any]) -> None:
     if not environment.interactive:
         return
     what = question.format_map({name: _shown(value) for name, value in spread(own).items()})
-    environment.stderr.write(f"{what[:1].upper()}{what[1:]}? [y/N] ")
-    environment.stderr.flush()
     with line_of_its_own(environment):
+        environment.stderr.write(f"{what[:1].upper()}{what[1:]}? [y/N] ")
+        environment.stderr.flush()
         answer = environment.stdin.readline().strip().lower()
     if answer not in ("y", "yes"):
         raise CommandError(

@@ -66,7 +66,14 @@ def number_of(error: KeyboardInterrupt) -> signal.Signals:
 
 def received() -> signal.Signals | None:
     """The signal that has come to the command that runs."""
-    return _runs[-1].number if _runs else None
+    run = _own()
+    return None if run is None else run.number
+
+
+def _own() -> Signals | None:
+    """The run that the calling thread is in, if signals are for it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return _runs[-1] if is_main and _runs else None
 
 
 def is_ctrl_c() -> bool:
@@ -138,7 +145,7 @@ def _end(number: int) -> None:
 @contextmanager
 def interrupting(by: Callable[[], None] | None) -> Iterator[None]:
     """Have the signal call `by` while the block lasts; raise Interrupted in it for None."""
-    run = _runs[-1] if _runs else Signals()
+    run = _own() or Signals()
     before, run.interrupt = run.interrupt, by
     try:
         yield

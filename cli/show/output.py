@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mq.cli.runtime.env import Environment
 from mq.cli.show.result import Column, Kind, Result, Row
-from mq.cli.show.tables import markdown_table, plain_table, rich_table, visible
+from mq.cli.show.tables import markdown_table, plain_table, rich_table
 from mq.cli.show.times import iso
 from mq.cli.show.view import View
 from mq.cli.show.visible import visible
@@ -73,8 +73,6 @@ class Printer:
         if self._view.format is not None and result.messages is not None:
             clean = visible if self._environment.terminal else str
             self._environment.stdout.write(self._view.text(result.messages, clean))
-        elif self._format is Format.PLAIN:
-            write(self._plain(result))
         elif self._format is Format.JSON:
             write(_json(self._document(result), indent=not self._ongoing))
         elif self._format is Format.YAML:
@@ -158,68 +156,14 @@ class Printer:
     def _table(self, result: Result) -> None:
         console = self._console()
         if result.columns:
-            table = Table(
-                box=SIMPLE_HEAD,
-                pad_edge=False,
-                padding=(0, 1, 0, 0),
-                show_header=self._view.header,
-            )
-            shown = [index for index, column in enumerate(result.columns) if column.title]
-            for index in shown:
-                right = result.columns[index].kind is Kind.NUMBER
-                table.add_column(
-                    result.columns[index].title,
-                    justify="right" if right else "left",
-                    overflow="fold",
-                )
-            for row in result.rows:
-                texts = [visible(text) for text in _texts(result.columns, row, utc=self._view.utc)]
-                table.add_row(*(texts[index] for index in shown))
-            console.print(table)
+            header, utc = self._view.header, self._view.utc
+            console.print(rich_table(result.columns, result.rows, header=header, utc=utc))
         elif result.plain:
             console.print(visible(result.plain.rstrip("\n")), soft_wrap=True)
         for name, value in result.totals.items():
             console.print(visible(f"{name}: {value}"))
         for note in result.notes:
             console.print(visible(note), soft_wrap=True)
-
-
-def _lines(result: Result, *, header: bool, utc: bool) -> str:
-    """Columns without frames; their names begin with #, as those of the Java mqadmin.
-
-    By hand: tabulate takes longer to import than most commands take for all the rest.
-    """
-    shown = [index for index, column in enumerate(result.columns) if column.title]
-    columns = [result.columns[index] for index in shown]
-    lines = [_texts(columns, tuple(row[index] for index in shown), utc=utc) for row in result.rows]
-    at_right = [column.kind is Kind.NUMBER for column in columns]
-    if header:
-        # Titles stand a little apart, as tabulate did it, which these columns were laid out by.
-        lines.insert(0, [f"#{column.title}  " for column in columns])
-    widths = [max(map(_width, cells)) for cells in zip(*lines, strict=True)]
-    if header:
-        lines[0] = [cell.rstrip() for cell in lines[0]]
-    text = ""
-    for cells in lines:
-        padded = [
-            f"{' ' * (width - _width(cell))}{cell}"
-            if right and result.rows
-            else f"{cell}{' ' * (width - _width(cell))}"
-            for right, cell, width in zip(at_right, cells, widths, strict=True)
-        ]
-        text += "  ".join(padded).rstrip() + "\n"
-    return text
-
-
-def _width(text: str) -> int:
-    """How many places of a terminal a text takes: letters of East Asia take two."""
-    if text.isascii():
-        return len(text)
-    from unicodedata import combining, east_asian_width
-
-    return sum(
-        0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text
-    )
 
 
 def _json(document: dict[str, Any], *, indent: bool) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mq.cli.show.result import Part, Result
-from mq.cli.show.tables import cell_text, markdown_table, plain_table, rich_table, visible
+from mq.cli.show.tables import cell_text, markdown_table, plain_table, rich_table
+from mq.cli.show.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from mq.cli.show.result import Column, Kind, Result, Row
 from mq.cli.show.times import iso, local
+from mq.cli.show.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,19 +29,6 @@ def rich_table(
         texts = [visible(text) for text in _texts(columns, row, utc=utc)]
         table.add_row(*(texts[index] for index in shown))
     return table
-
-
-# Names and bodies come from whoever may send: none of them paints the terminal. A control character
-# is shown as its picture, those of the second set as unknown.
-_PICTURES = {
-    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"},
-    0x7F: 0x2421,
-    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
-}
-
-
-def visible(text: str) -> str:
-    return text if text.isprintable() else text.translate(_PICTURES)
 
 
 def plain_table(result: Result, *, header: bool, utc: bool) -> str:

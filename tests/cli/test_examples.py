@@ -80,7 +80,6 @@ STATUSES = {
     "doctor": {0, 1, 2},  # something is wrong; critical, with --nagios
     "offset diff": {0, 1},
     "tube groups": {0, 66},  # nobody is in the group now
-    "clusterRT": {130},  # it sends, and ends with Ctrl-C
 }
 
 
