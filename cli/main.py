@@ -6,7 +6,7 @@ A command's start is most of its time, so this module imports next to nothing: `
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mq.cli import catalog, first_screen
@@ -191,8 +191,7 @@ def _group(word: str, rest: list[str], environment: Environment) -> int:
 
 
 def overview(word: str | None = None) -> str:
-    """The text of `mq help all`, or of the commands of one group, with their second names."""
-    group = None if word is None else catalog.group_of(word)
+    """The text of `mq help all`, or of what there is about one subject."""
     lines = ["Usage: mq [OPTIONS] COMMAND [OPTIONS]", ""]
     if word is None:
         lines += [
@@ -203,28 +202,37 @@ def overview(word: str | None = None) -> str:
             "of a group. More: man mq.",
             "",
         ]
-    for key, names in catalog.GROUPS.items():
-        if word is not None and group != key:
-            continue
-        lines.append(f"{catalog.TITLES[key]}:")
-        lines += [f"  {name:<22} {summary}" for name, summary in names.items()]
-        lines.append("")
-    if word is not None:
-        lines += _second_names(word, group)
+        for group, names in catalog.GROUPS.items():
+            lines += _listed(catalog.TITLES[group], names)
+    else:
+        lines += _about(word)
     lines.append("mq COMMAND --help shows the options of a command.")
     return "\n".join(lines) + "\n"
 
 
-def _second_names(word: str, group: str | None) -> list[str]:
-    """Aliases that begin with the word of a group, or are of its commands; and what they run."""
-    its = {} if catalog.subcommands(word) else catalog.GROUPS.get(group or "", {})
+def _about(word: str) -> list[str]:
+    """Names of noun and verb first, as whoever asks about a noun writes them; then the others."""
+    group = catalog.group_of(word) or ""
+    own = catalog.GROUPS.get(group, {})
     begun = catalog.subcommands(word)
-    found = {
-        alias: name
+    natural = {name: catalog.summary(catalog.ALIASES.get(name, name)) for name in begun}
+    natural |= {
+        alias: catalog.summary(name)
         for alias, name in catalog.ALIASES.items()
-        if alias in begun or (" " in alias and name in its)
+        if not begun and " " in alias and name in own
     }
-    if not found:
-        return []
-    lines = [f"  {alias:<22} {catalog.summary(name)} ({name})" for alias, name in found.items()]
-    return ["Second names:", *lines, ""]
+    others = {}
+    for name, summary in own.items():
+        if name not in natural:
+            also = [
+                alias for alias, of in catalog.ALIASES.items() if of == name and alias in natural
+            ]
+            others[name] = f"{summary} ({', '.join(also)})" if also else summary
+    title = catalog.TITLES.get(group, word)
+    if not natural or not others:
+        return _listed(title, natural or others)
+    return _listed(title, natural) + _listed("The same and more, as mqadmin has it", others)
+
+
+def _listed(title: str, names: Mapping[str, str]) -> list[str]:
+    return [f"{title}:", *(f"  {name:<22} {summary}" for name, summary in names.items()), ""]
