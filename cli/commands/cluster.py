@@ -1,16 +1,14 @@
 """The cluster commands of mqadmin. Formats: org.apache.rocketmq.tools.command.cluster."""
 
-import time as clock
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.moments import seconds
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
-from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
+from mq.cli.runtime.repeating import Interval, Outcome, repeatedly
 from mq.cli.show import java_text
 from mq.cli.show.result import Column, Result, Row, number, text, time
 from mq.client.operations import broker_figures as figures
@@ -57,21 +55,12 @@ def cluster_list(
         bool,
         typer.Option("-m", "--moreStats", help="Totals of yesterday and today instead of rates."),
     ] = False,
-    interval: Annotated[
-        float | None,
-        typer.Option(
-            "-i",
-            "--interval",
-            metavar="SECONDS",
-            parser=seconds,
-            help="Repeat every N seconds, or such as 1m.",
-        ),
-    ] = None,
+    interval: Interval = None,
     cluster_name: Annotated[
         str | None,
         typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only this cluster."),
     ] = None,
-) -> Coroutine[Any, Any, Result] | AsyncIterator[Result]:
+) -> Outcome:
     """List clusters with their brokers, versions and rates.
 
     Examples:
@@ -79,27 +68,12 @@ def cluster_list(
         mq clusterList -m         totals of yesterday and today
         mq clusterList --watch 2  again every two seconds
     """
-    if interval is None:
-        return _once(call, cluster_name, more=more_stats)
-    if interval < 0:
-        raise UsageError(f"an interval of {interval:g} s")
-    call.until_stopped = True
-    return _again(call, cluster_name, interval, more=more_stats)
+    return repeatedly(call, interval, lambda: _once(call, cluster_name, more=more_stats))
 
 
 async def _once(call: Call, cluster_name: str | None, *, more: bool) -> Result:
     async with call.admin() as admin:
         return await _list(call, admin, cluster_name, more=more)
-
-
-async def _again(
-    call: Call, cluster_name: str | None, interval: float, *, more: bool
-) -> AsyncIterator[Result]:
-    async with call.admin() as admin:
-        while True:
-            yield await _list(call, admin, cluster_name, more=more)
-            # Nothing else runs in this process: blocking is what waiting means here.
-            clock.sleep(interval)  # noqa: ASYNC251
 
 
 async def _list(call: Call, admin: "Admin", cluster_name: str | None, *, more: bool) -> Result:
