@@ -13,6 +13,7 @@ from mq.cli.runtime.effects import gives, shows_messages
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show import message_text
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations.counted import counted
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _parts(root: Path, log: "OfflineLog") -> Result:
             sum(file.data_end for queue in queues for file in queue.files),
             None,
             None,
-            f"{len(queues)} queues of {topics} topics",
+            f"{counted(len(queues), 'queue')} of {counted(topics, 'topic')}",
         ),
         ("index", len(index), sum(_allocated(path) for path in index), None, None, ""),
         (

@@ -19,6 +19,7 @@ from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
 from mq.cli.tube_clients import Topic, client_options, masters_of
+from mq.client.operations.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -107,7 +108,7 @@ async def tube_send(
     named = _attributes(attributes or [], type_, time)
     bodies = [body.encode()] if body is not None else list(_lines(lines or "-"))
     if call.dry_run:
-        call.would("send", topic, f"{len(bodies)} messages")
+        call.would("send", topic, counted(len(bodies), "message"))
         return Result(_SENT)
     rows: list[Row] = []
     failures: list[str] = []
@@ -393,7 +394,7 @@ async def tube_bench(
         if value < 1:
             raise UsageError(f"{name} {value}: it must be positive")
     if call.dry_run:
-        call.would("send", topic, f"{messages} messages of {size} bytes")
+        call.would("send", topic, f"{counted(messages, 'message')} of {size} bytes")
         return Result(_BENCH)
     from mq.cli.tube_load import measure_sending
 

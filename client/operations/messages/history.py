@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mq.client.errors import BrokerError, ClientError, ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations import cluster, java_order, wire
+from mq.client.operations.counted import counted
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import dead_letters
 from mq.client.operations.messages.traces import entries
@@ -247,12 +248,13 @@ async def _verdict(
     committed = await admin.query_consumer_offset(address, group, message.topic, message.queue_id)
     online = "" if connection is not None else "; no member is online"
     if returned:
-        return verdict("retried", f"it came back {len(returned)} times{online}")
+        return verdict("retried", f"it came back {counted(len(returned), 'time')}{online}")
     if committed is None:
         return verdict("waiting", f"the group has read nothing of the queue{online}")
     if committed <= message.queue_offset:
         before = message.queue_offset - committed
-        return verdict("waiting", f"{before} messages of the queue come before it{online}")
+        come = counted(before, "message of the queue comes", "messages of the queue come")
+        return verdict("waiting", f"{come} before it{online}")
     why = _left_out(connection, message)
     if why:
         return verdict("left out", why)

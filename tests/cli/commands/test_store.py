@@ -41,7 +41,7 @@ def test_inspect_tells_of_each_part(mq: Mq, root: Path) -> None:
     parts = {row["part"]: row for row in done.json["data"]}
     assert parts["commitlog"]["files"] == 3
     assert parts["commitlog"]["note"] == "no broker runs on it"
-    assert parts["consumequeue"]["note"] == "2 queues of 1 topics"
+    assert parts["consumequeue"]["note"] == "2 queues of 1 topic"
     assert parts["index"]["files"] == 1
     end = records_of(root, 2)[-1]
     assert parts["commitlog"]["maxOffset"] == end.physical + end.size
