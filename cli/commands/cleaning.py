@@ -7,6 +7,7 @@ import typer
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.show.result import Result, Row, text
 from mq.cli.where import BrokerAddr
@@ -105,6 +106,9 @@ async def _everywhere(
     act: Callable[["Admin", str], Coroutine[Any, Any, None]],
 ) -> Result:
     """At the broker given, else at each of the cluster with its replicas, else at each there is."""
+    for flag, value in (("-b/--brokerAddr", broker_addr), ("-c/--cluster", cluster_name)):
+        if value == "":  # of "$BROKER", and nothing is in it: all brokers were not meant
+            raise UsageError(f"{flag} is empty", hint="for all brokers leave it out")
     async with call.admin() as admin:
         targets = [broker_addr] if broker_addr else await _addresses(admin, cluster_name)
         done, failures = await cluster.at_each(admin, targets, act)

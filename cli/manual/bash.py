@@ -28,12 +28,24 @@ _mq_candidates() { # kind: what can stand for a value
     files) mapfile -t _mq_words < <(compgen -f -- "$_mq_value") && compopt -o filenames ;;
     directories) mapfile -t _mq_words < <(compgen -d -- "$_mq_value") && compopt -o filenames ;;
     *)
+        local -a said=("${words[@]:1:cword-1}")
+        live=1 _mq_value=${_mq_value//\\\\/}  # as _mq_offer quotes
         mapfile -t _mq_words < <(
-            command "${COMP_WORDS[0]/#\\~/$HOME}" __complete "$kind" "${words[@]:1:cword-1}" \\
+            command "${COMP_WORDS[0]/#\\~/$HOME}" __complete "$kind" "${said[@]//\\\\/}" \\
                 "$_mq_value" 2>/dev/null
         )
         ;;
     esac
+}
+
+_mq_offer() { # prefix: of _mq_words those that begin with the current one
+    local name
+    for name in "${_mq_words[@]}"; do
+        [[ $name == "$_mq_value"* ]] || continue
+        # What others have named may be ;reboot or $(reboot).
+        [[ -n $live ]] && printf -v name %q "$name"
+        COMPREPLY+=("$1$name")
+    done
 }
 
 _mq_command_names() { # words: those that begin with the current one, in any case and in kebab-case
@@ -89,7 +101,8 @@ _mq_argument() { # sets argument: what the current word is that no option introd
 }
 
 _mq() {
-    local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT} key='' argument='' flag='' spec name cut
+    local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT} key='' argument=''
+    local flag='' live='' spec name cut
     local -a words _mq_words=() _mq_specs=() _mq_arguments=()
     read -ra words <<<"$line"
     [[ $line == *[[:space:]] ]] && words+=('')
@@ -141,9 +154,7 @@ _mq_behind() { # an option, the value of one, or a word, of those in _mq_specs a
         for spec in "${_mq_specs[@]}"; do
             if [[ $spec == *=* && ,${spec%%=*}, == *,"$flag",* ]]; then
                 _mq_candidates "${spec#*=}"
-                for name in "${_mq_words[@]}"; do
-                    [[ $name == "$_mq_value"* ]] && COMPREPLY+=("$prefix$name")
-                done
+                _mq_offer "$prefix"
                 _mq_trim "$prefix$_mq_value"
                 return
             fi
@@ -162,9 +173,7 @@ _mq_behind() { # an option, the value of one, or a word, of those in _mq_specs a
     _mq_argument
     if [[ -n $argument ]]; then
         _mq_candidates "$argument"
-        for name in "${_mq_words[@]}"; do
-            [[ $name == "$_mq_value"* ]] && COMPREPLY+=("$name")
-        done
+        _mq_offer ''
         _mq_trim "$_mq_value"
     fi
 }

@@ -25,3 +25,15 @@ def test_an_unknown_cluster_is_not_found(command: str, cluster: Mq) -> None:
     finished = cluster(command, "-c", "Nowhere")
     assert (finished.status, finished.out) == (66, "")
     assert "no cluster 'Nowhere' (known: DefaultCluster)" in finished.err
+
+
+@pytest.mark.parametrize("words", [[""], ["-b", ""], ["-c", ""]])
+@pytest.mark.parametrize(
+    "command", ["cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"]
+)
+def test_an_empty_name_does_not_mean_every_broker(
+    command: str, words: list[str], cluster: Mq
+) -> None:
+    refused = cluster(command, *words, "--dry-run")
+    assert (refused.status, refused.out) == (64, "")
+    assert "empty" in refused.err

@@ -134,6 +134,25 @@ def test_bash_completes_addresses_behind_their_colon(cluster: Mq, tmp_path: Path
     assert ran([shell("bash"), "-c", BASH, "-", path, line], variables).split() == [port]
 
 
+def test_bash_quotes_what_others_have_named(cluster: Mq, tmp_path: Path) -> None:
+    variables = surroundings(cluster, tmp_path)
+    path = tmp_path / "mq.bash"
+    path.write_text(bash.script())
+    key = "$(touch${IFS}made);'x"
+    cluster("updateTopic", "-c", "DefaultCluster", "-t", "Named|sh")
+    assert cluster("sendMessage", "-t", "Named|sh", "-p", "x", "-k", key).status == 0
+    for line, expected in (
+        ("mq tail Name", r"Named\|sh"),
+        (r"mq tail Named\|", r"Named\|sh"),
+        (r"mq queryMsgByKey -t Named\|sh -k $", None),
+    ):
+        found = ran([shell("bash"), "-c", BASH, "-", path, line], variables).strip()
+        if expected is None:
+            assert ran([shell("bash"), "-c", f"printf %s {found}"], variables) == key
+        else:
+            assert found == expected
+
+
 def test_fish_completes(cluster: Mq, tmp_path: Path) -> None:
     variables = surroundings(cluster, tmp_path)
     path = tmp_path / "mq.fish"
