@@ -1,5 +1,6 @@
 """The options that say at which brokers a command acts, and what they come to."""
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from mq.client.operations.errors import NextStep, NotFound
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
+    from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
 BrokerAddr = Annotated[str | None, broker_option()]
 ClusterName = Annotated[
@@ -47,6 +49,32 @@ async def cluster_or_only(
     raise UsageError(
         f"which cluster? there are {', '.join(known)}", hint=f"write -c: -c {known[0]}"
     )
+
+
+async def refuse_change(
+    admin: "Admin",
+    cluster_name: str | None,
+    name: str,
+    wanted: "TopicConfig | SubscriptionGroupConfig",
+    ask: Callable[[str], Awaitable["TopicConfig | SubscriptionGroupConfig | None"]],
+) -> None:
+    """Raise UsageError where a master has other settings than those `wanted`.
+
+    What is made goes to the only cluster by itself. What is changed needs to be told where: options
+    that are left out are defaults, and would undo what others have set.
+    """
+    assert cluster_name is not None
+    info = await cluster.clusters(admin.session)
+    for address in cluster.masters(info, cluster_name):
+        if (found := await ask(address)) is None:
+            continue
+        there = dict(found.to_plain())
+        for key, value in wanted.to_plain().items():
+            if value not in (None, {}, []) and there.get(key) != value:
+                raise UsageError(
+                    f"{name} is there already, with {key} {there.get(key)} at {address}",
+                    hint=f"to change it, say where: -c {cluster_name}",
+                )
 
 
 def require(broker_addr: str | None, cluster_name: str | None) -> None:

@@ -176,7 +176,7 @@ async def update_sub_group(
     """Create a consumer group, or change one.
 
     With -c it is made on the master of every broker of the cluster, one after the other. Where
-    there is but one cluster neither -b nor -c is needed.
+    there is but one cluster neither -b nor -c is needed to create it; to change it, one is.
 
     Examples:
         mq updateSubGroup billing -c DefaultCluster  create it
@@ -188,7 +188,12 @@ async def update_sub_group(
     legal(check_group, group_name)
     config = settings.config(group_name)
     async with call.admin() as admin:
-        cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
+        if not broker_addr and not cluster_name:
+            cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
+            await where.refuse_change(
+                *(admin, cluster_name, group_name, config),
+                lambda address: groups.settings(admin, address, group_name),
+            )
         targets = await where.targets(admin, broker_addr, cluster_name)
         done, failures = await cluster.at_each(
             admin, targets, lambda each, address: each.update_subscription_group(address, config)

@@ -107,7 +107,7 @@ async def update_topic(
     """Create a topic, or change one.
 
     With -c it is made on the master of every broker of the cluster, one after the other. Where
-    there is but one cluster neither -b nor -c is needed.
+    there is but one cluster neither -b nor -c is needed to create it; to change it, one is.
 
     Examples:
         mq updateTopic Orders -c DefaultCluster  create it, with 8 queues a broker
@@ -130,7 +130,12 @@ async def update_topic(
         attributes=topics.parse_attributes(attributes) if attributes else None,
     )
     async with call.admin() as admin:
-        cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
+        if broker_addr is None and cluster_name is None:
+            cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)
+            await where.refuse_change(
+                *(admin, cluster_name, topic, config),
+                lambda address: topics.settings(admin, address, topic),
+            )
         if broker_addr is not None:
             made = await topics.make_at_broker(admin, broker_addr, config)
         else:

@@ -91,6 +91,17 @@ def test_the_only_cluster_is_the_one_that_is_meant(cluster: Mq) -> None:
     assert cluster("brokerStatus").out.startswith("127.0.0.1:")
 
 
+def test_what_is_there_is_changed_only_where_one_says(cluster: Mq) -> None:
+    assert cluster("updateTopic", "-c", "DefaultCluster", "-t", "Wide", "-r", "16").status == 0
+    refused = cluster("topic", "create", "Wide")
+    assert (refused.status, refused.out) == (64, "")
+    assert "Wide is there already, with readQueueNums 16 at 127.0.0.1:" in refused.err
+    assert "hint: to change it, say where: -c DefaultCluster" in refused.err
+    assert cluster("topic", "create", "Wide", "-r", "16").status == 0  # nothing changes
+    assert cluster("group", "create", "patient", "-r", "3").status == 0
+    assert "patient is there already" in cluster("group", "create", "patient").err
+
+
 def test_of_several_clusters_one_has_to_be_named(mq: Mq) -> None:
     with running_pair() as pair, dead_broker(pair.name_server_address, "Any", cluster="Second"):
         cluster = mq.having({"NAMESRV_ADDR": pair.name_server_address})
