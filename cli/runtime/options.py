@@ -28,7 +28,7 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.global_options import Given
 from mq.cli.runtime.option_groups import gathered, is_option_group, parameters_of
-from mq.cli.runtime.sharing import SHARED, free, sources
+from mq.cli.runtime.sharing import SHARED, free, kind_of, sources
 from mq.cli.runtime.values import convert, metavar_of, plain_type
 
 
@@ -237,9 +237,13 @@ class Declared:
 
     def _normalized(self, given: Sequence[str]) -> Iterator[str]:
         """The words with options as declared; what follows an option that takes a value is one."""
-        is_value = False
+        is_value = ended = False
         flag, instead = self._bare
         for word, following in zip(given, [*given[1:], "-"], strict=False):
+            if ended or (word == "--" and not is_value):  # behind it are no options
+                ended = True
+                yield word
+                continue
             normal = word if is_value else self._normal(word)
             if normal == flag and not is_value and following.startswith("-"):
                 normal = instead
@@ -269,19 +273,35 @@ class Declared:
                 name
                 for long in option.longs
                 for name, flags in self._flags.items()
-                if long in flags and name in self._parameters
+                if long in flags and name in self._parameters and self._is_shared(name, long)
             ]
             if not names:
+                if not option.needed:
+                    continue
                 raise self._wrong(f"it takes no {option.longs[0]}, so none before the command")
             name = names[0]
             repeated = bool(getattr(self._options[name], "multiple", False))
             found[name] = [option.value] if repeated else option.value
         return found
 
+    def _is_shared(self, name: str, long: str) -> bool:
+        """Whether an option is the shared one, or the command's own of the same meaning.
+
+        A daemon's `--namesrvAddr` is. The `--body` of sendMessage is text, and no way to show it.
+        """
+        return name.startswith(SHARED) or self.kind(name) is kind_of(long)
+
     def _take_words(self, given: dict[str, Any], rest: list[str]) -> None:
         """Give the words to the subjects that no flag gives."""
         by_flag = [word for word in self.words if word.name in given]
+        if rest:
+            self._check_values(given)
         left = words.take(self.words, given, rest)
+        for word in self.words:
+            if given.get(word.name) == "" and word.name not in {item.name for item in by_flag}:
+                # Of "$BROKER", and nothing is in it: all brokers were not meant.
+                if not word.required:
+                    raise self._wrong(f"the word for the {word.noun} is empty")
         if left:
             why = f"unexpected argument {left[0]!r}"
             from mq.cli.meant import behind
@@ -292,6 +312,16 @@ class Declared:
                 nouns = " and ".join(word.noun for word in by_flag)
                 why += f": the {nouns} {'are' if len(by_flag) > 1 else 'is'} given by flag"
             raise self._wrong(why, form=self.form(given))
+
+    def _check_values(self, given: Mapping[str, Any]) -> None:
+        """Refuse an option for a value where there are words, too.
+
+        In `-g $GROUP -t Orders` without a group, `-t` would be one, and Orders a word.
+        """
+        flags = {flag for options in self._flags.values() for flag in options}
+        for name, value in given.items():
+            if isinstance(value, str) and value in flags and self._flags[name][0][0] == "-":
+                raise self._wrong(f"{self.flags(name)} needs a value, and {value} is an option")
 
     def form(self, given: Mapping[str, Any]) -> str:
         """The command as it is to be written, with what was given and what it needs."""

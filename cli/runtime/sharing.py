@@ -9,7 +9,7 @@ import typer
 
 from mq.cli.runtime import shared_options
 from mq.cli.runtime.effects import effect_of
-from mq.cli.runtime.values import declarations
+from mq.cli.runtime.values import declarations, plain_type
 
 Function = Callable[..., Any]
 
@@ -27,6 +27,16 @@ def sources(function: Function) -> list[Function]:
         return found if effect.endless else [*found, shared_options.reads]
     found.append(shared_options.writes)
     return [*found, shared_options.destroys] if effect.destroys else found
+
+
+def kind_of(long: str) -> Any:
+    """The type of a shared option's value, by its long form."""
+    for source in shared_options.SOURCES:
+        hints = typing.get_type_hints(source, include_extras=True)
+        for name, parameter in inspect.signature(source).parameters.items():
+            if long in declarations(parameter.replace(annotation=hints[name])):
+                return plain_type(hints[name])
+    raise KeyError(long)
 
 
 def free(source: Function, taken: list[inspect.Parameter]) -> list[inspect.Parameter]:

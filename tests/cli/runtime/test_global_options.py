@@ -93,3 +93,14 @@ def test_alone_they_ask_for_a_command(mq: Mq) -> None:
     assert (finished.status, finished.out) == (64, "")
     assert finished.err.startswith("mq: which command? mq --context")
     assert mq("-n", "a:1", "--help").status == 0
+
+
+def test_an_option_of_the_command_s_own_is_not_meant_before_it(cluster: Mq) -> None:
+    refused = cluster("--body", "hex", "sendMessage", "SELF_TEST_TOPIC", "--dry-run")
+    assert refused.status == 64
+    assert "it takes no --body, so none before the command" in refused.err
+    assert cluster("--body", "hex", "printMsg", "SELF_TEST_TOPIC").status == 0
+
+
+def test_help_before_the_options_is_help_of_the_command(mq: Mq) -> None:
+    assert mq("-h", "-n", "a:1", "topicList").out == mq("topicList", "-h").out

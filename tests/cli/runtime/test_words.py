@@ -117,3 +117,18 @@ def test_help_shows_words_and_flags() -> None:
     text = command_text(Declared("seek", seek))
     assert text.startswith("Usage: mq seek GROUP TOPIC -s TIME [OPTIONS]\n")
     assert "-g, --group GROUP" in text
+
+
+@pytest.mark.parametrize("line", ["-g -t Orders -s 1h", "-t -g billing -s 1h"])
+def test_an_option_is_no_value_where_a_word_would_take_its_place(line: str) -> None:
+    message, _ = refused(seek, line)
+    assert message.endswith(("needs a value, and -t is an option", "and -g is an option"))
+
+
+def test_what_follows_two_dashes_is_a_word_as_it_stands() -> None:
+    assert parsed(seek, "-s 1h -- -group --topic")["group"] == "-group"
+
+
+def test_an_empty_word_is_not_all_there_is() -> None:
+    with pytest.raises(UsageError, match="the word for the broker is empty"):
+        Declared("either", either).parse([""])
