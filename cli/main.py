@@ -44,7 +44,8 @@ def run(arguments: list[str], environment: Environment) -> int:
 
             complete(arguments[1:], environment)
             return Status.DONE
-        given, words = global_options.split([*environment.before, *arguments])
+        given, words = global_options.split(arguments)
+        given = [*global_options.of_session(environment.before), *given]
         found = catalog.find(words)
         if found is None:
             return _without_command(words, given, environment)
@@ -132,7 +133,7 @@ def load(group: str, name: str, arguments: Sequence[str] = (), called: str = "")
 
 def _without_command(arguments: list[str], given: list[Given], environment: Environment) -> int:
     """`mq`, `mq help …`, `mq --help`, `mq --version`, or a name that is no command."""
-    if given and not arguments:
+    if not arguments and any(item.needed for item in given):
         raise UsageError(f"which command? mq {given[-1].flag} … COMMAND", hint="see: mq --help")
     word = arguments[0] if arguments else "help"
     if word in ("-V", "--version", "version"):
@@ -143,7 +144,8 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
         environment.stdout.write(f"mq {__version__}\nnative path: {native}\n")
         return Status.DONE
     if word in ("-h", "--help", "help"):
-        rest = [word for word in arguments[1:] if not word.startswith("-")]
+        behind = global_options.behind(arguments[1:])
+        rest = [word for word in behind if not word.startswith("-")]
         everything = "--all" in arguments or rest == ["all"]
         if rest == ["options"]:
             from mq.cli.manual.shared_help import options_text
@@ -197,7 +199,8 @@ def overview(word: str | None = None) -> str:
         lines += [
             "mq is RocketMQ in Python: every mqadmin command, and the daemons themselves.",
             "Names are taken in any case and in kebab-case: updateTopic, update-topic.",
-            "Many have a noun and a verb for a second name: `mq group seek`, `mq topic create`.",
+            "Many have a noun and a verb for a second name: `mq group seek`,",
+            "`mq topic create`.",
             "`mq help COMMAND` shows the options of a command, `mq help topic` the commands",
             "of a group. More: man mq.",
             "",
@@ -235,4 +238,11 @@ def _about(word: str) -> list[str]:
 
 
 def _listed(title: str, names: Mapping[str, str]) -> list[str]:
-    return [f"{title}:", *(f"  {name:<22} {summary}" for name, summary in names.items()), ""]
+    return [f"{title}:", *(_line(name, summary) for name, summary in names.items()), ""]
+
+
+def _line(name: str, summary: str) -> str:
+    """A command and what it does, within the 80 columns of a terminal."""
+    from textwrap import fill
+
+    return fill(f"  {name:<22} {summary}", 80, subsequent_indent=" " * 25, break_on_hyphens=False)

@@ -13,11 +13,15 @@ from mq.cli.runtime.errors import UsageError
 
 
 class Given(NamedTuple):
-    """An option before the command: `flag` as it was written, its long forms, its value."""
+    """An option before the command: `flag` as it was written, its long forms, its value.
+
+    One of a whole `mq shell` is not `needed`: commands that do not take it go without.
+    """
 
     flag: str
     longs: tuple[str, ...]
     value: str | bool
+    needed: bool = True
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -47,6 +51,11 @@ def split(arguments: Sequence[str]) -> tuple[list[Given], list[str]]:
             value = rest.pop(0)
         given.append(Given(flag, longs, value))
     return given, rest
+
+
+def of_session(before: Sequence[str]) -> list[Given]:
+    """The options of a `mq shell`, for each of its commands. What must not be lost stays needed."""
+    return [item._replace(needed="--dry-run" in item.longs) for item in split(before)[0]]
 
 
 def behind(words: Sequence[str]) -> list[str]:

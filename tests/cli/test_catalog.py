@@ -97,3 +97,8 @@ def _is_command(words: str) -> bool:
     if catalog.find(words.split()) is None:
         return False
     return catalog.called(words.split()) in (words, words.split()[0])
+
+
+def test_a_word_with_a_colon_is_no_second_half_of_a_name() -> None:
+    assert catalog.find(["producer", "10.0.0.1:10911"]) == ("producer", "producer", 1)
+    assert catalog.find(["producer", "list"]) == ("producer", "producer", 2)

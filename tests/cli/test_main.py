@@ -35,9 +35,11 @@ def test_help_lists_every_command_with_its_summary(mq: Mq) -> None:
     finished = mq("help", "all")
     assert finished.status == 0
     assert mq("--help", "--all").out == mq("help", "--all").out == finished.out
+    text = " ".join(finished.out.split())
     for names in catalog.GROUPS.values():
         for name, summary in names.items():
-            assert f"  {name:<22} {summary}\n" in finished.out
+            assert f"\n  {name:<22} " in finished.out
+            assert f" {name} {summary} " in text
 
 
 def test_help_is_what_mq_alone_and_mq_help_print(mq: Mq) -> None:
@@ -316,3 +318,9 @@ def test_a_full_disk_is_one_line_and_its_status(cluster: Mq) -> None:
         assert ended.returncode == 74
         assert ended.stderr.count("\n") == 1
         assert "No space left on device" in ended.stderr
+
+
+@pytest.mark.parametrize("words", [["all"], ["topic"], ["group"], ["broker"], ["export"]])
+def test_lists_of_commands_are_no_wider_than_a_terminal(words: list[str], mq: Mq) -> None:
+    lines = mq("help", *words).out.splitlines()
+    assert not [line for line in lines if len(line) > 80]

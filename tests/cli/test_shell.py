@@ -67,6 +67,22 @@ def test_options_before_the_shell_stand_before_its_commands(cluster: Mq) -> None
     assert "\ntopic\n" in out.getvalue()
 
 
+def test_commands_go_without_an_option_of_the_shell_that_they_do_not_take(cluster: Mq) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    lines = io.StringIO("context list -o csv --no-header\ndeleteTopic -t T -c NoCluster\n")
+    environment = Environment(stdin=lines, stdout=out, stderr=err, variables=cluster.variables)
+    run(["--yes", "shell"], environment)
+    assert "it takes no --yes" not in err.getvalue()
+    dry = Environment(
+        stdin=io.StringIO("topicList\n"),
+        stdout=out,
+        stderr=err,
+        variables=cluster.variables,
+    )
+    assert run(["--dry-run", "shell"], dry) != 0
+    assert "it takes no --dry-run" in err.getvalue()
+
+
 def test_a_shell_in_the_shell_and_a_daemon_are_refused(mq: Mq) -> None:
     finished = piped(mq, "shell\nbroker\nnamesrv -p\n-n a:1 broker\n")
     assert (finished.status, finished.out) == (1, "")
