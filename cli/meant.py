@@ -124,6 +124,7 @@ _SERVERS = frozenset(
     f"--{name}"
     for name in "bootstrap-server bootstrap-servers brokers server servers namesrv host".split()
 ) | {"-b", "-s"}
+_WITH_SECRETS = ("user ", "account ", "console ")
 _FEW = 6  # options that a hint may list
 # Options that only some kinds of commands have.
 _KINDS = {
@@ -275,4 +276,11 @@ def _written(names: Iterable[str], rest: Sequence[str]) -> list[str]:
     there = [catalog.WRITTEN.get(catalog.key_of(name)) for name in names]
     from shlex import quote
 
-    return [" ".join([name, *map(quote, rest)]) for name in there if name]
+    found = []
+    for name in filter(None, there):
+        shown = [*map(quote, rest)]
+        if name.startswith(_WITH_SECRETS):  # behind an option may be one
+            shown = shown[: next((at for at, word in enumerate(rest) if word[:1] == "-"), None)]
+            shown += ["…"] if len(shown) < len(rest) else []
+        found.append(" ".join([name, *shown]))
+    return found

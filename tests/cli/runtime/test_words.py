@@ -9,6 +9,7 @@ from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.help import command_text
 from mq.cli.runtime.options import Declared, one_of, subject
+from tests.cli.support import Mq
 
 
 @subject("group", "topic")
@@ -132,3 +133,19 @@ def test_what_follows_two_dashes_is_a_word_as_it_stands() -> None:
 def test_an_empty_word_is_not_all_there_is() -> None:
     with pytest.raises(UsageError, match="the word for the broker is empty"):
         Declared("either", either).parse([""])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "createUser bob -p hunter2 extra -b b:1",
+        "createUser -p hunter2",
+        "updateAclConfig AK -s hunter2 extra -b b:1",
+        "user add bob -p hunter2",
+        "add user bob -p hunter2",
+    ],
+)
+def test_the_right_form_shows_no_secret(line: str, mq: Mq) -> None:
+    refused = mq(*line.split())
+    assert refused.status == 64
+    assert "hunter2" not in refused.err
