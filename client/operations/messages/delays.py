@@ -62,9 +62,11 @@ class Taken:
 
 def _time(text: str, now: int) -> int:
     try:
-        return moments.parse(text, now / 1000)
+        if not text.startswith("-") and not text.endswith("ago"):  # a delay never counts back
+            return moments.parse(text, now / 1000)
     except ValueError:
-        raise InvalidRequest(f"delay {text!r} is not {FORMS}") from None
+        pass
+    raise InvalidRequest(f"delay {text!r} is not {FORMS}")
 
 
 def _named(millis: int) -> str:
