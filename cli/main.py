@@ -96,6 +96,10 @@ def _command(
         from mq.cli.runtime.help import command_text
 
         environment.stdout.write(command_text(declared, everything=everything))
+        if begun := catalog.subcommands(catalog.called(words)):
+            # `mq help broker`: the daemon, and what can be done with one.
+            lines = [_line(name, catalog.summary(name)) for name in begun]
+            environment.stdout.write("\n".join(["", "Commands:", *lines, ""]))
         return Status.DONE
     own, shared = declared.split(values)
     if not declared.needs_call:
@@ -183,11 +187,21 @@ def _did_you_mean(names: list[str], see: str = "--help") -> str:
 
 
 def _group(word: str, rest: list[str], environment: Environment) -> int:
+    import shlex
+
     if rest and not rest[0].startswith("-"):
         from mq.cli.meant import halves
 
         hint = _did_you_mean(halves(word, rest[0], rest[1:]), f"help {word}")
         raise UsageError(f"no command '{word} {rest[0]}'", hint=hint)
+    if rest and {"-h", "--help"}.isdisjoint(rest):
+        behind = global_options.behind(rest)
+        found = catalog.find([word, *behind])
+        names = [shlex.join([*rest[: len(rest) - len(behind)], word, *behind])] if found else []
+        raise UsageError(
+            f"no option {rest[0]} between {word} and what is to be done",
+            hint=_did_you_mean(names, f"help {word}"),
+        )
     environment.stdout.write(overview(word))
     return Status.DONE if rest else Status.USAGE
 

@@ -324,3 +324,17 @@ def test_a_full_disk_is_one_line_and_its_status(cluster: Mq) -> None:
 def test_lists_of_commands_are_no_wider_than_a_terminal(words: list[str], mq: Mq) -> None:
     lines = mq("help", *words).out.splitlines()
     assert not [line for line in lines if len(line) > 80]
+
+
+def test_an_option_amid_a_name_is_refused_with_the_right_line(mq: Mq) -> None:
+    refused = mq("topic", "--context", "dev", "delete", "a b")
+    assert (refused.status, refused.out) == (64, "")
+    assert "did you mean mq --context dev topic delete 'a b'?" in refused.err
+    assert mq("topic", "--nonsense").status == 64
+    assert mq("topic", "-h").status == 0
+
+
+def test_help_on_a_daemon_names_the_commands_that_begin_with_its_word(mq: Mq) -> None:
+    shown = mq("help", "broker").out
+    assert shown.startswith(mq("broker", "--help").out)
+    assert "  broker drain " in shown
