@@ -80,7 +80,10 @@ async def refuse_change(
 def require(broker_addr: str | None, cluster_name: str | None) -> None:
     """Raise UsageError unless one of them is given. As in Java, -b wins where both are."""
     if not broker_addr and not cluster_name:
-        raise UsageError("one of -b/--brokerAddr or -c/--clusterName is required")
+        raise UsageError(
+            "one of -b/--brokerAddr or -c/--clusterName is required",
+            hint="say where: -c CLUSTER, or -b HOST:PORT",
+        )
 
 
 async def targets(

@@ -300,7 +300,7 @@ class Declared:
         for word in self.words:
             if given.get(word.name) == "" and word.name not in {item.name for item in by_flag}:
                 # Of "$BROKER", and nothing is in it: all brokers were not meant.
-                if not word.required:
+                if word.name not in ("value", "body"):
                     raise self._wrong(f"the word for the {word.noun} is empty")
         if left:
             why = f"unexpected argument {left[0]!r}"

@@ -133,6 +133,8 @@ def test_what_follows_two_dashes_is_a_word_as_it_stands() -> None:
 def test_an_empty_word_is_not_all_there_is() -> None:
     with pytest.raises(UsageError, match="the word for the broker is empty"):
         Declared("either", either).parse([""])
+    with pytest.raises(UsageError, match="the word for the group is empty"):
+        Declared("seek", seek).parse(["", "Orders", "-s", "1h"])
 
 
 @pytest.mark.parametrize(
