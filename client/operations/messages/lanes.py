@@ -50,10 +50,11 @@ class Lane(Generic[M]):
 
     def hurry(self) -> None:
         """Send what waits now, or as soon as what is on its way has come there."""
-        if self._flight is None or self._flight.done():
+        if self._flight is None or _is_there(self._flight):
             self._go()
-        else:
+        elif not self._flight.done():
             self._hurried = True
+        # else sending has failed: nothing follows, and who lands is told
 
     def rest(self) -> None:
         """Take `hurry` back."""
@@ -69,7 +70,7 @@ class Lane(Generic[M]):
         self._flight.add_done_callback(self._ended)
 
     def _ended(self, flight: "asyncio.Future[None]") -> None:
-        if self._hurried and not flight.cancelled() and flight.exception() is None:
+        if self._hurried and _is_there(flight):
             self._go()
 
     async def land(self) -> None:
@@ -83,3 +84,7 @@ class Lane(Generic[M]):
             finally:
                 if flight.done() and self._flight is flight:
                     self._flight = None
+
+
+def _is_there(flight: "asyncio.Future[None]") -> bool:
+    return flight.done() and not flight.cancelled() and flight.exception() is None

@@ -91,3 +91,20 @@ async def test_who_waits_and_is_cancelled_does_not_cancel_what_is_on_its_way() -
     with pytest.raises(ValueError, match="told once"):
         await lane.land()
     await lane.land()
+
+
+@in_a_loop
+async def test_what_hurries_does_not_go_behind_what_failed() -> None:
+    sending = Sending()
+    sending.error = ValueError("not stored")
+    sending.go.release()
+    lane: Lane[int] = Lane(sending)
+    lane.add(MESSAGE, 1)
+    lane.hurry()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    lane.add(MESSAGE, 2)
+    lane.hurry()
+    with pytest.raises(ValueError, match="not stored"):
+        await lane.start()
+    assert (sending.batches, lane.waiting) == ([[1]], [2])
