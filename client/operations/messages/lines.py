@@ -152,7 +152,7 @@ def _base64_body(body: bytes) -> Body:
 def _json_body(body: bytes) -> Body:
     try:
         return orjson.dumps(orjson.loads(body)), b',"bodyEncoding":"json"}\n'
-    except orjson.JSONDecodeError:
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # reading takes deeper nesting
         return _text_body(body)
 
 
@@ -178,6 +178,8 @@ class Line:
             None if values.get("queueId") is None else _typed(values, "queueId", int)
         )
         self.flag: int = _typed(values, "flag", int, 0)
+        if not -(2**31) <= self.flag < 2**31:
+            raise MalformedLine(f"flag {self.flag} is not a number of 32 bits")
         self.delay: int | str | None = values.get("delay")
         if type(self.delay) not in (int, str, type(None)):
             raise MalformedLine("delay is no level and no text")
@@ -235,7 +237,10 @@ def _body(values: dict[str, Any]) -> bytes:
         raise MalformedLine("body is missing")
     body, encoding = values["body"], values.get("bodyEncoding", "utf-8")
     if encoding == "json":
-        return orjson.dumps(body)
+        try:
+            return orjson.dumps(body)
+        except orjson.JSONEncodeError as error:  # reading takes deeper nesting than writing does
+            raise MalformedLine(f"body cannot be written as JSON: {error}") from None
     if not isinstance(body, str):
         raise MalformedLine("body is not text")
     if encoding == "base64":

@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mq.client.operations.messages.lines import BodyForm, encoder, messages_of
+from mq.client.operations.messages.lines import (
+    BodyForm,
+    MalformedLine,
+    encoder,
+    messages_of,
+)
 from mq.protocol.message import StoredMessage, decode_records, encode_record
 from mq.protocol.properties import decode as decode_properties
 
@@ -89,3 +94,22 @@ def test_bodies_come_back_byte_for_byte(body: bytes) -> None:
         (text,) = encoder(form)([stored(b"UNIQ_KEY\x01A", body)]).splitlines()
         (line,) = messages_of(text)
         assert line.body == body
+
+
+def test_a_body_that_is_nested_deeper_than_can_be_written_stays_text() -> None:
+    body = b"[" * 400 + b"]" * 400
+    line = line_of(stored(b"UNIQ_KEY\x01A", body), BodyForm.JSON)
+    assert (line["body"].encode(), line["bodyEncoding"]) == (body, "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ('"body":%s,"bodyEncoding":"json"' % ("[" * 400 + "]" * 400), "cannot be written as JSON"),
+        ('"body":"x","flag":2147483648', "not a number of 32 bits"),
+        ('"body":"x","flag":-2147483649', "not a number of 32 bits"),
+    ],
+)
+def test_what_no_message_can_have_is_the_fault_of_its_line(values: str, why: str) -> None:
+    with pytest.raises(MalformedLine, match=why):
+        messages_of(b"{%b}" % values.encode())
