@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from mq.client.errors import MQError
+from mq.client.errors import ClientError, MessageIllegal, MQError
 from mq.client.operations.errors import InvalidRequest, NextStep, NotFound, Parameter, Unavailable
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import RETRY_PREFIX
@@ -117,8 +117,19 @@ class Target(Sent):
         """Store messages in their order. Raises MQError, after `TRIES` tries."""
         async with self._turn:
             for part in parts(messages, self.queue.topic):
-                result = await send_part(self._producer, part, self.queue)
-                self.note(result.queue_offset, len(part))
+                await self._send(part)
+
+    async def _send(self, part: "list[Message]") -> None:
+        try:
+            result = await send_part(self._producer, part, self.queue)
+        except (MessageIllegal, ClientError):  # a broker may take less than a batch has
+            if len(part) == 1:
+                raise
+            half = len(part) // 2
+            await self._send(part[:half])
+            await self._send(part[half:])
+            return
+        self.note(result.queue_offset, len(part))
 
 
 def parts(
