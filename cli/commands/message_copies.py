@@ -268,6 +268,7 @@ async def _import(
                 topic=to_topic,
                 new_ids=sending.new_ids,
                 rate=limiter,
+                can_go_on=state is not None,
                 done=done,
                 save=save,
             )

@@ -50,6 +50,7 @@ class Run:
     rate: float | None = None
     create: bool | None = False
     _told: int = field(default=0, init=False)
+    _broken: OSError | None = field(default=None, init=False)  # why reading has ended
 
     @property
     def topic(self) -> str:
@@ -139,15 +140,21 @@ class Run:
         feed = Feed(counting, self.input.form(common), longest, max_body, Rate(None))
         with LineSource(read, longest=longest, is_file=self._is_file) as source:
             await self._feed(feed, source)
+        if self._broken is not None:
+            raise self._broken
         what = f"{counting.messages:,} messages, {counting.bytes:,} bytes"
         self.call.would("send", self.topic, what)
         return Result(failures=[*self._refusals(counting.refused, feed)])
 
     async def _feed(self, feed: Feed, source: LineSource) -> None:
         if self.input.whole:
-            await feed.whole(await whole(source))
-        else:
+            await feed.whole(await whole(source, feed.longest))
+            return
+        try:
             await feed.run(source)
+        except OSError as error:  # what was read before it goes out
+            self._broken = error
+            await feed.producing.flush()
 
     def _greet(self) -> None:
         if self._is_typed:
@@ -179,7 +186,11 @@ class Run:
             if not producing.sent:
                 raise producing.stopped
             failures.append(str(producing.stopped))
-        if interrupted or producing.stopped is not None:
+        if self._broken is not None:
+            if not producing.sent:
+                raise self._broken
+            failures.append(f"{self._named} could not be read any further: {self._broken.strerror}")
+        if interrupted or producing.stopped is not None or self._broken is not None:
             again = f"mq {self.call.name} {quote(self.topic)} …"
             rest = Rest(producing.sent, producing.left(), feed.taken + 1)
             failures += rest.lines(self._file, "" if self._is_typed else again)
@@ -215,10 +226,17 @@ async def ready(producer: "Producer", common: dict[str, Any], body: str) -> "Mes
     return Common(**common, taken=taken).message(body.encode())
 
 
-async def whole(source: LineSource) -> bytes:
-    """All of an input, with its lines' ends but the last."""
-    lines = [line async for lines in source for line in lines]
-    return b"\n".join(lines)
+async def whole(source: LineSource, longest: int) -> bytes:
+    """All of an input, with its lines' ends but the last; cut where it is longer than that."""
+    found: list[bytes] = []
+    size = 0
+    async for lines in source:
+        for line in lines:
+            found.append(line)
+            size += len(line) + 1
+            if size > longest + 1:
+                return b"\n".join(found)
+    return b"\n".join(found)
 
 
 @contextmanager

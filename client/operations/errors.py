@@ -33,6 +33,7 @@ class NextStep(StrEnum):
         "remove the state"
     )
     CORRECT_THE_LINE = "the lines before it are sent; correct it and go on"
+    SEND_THE_REST = "the lines before it are sent; correct it, and send it and those after it"
     MAKE_ROOM = "make room, and go on"
     EXPORT_OFFSETS = "nothing was done; a file of offsets is made by exporting them"
     RESET_AT_BROKERS = "set the offsets that the brokers keep, while no consumer runs"

@@ -72,17 +72,19 @@ class Importer:
         topic: str | None,
         new_ids: bool,
         rate: Rate,
+        can_go_on: bool = True,
         done: dict[str, Done],
         save: Callable[[dict[str, Done]], None],
     ) -> None:
         """`targets_of` finds the targets of a topic. `done` is the state of a cut import, by
-        source. `save` gets that every few seconds.
+        source. `save` gets that every few seconds; without `can_go_on` nobody reads it.
         """
         self._targets_of = targets_of
         self._source = source
         self._topic = topic
         self._new_ids = new_ids
         self._rate = rate
+        self._hint = NextStep.CORRECT_THE_LINE if can_go_on else NextStep.SEND_THE_REST
         self._done = done
         self._save = save
         self._topics: dict[str, Targets] = {}
@@ -101,8 +103,7 @@ class Importer:
         try:
             async for lines in source:
                 if not lines:
-                    for lane in self._lanes.values():
-                        lane.hurry()
+                    self._hurry()
                 for line in lines:
                     number += 1
                     if line.strip():
@@ -110,7 +111,7 @@ class Importer:
                 if time.monotonic() >= due:
                     self.save()
                     due = time.monotonic() + SAVE_SECONDS
-        except OperationError:
+        except (OperationError, OSError):  # a wrong line, or no more can be read
             await self._flush()
             raise
         except BaseException:
@@ -120,15 +121,17 @@ class Importer:
             raise
         await self._flush()
 
+    def _hurry(self) -> None:
+        for lane in self._lanes.values():
+            lane.hurry()
+
     async def _one(self, number: int, text: bytes) -> None:
         try:
             if len(text) > LONGEST_LINE:
                 raise MalformedLine(f"longer than {LONGEST_LINE:,} bytes")
             found = [(line, self._message(line)) for line in messages_of(text)]
         except (MalformedLine, InvalidRequest) as error:
-            raise BadData(
-                f"{self._source}, line {number}: {error}", hint=NextStep.CORRECT_THE_LINE
-            ) from None
+            raise BadData(f"{self._source}, line {number}: {error}", hint=self._hint) from None
         for place, (line, message) in enumerate(found, 1):
             source = _source(message.topic, line, number)
             target = self._sources.get(source)
@@ -142,6 +145,8 @@ class Importer:
             lane = self._lanes.get(name)
             if lane is None:
                 lane = self._lanes[name] = _Lane(target, self._stop)
+            if self._rate.pauses:
+                self._hurry()
             await self._rate.wait(1)
             # Until the last message of a line is stored, only the lines before it are done.
             if lane.add(message, (source, number if place == len(found) else number - 1)):

@@ -11,7 +11,7 @@ from mq.client.operations.messages.lines import Line, MalformedLine, message_aga
 from mq.client.operations.messages.producing import Counting, Producing
 from mq.client.operations.messages.rate import Rate
 from mq.protocol.message import Message
-from mq.protocol.properties import PropertyKey
+from mq.protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PropertyKey
 
 # In JSON a byte of a body may be six (\\u0000); properties have 32 KB at most, keys of lines too.
 _JSON_FACTOR, _BESIDE = 6, 256 * 1024
@@ -84,9 +84,13 @@ def text_form(common: Common, separator: bytes = b"") -> Form:
 
 def _key_text(key: bytes) -> str:
     try:
-        return key.decode()
+        text = key.decode()
     except UnicodeDecodeError:
         raise MalformedLine("its key is not UTF-8") from None
+    if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+        # What follows it would be further properties, of those that only clients set, too.
+        raise MalformedLine("its key has a character that separates properties")
+    return text
 
 
 def json_form(common: Common) -> Form:
@@ -123,21 +127,20 @@ class Feed:
             if not lines:
                 producing.idle()
             for line in lines:
-                number += 1
+                self.taken = number = number + 1
                 if line:
                     await self._one(number, line)
                 else:
                     self.empty += 1
-                self.taken = number
                 if producing.stopped is not None:
                     return
         await producing.flush()
 
     async def whole(self, body: bytes) -> None:
         """All of the input as one message."""
+        self.taken = 1
         if body:
             await self._one(1, body)
-        self.taken = 1
         await self.producing.flush()
 
     async def _one(self, number: int, line: bytes) -> None:
@@ -153,6 +156,8 @@ class Feed:
             return
         try:
             for message in messages:
+                if self.rate.pauses:
+                    self.producing.idle()
                 await self.rate.wait(1)
                 await self.producing.put(number, message)
         except BaseException:

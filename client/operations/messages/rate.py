@@ -18,6 +18,11 @@ class Rate:
         self._seconds = None if per_second is None else 1 / per_second
         self._free = time.monotonic()
 
+    @property
+    def pauses(self) -> bool:
+        """Whether the next message has to wait: what was collected may go out meanwhile."""
+        return self._seconds is not None and self._free + self._seconds > time.monotonic()
+
     async def wait(self, count: int) -> None:
         """Wait until `count` more may pass."""
         if self._seconds is None or not count:

@@ -525,6 +525,9 @@ def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
         message in finished.err
     )
     assert len(bodies(cluster, "BadLine")) == before + 1
+    piped = cluster("message", "import", "-", piped=f"{line}\n")
+    assert piped.status == 65
+    assert "correct it, and send it and those after it" in piped.err  # there is nothing to resume
     file.write_text(good * 3)
     assert cluster("message", "import", str(file), "--resume").status == 0
     assert len(bodies(cluster, "BadLine")) == before + 3
@@ -618,3 +621,18 @@ def test_a_pipe_is_exported_to_and_stays_one(
     refused = cluster("message", "export", str(pipe), "-t", "ToPipe", "--resume")
     assert refused.status == 64
     assert f"--resume needs a file: {pipe} cannot go on" in refused.err
+
+
+def test_batches_that_a_broker_refuses_for_their_size_go_in_parts(tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"body": f"{number:01000}"}) + "\n" for number in range(100))
+    with running_pair({"maxMessageSize": "20000"}) as pair:
+        mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+        for topic in ("Small", "SmallCopy"):
+            make_topic(pair, topic, 1)
+        imported = mq("message", "import", "-", "-t", "Small", piped=lines)
+        assert imported.status == 0, imported.err
+        copied = mq("message", "copy", "Small", "SmallCopy")
+        assert copied.status == 0, copied.err
+        for topic in ("Small", "SmallCopy"):
+            found = mq("message", "export", topic, "-").out.splitlines()
+            assert [int(json.loads(line)["body"]) for line in found] == list(range(100))

@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from mq.cli.messages.producing import whole
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.client.operations.messages.line_source import LineSource
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.cli.pairs import make_topic, put, running_pair
 from tests.cli.support import Mq
 from tests.cli.terminal import at_terminal
+from tests.client.scenarios import in_a_loop
 
 
 def stored(mq: Mq, topic: str, *options: str) -> list[dict[str, Any]]:
@@ -392,3 +395,67 @@ def test_a_topic_is_moved_through_a_pipe(cluster: Mq, standalone: Standalone) ->
         )
 
     assert places("Moved") == places("MoveFrom")
+
+
+def test_a_key_cannot_bring_properties_along(cluster: Mq, standalone: Standalone) -> None:
+    make_topic(standalone, "ProduceForged", 1)
+    piped = "k\x02TRAN_MSG\x01true\x02PGROUP\x01g:hidden\nk\x01:odd\nk:seen\n"
+    finished = cluster("produce", "ProduceForged", "-K", ":", piped=piped)
+    assert finished.status == 1
+    for line in (1, 2):
+        assert f"line {line}: its key has a character that separates properties" in finished.err
+    (found,) = stored(cluster, "ProduceForged")
+    assert (found["body"], found["properties"]["KEYS"]) == ("seen", "k")
+    assert "TRAN_MSG" not in found["properties"]
+
+
+def test_the_command_that_goes_on_sends_each_line_that_is_left_once(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "ProduceRest", 1)
+    file = tmp_path / "lines"
+    file.write_text("".join(f"{number}\n" for number in range(1, 11)))
+    where = ("-n", standalone.name_server_address)
+    with producing("ProduceRest", str(file), "--rate", "1", *where) as process:
+        until(lambda: len(bodies(cluster, "ProduceRest")) >= 1)  # each when it may go, not at 128
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    command = err.rpartition("go on with: ")[2].partition(" | mq produce")[0]
+    rest = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    found = bodies(cluster, "ProduceRest")
+    assert found + rest.stdout.split() == [str(number) for number in range(1, 11)]
+
+
+def test_what_was_sent_is_told_where_no_more_can_be_read(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    make_topic(standalone, "ProduceBroken", 1)
+    terminal, slave = os.openpty()
+    command = [sys.executable, "-m", "mq", "produce", "ProduceBroken"]
+    process = subprocess.Popen(
+        [*command, "-n", standalone.name_server_address],
+        stdin=slave,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        os.close(slave)
+        os.write(terminal, b"one\ntwo\n")
+        until(lambda: len(bodies(cluster, "ProduceBroken")) == 2)
+        os.close(terminal)  # the window is closed: reading fails
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 1
+    assert "standard input could not be read any further: Input/output error\n" in err
+    assert "2 messages were sent; not sent: lines 3 and those after\n" in err
+    assert "ProduceBroken" in out
+
+
+@in_a_loop
+async def test_a_whole_input_is_not_read_further_than_a_message_can_be_long() -> None:
+    with LineSource(lambda size: b"line\n" * 1000, longest=10_000) as source:
+        assert len(await whole(source, 10_000)) > 10_000  # though there is always more
