@@ -119,7 +119,11 @@ def in_thread(parts: AbstractAsyncContextManager[T]) -> Iterator[T]:
 
 @contextmanager
 def dead_broker(
-    name_server: str, *topics: str, name: str = "broker-dead", cluster: str = "DefaultCluster"
+    name_server: str,
+    *topics: str,
+    name: str = "broker-dead",
+    cluster: str = "DefaultCluster",
+    address: str = DEAD,
 ) -> Iterator[None]:
     """Have the name server believe in a broker that does not answer, with topics of two queues."""
     configs = {
@@ -128,9 +132,9 @@ def dead_broker(
     }
     header = RegisterBrokerRequestHeader(
         broker_name=name,
-        broker_addr=DEAD,
+        broker_addr=address,
         cluster_name=cluster,
-        ha_server_addr=DEAD,
+        ha_server_addr=address,
         broker_id=0,
     )
     body = RegisterBrokerBody(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mq.client.errors import RouteNotFound
+from mq.client.errors import BrokerError, RouteNotFound
 from mq.client.operations import cluster
 from mq.client.operations.describing import asking
 from mq.client.operations.describing.asking import Setting
@@ -88,6 +88,12 @@ async def describe(admin: "Admin", topic: str, now: int, seconds: float) -> Topi
     times, untold = await asking.store_times(admin, points, now, seconds) if points else ({}, [])
     by_broker = {names[at]: one for at, one in settings.items() if one is not None}
     wanted = sorted({name for found in readers.values() for name in found.group_list})
+    # One that hangs would be waited for again and again, for some groups at a time.
+    answering = {
+        at: name
+        for at, name in names.items()
+        if at in readers or isinstance(unread[at], BrokerError)
+    }
     return TopicPage(
         topic,
         topics.route_rows(route),
@@ -95,7 +101,7 @@ async def describe(admin: "Admin", topic: str, now: int, seconds: float) -> Topi
         tuple(rows),
         {(broker, queue_id): time for (_, broker, queue_id), time in times.items()},
         rate,
-        await _groups(admin, names, topic, wanted, seconds),
+        await _groups(admin, answering, topic, wanted, seconds),
         (*failures, *untold),
     )
 

@@ -1,5 +1,6 @@
 """A cluster on one page: name servers, brokers, what they hold."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -95,13 +96,15 @@ async def describe(session: "Caller", only: str | None, seconds: float) -> Clust
         cluster.broker_names(info, only) if only is not None else sorted(info.broker_addr_table)
     )
     admin = Admin(session)
-    brokers, failed = await _brokers(admin, info, wanted, seconds)
     heads = {at: name for at, name in asking.of_info(info).items() if name in wanted}
-    topics, no_topics = await cluster.outcomes(
-        admin, heads, cluster.within(seconds, lambda each, at: each.topic_configs(at))
-    )
-    groups, no_groups = await cluster.outcomes(
-        admin, heads, cluster.within(seconds, lambda each, at: each.subscription_groups(at))
+    (brokers, failed), (topics, no_topics), (groups, no_groups) = await asyncio.gather(
+        _brokers(admin, info, wanted, seconds),
+        cluster.outcomes(
+            admin, heads, cluster.within(seconds, lambda each, at: each.topic_configs(at))
+        ),
+        cluster.outcomes(
+            admin, heads, cluster.within(seconds, lambda each, at: each.subscription_groups(at))
+        ),
     )
     servers = [
         NameServerRow(address, len(_addresses(one)), None)

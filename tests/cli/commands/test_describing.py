@@ -1,17 +1,22 @@
 import json
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.daemons.channel import Channel
 from mq.daemons.standalone import Standalone
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.protocol.message import Message
 from mq.protocol.names import dead_letter_topic
 from tests.cli.connected import connected
 from tests.cli.members import member
 from tests.cli.pairs import DEAD, dead_broker, make_topic, put, running_pair
+from tests.cli.scripted import daemon
 from tests.cli.support import Finished, Mq
 
 SOON = ("--timeout", "2")  # members that never answer are waited for as long
@@ -151,6 +156,27 @@ def test_a_broker_that_does_not_answer_is_a_line_of_each_page(tmp_path_factory: 
     assert nobody.status == 66
     assert "there is no consumer group describe-nobody at the brokers that answer" in nobody.err
     assert f"broker-dead: {DEAD}: " in nobody.err
+
+
+def test_a_broker_that_hangs_is_not_asked_about_each_group_of_a_topic(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def hang(request: Command, channel: Channel) -> None:
+        asked.append(request.code)
+
+    with (
+        running_pair() as pair,
+        daemon(dict.fromkeys(RequestCode, hang)) as hung,
+        dead_broker(pair.name_server_address, "Hung", name="broker-hung", address=hung),
+    ):
+        mq = Mq(tmp_path, {"NAMESRV_ADDR": pair.name_server_address})
+        make_topic(pair, "Hung", 1)
+        for number in range(3):
+            consume(pair, f"hung-{number}", "Hung", 0)
+        found = page(mq("topic", "describe", "Hung", "-o", "json", "--timeout", "0.5"), 1)
+    assert [one["group"] for one in found["groups"]] == ["hung-0", "hung-1", "hung-2"]
+    assert asked.count(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO) == 1
+    assert RequestCode.GET_CONSUME_STATS not in asked  # nor waited for, eight groups at a time
 
 
 def test_the_page_of_a_topic_has_queues_groups_and_its_oldest_message(
