@@ -97,29 +97,33 @@ class Importer:
 
         After a wrong line all lines before it are sent; `save` tells what was sent until then.
         """
-        due = time.monotonic() + SAVE_SECONDS
-        number = 0
         self._stop = source.end
         try:
-            async for lines in source:
-                if not lines:
-                    self._hurry()
-                for line in lines:
-                    number += 1
-                    if line.strip():
-                        await self._one(number, line)
-                if time.monotonic() >= due:
-                    self.save()
-                    due = time.monotonic() + SAVE_SECONDS
-        except (OperationError, OSError):  # a wrong line, or no more can be read
+            try:
+                await self._lines(source)
+            except (OperationError, OSError):  # a wrong line, or no more can be read
+                await self._flush()
+                raise
             await self._flush()
-            raise
-        except BaseException:
+        except BaseException:  # what is on its way is known when it has come there
             await asyncio.gather(
                 *(lane.land() for lane in self._lanes.values()), return_exceptions=True
             )
             raise
-        await self._flush()
+
+    async def _lines(self, source: LineSource) -> None:
+        due = time.monotonic() + SAVE_SECONDS
+        number = 0
+        async for lines in source:
+            if not lines:
+                self._hurry()
+            for line in lines:
+                number += 1
+                if line.strip():
+                    await self._one(number, line)
+            if time.monotonic() >= due:
+                self.save()
+                due = time.monotonic() + SAVE_SECONDS
 
     def _hurry(self) -> None:
         for lane in self._lanes.values():

@@ -9,6 +9,8 @@ every few seconds, after the bytes that it counts are on disk. At the end FILE.p
 import asyncio
 import io
 import os
+import select
+import stat
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -46,12 +48,47 @@ class StreamSink:
         is_binary = isinstance(stream, io.BufferedIOBase)
         self._binary: Any = stream if is_binary else getattr(stream, "buffer", None)
         self._stream = stream
+        self._pipe = _pipe_of(self._binary)
+        self._turn = asyncio.Lock()
 
     async def write(self, lines: bytes, count: int, spans: list[Span]) -> None:
-        if self._binary is not None:
+        if self._pipe is not None:
+            async with self._turn:  # queues are read side by side, and lines are whole
+                await _write_to_pipe(self._pipe, lines)
+        elif self._binary is not None:
             self._binary.write(lines)
         else:
             self._stream.write(lines.decode())
+
+
+def _pipe_of(stream: Any) -> int | None:
+    """The descriptor of a stream that is a pipe: who reads it may take nothing for long."""
+    try:
+        descriptor = int(stream.fileno())
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return None
+    except (AttributeError, OSError, ValueError):
+        return None
+    stream.flush()
+    return descriptor
+
+
+async def _write_to_pipe(descriptor: int, lines: bytes) -> None:
+    """Write all, and let the loop go on meanwhile: a write that blocks lets no signal end it."""
+    loop = asyncio.get_running_loop()
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    rest = memoryview(lines)
+    while rest:
+        if not poll.poll(0):
+            room = asyncio.Event()
+            loop.add_writer(descriptor, room.set)
+            try:
+                await room.wait()
+            finally:
+                loop.remove_writer(descriptor)
+        # So much does not block where there is room for anything (POSIX, PIPE_BUF).
+        rest = rest[os.write(descriptor, rest[: select.PIPE_BUF]) :]
 
 
 class _Good(NamedTuple):

@@ -1,9 +1,12 @@
+import asyncio
+import fcntl
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +17,16 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.operations import local_files
+from mq.daemons.channel import Channel
 from mq.daemons.standalone import Standalone
+from mq.protocol.batch import decode_batch
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.message import Message
 from tests.cli.pairs import another_broker, dead_broker, full_disk, make_topic, put, running_pair
+from tests.cli.scripted import daemon
 from tests.cli.support import Mq
+from tests.client.scripted import accept_heartbeats, name_server
 from tests.interop.ports import free_port
 
 
@@ -636,3 +645,72 @@ def test_batches_that_a_broker_refuses_for_their_size_go_in_parts(tmp_path: Path
         for topic in ("Small", "SmallCopy"):
             found = mq("message", "export", topic, "-").out.splitlines()
             assert [int(json.loads(line)["body"]) for line in found] == list(range(100))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_an_export_to_a_pipe_that_nobody_reads(
+    standalone: Standalone, number: signal.Signals
+) -> None:
+    topic = f"NobodyReads{number}"
+    make_topic(standalone, topic, 2)
+    put(standalone, [Message(topic, b"x" * 50_000)] * 4)
+    command = [sys.executable, "-m", "mq", "message", "export", topic, "-"]
+    with subprocess.Popen(
+        [*command, "-n", standalone.name_server_address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            deadline = time.monotonic() + 30
+            while waiting_in(process.stdout.fileno()) < 64 * 1024:  # as much as it holds
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            process.send_signal(number)
+            assert process.wait(30) == 128 + number
+        finally:
+            process.kill()
+
+
+def waiting_in(pipe: int) -> int:
+    """How many bytes wait in a pipe to be read."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_what_another_queue_has_taken_is_not_sent_again_after_a_refusal(tmp_path: Path) -> None:
+    stored: dict[int, list[str]] = {0: [], 1: []}
+    refused: list[Command] = []
+    refusing = True
+
+    def store(request: Command, channel: Channel) -> Command | None:
+        queue_id = int(request.fields["e"])
+        if refusing and queue_id == 0:
+            refused.append(request)
+            return None
+        many = request.code == RequestCode.SEND_BATCH_MESSAGE
+        found = [item.body for item in decode_batch(request.body)] if many else [request.body]
+        stored[queue_id] += [bytes(body).decode() for body in found]
+        where = {"msgId": "00" * 16, "queueId": str(queue_id), "queueOffset": "0"}
+        if not refused:
+            return request.reply(ResponseCode.SUCCESS, where)
+        channel.reply(refused.pop(), ResponseCode.QUERY_NOT_FOUND, remark="no")
+        loop = asyncio.get_running_loop()  # this answer is on its way still when that comes
+        loop.call_later(0.2, channel.reply, request, ResponseCode.SUCCESS, where)
+        return None
+
+    sends = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    handlers = {RequestCode(code): item for code, item in accept_heartbeats().items()}
+    first = [{"topic": "T", "body": str(n), "brokerName": "a", "queueId": 0} for n in range(129)]
+    lines = [*first, {"topic": "T", "body": "other", "brokerName": "a", "queueId": 1}]
+    file = tmp_path / "messages.jsonl"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with daemon({**handlers, **dict.fromkeys(sends, store)}) as broker:
+        server = {RequestCode(code): item for code, item in name_server({"a": broker}).items()}
+        with daemon(server) as address:
+            mq = Mq(tmp_path, {"NAMESRV_ADDR": address})
+            cut = mq("message", "import", str(file))
+            assert cut.status == 1, cut.err
+            assert stored == {0: [], 1: ["other"]}
+            refusing = False
+            assert mq("message", "import", str(file), "--resume").status == 0
+    assert stored == {0: [str(n) for n in range(129)], 1: ["other"]}
