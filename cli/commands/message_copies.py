@@ -1,7 +1,13 @@
 """Messages sent again: from files, and from topic to topic."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,6 +48,11 @@ COMMANDS = {
 
 _GROUP = "MQ_MESSAGE_COPY"  # the producer group that brokers see
 
+
+class _WouldBeMade(Exception):
+    """Ends a dry run at a topic that would be made first: nothing can be said of its queues."""
+
+
 ToTopic = Annotated[
     str | None, typer.Option("--to-topic", metavar="TOPIC", help="Send to this topic instead.")
 ]
@@ -67,11 +78,10 @@ class Sending:
 
     async def targets(self, call: Call, producer: "Producer", topic: str) -> "Targets":
         """Where the messages for a topic go. A dry run ends at one that would have to be made."""
-        from mq.client.errors import RouteNotFound
         from mq.client.operations.messages.sending import Targets, queue_map
 
         if not await make_sure(call, producer.session, topic, create=self.create):
-            raise RouteNotFound(topic, "it would be made first")
+            raise _WouldBeMade(topic)
         return Targets(producer, await queue_map(producer, topic, self.mapping or ()))
 
 
@@ -272,7 +282,7 @@ async def _import(
                 done=done,
                 save=save,
             )
-            failures = await _run(importer, source, can_go_on=state is not None)
+            failures = await _run(call, importer, source, can_go_on=state is not None)
     if state is not None and not failures and not call.dry_run:
         local_files.remove(state)
     return sent_result(importer.targets(), failures)
@@ -282,12 +292,16 @@ def _unseen(size: int) -> None:
     pass
 
 
-async def _run(importer: "Importer", source: "LineSource", *, can_go_on: bool) -> list[str]:
+async def _run(
+    call: Call, importer: "Importer", source: "LineSource", *, can_go_on: bool
+) -> list[str]:
     """Import until the end; returns why it has ended before, if something has been sent by then."""
     from mq.client.errors import MQError
 
     try:
         await importer.run(source)
+    except _WouldBeMade as topic:
+        call.would("send", str(topic), "the messages that are for it")
     except MQError as error:
         importer.save()
         if not any(target.sent for target in importer.targets()):
@@ -369,7 +383,11 @@ async def message_copy(
         if tube.to_tube is not None:
             targets = await _tube_targets(call, stack, tube, to_topic or topic)
         else:
-            targets = await _targets(call, stack, source, other, sending, to_topic or topic)
+            try:
+                targets = await _targets(call, stack, source, other, sending, to_topic or topic)
+            except _WouldBeMade:
+                call.would("send", to_topic or topic, f"copies of {topic}")
+                return Result(SENT)
         copier = _copier(call, source, choice, targets, to_topic or topic, sending)
         if resume is not None and not call.dry_run:
             failures = await copier.run_from(Path(resume), asked)
@@ -455,7 +473,8 @@ async def _from_tube(
         other.session(call, local) as session,
         _producer(call, session) as producer,
     ):
-        targets = await sending.targets(call, producer, to_topic or topic)
+        with suppress(_WouldBeMade):
+            targets = await sending.targets(call, producer, to_topic or topic)
         if call.dry_run:
             call.would("send", to_topic or topic, f"copies of {topic} of TubeMQ")
             return Result(SENT)

@@ -195,6 +195,12 @@ def test_a_topic_that_there_is_not_is_refused_in_a_pipe_and_made_when_asked_for(
             assert not exists(pair, "Absent")
         dry = mq("produce", "Absent", "--create", "--dry-run", piped="x\n")
         assert (dry.status, exists(pair, "Absent")) == (0, False)
+        make_topic(pair, "Present", 1)
+        for command in (("message", "import", "-", "-t"), ("message", "copy", "Present")):
+            dry = mq(*command, "Absent", "--create", "--dry-run", piped=lines)
+            assert (dry.status, dry.err) == (0, "")  # as it would be without --dry-run
+            assert "create at Absent" in dry.out
+            assert not exists(pair, "Absent")
         assert mq("produce", "Absent", "--create", piped="x\n").status == 0
         assert mq("message", "import", "-", "-t", "Absent2", "--create", piped=lines).status == 0
         for topic in ("Absent", "Absent2"):
