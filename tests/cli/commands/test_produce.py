@@ -196,8 +196,8 @@ def test_a_topic_that_there_is_not_is_refused_in_a_pipe_and_made_when_asked_for(
         dry = mq("produce", "Absent", "--create", "--dry-run", piped="x\n")
         assert (dry.status, exists(pair, "Absent")) == (0, False)
         make_topic(pair, "Present", 1)
-        for command in (("message", "import", "-", "-t"), ("message", "copy", "Present")):
-            dry = mq(*command, "Absent", "--create", "--dry-run", piped=lines)
+        for words in (["message", "import", "-", "-t"], ["message", "copy", "Present"]):
+            dry = mq(*words, "Absent", "--create", "--dry-run", piped=lines)
             assert (dry.status, dry.err) == (0, "")  # as it would be without --dry-run
             assert "create at Absent" in dry.out
             assert not exists(pair, "Absent")
