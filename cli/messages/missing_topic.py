@@ -50,7 +50,7 @@ async def make_sure(call: Call, session: "Caller", topic: str, *, create: bool) 
         return False
     made = await new_topic.make(admin, topic, name, call.timeout)
     for failure in made.failures:
-        call.environment.stderr.write(f"mq {call.name}: {topic} was not made at {failure}\n")
+        call.environment.tell(f"mq {call.name}: {topic} was not made at {failure}")
     return True
 
 

@@ -162,8 +162,7 @@ class Run:
             self._say("All until Ctrl-D is one message." if self.input.whole else lines)
 
     def _say(self, text: str) -> None:
-        self.call.environment.stderr.write(f"{text}\n")
-        self.call.environment.stderr.flush()
+        self.call.environment.tell(text)
 
     def _acknowledged(self, result: "SendResult") -> None:
         queue = result.queue

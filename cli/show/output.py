@@ -137,7 +137,7 @@ class Printer:
             page.print_parts(self._console(), result.parts, header=view.header, utc=view.utc)
             return
         write = page.markdown if self._format is Format.MARKDOWN else page.plain
-        self._environment.stdout.write(write(result.parts, header=view.header, utc=view.utc))
+        self._environment.say(write(result.parts, header=view.header, utc=view.utc))
 
     def _console(self) -> "Console":
         from rich.console import Console

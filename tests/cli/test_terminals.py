@@ -9,14 +9,17 @@ import pytest
 
 from mq.cli.main import run
 from mq.cli.runtime.env import Environment
+from mq.daemons.channel import Channel
 from mq.daemons.standalone import Standalone
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
 from mq.testing import RunningBroker
+from tests.cli.connected import connected
 from tests.cli.pairs import make_topic, put, running_pair
 from tests.cli.scripted import daemon
 from tests.cli.support import Finished, Mq
+from tests.client.scripted import accept_heartbeats, name_server
 
 # Names the window, clears the screen, in both sets of control characters, rings, goes back.
 HOSTILE = "a\x1b]0;owned\x07b\x1b[2Jc\x9b2Jd\re\x7f"
@@ -152,6 +155,32 @@ def test_dead_letters_and_the_trace_of_a_message_neither(mq_broker: RunningBroke
             assert "owned" in done.out
             assert obeyed(done) == []
     assert sent.message_id
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_no_byte_of_a_member_reaches_a_terminal_raw_on_a_page(
+    cluster: Mq, standalone: Standalone, layout: str
+) -> None:
+    make_topic(standalone, TOPIC, 1)
+    with connected(standalone, group="hostile-page", topic=TOPIC, client_id=HOSTILE):
+        words = ("group", "describe", "hostile-page", "--timeout", "0.2", "-o", layout)
+        done = at_terminal(cluster, *words)
+    assert ("owned" in done.out) is (layout != "csv")  # which has no members
+    assert obeyed(done) == []
+
+
+def test_no_byte_of_a_refusal_reaches_a_terminal_raw(mq: Mq) -> None:
+    def refuse(request: Command, channel: Channel) -> Command:
+        return request.reply(ResponseCode.MESSAGE_ILLEGAL, None, remark=HOSTILE)
+
+    handlers = {RequestCode(code): item for code, item in accept_heartbeats().items()}
+    with daemon({**handlers, RequestCode.SEND_MESSAGE_V2: refuse}) as broker:
+        server = {RequestCode(code): item for code, item in name_server({"a": broker}).items()}
+        with daemon(server) as address:
+            done = mq("produce", "T", "-n", address, typed="line\n")
+    assert done.status == 65
+    assert "owned" in done.err
+    assert obeyed(done) == []
 
 
 @pytest.fixture
