@@ -5,17 +5,19 @@ is cancelled. Then the command gives back what it holds, says how to go on, and 
 the number of the signal, or with 0 where Ctrl-C is how one ends it. The second signal ends the
 process at once, after the terminal has been given back, unless it comes with the first.
 
-Signals are the main thread's: a command in another one never sees any.
+Signals are the main thread's: a command in another one never sees any, nor changes what becomes of
+those of the main thread's.
 """
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from types import FrameType
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from mq.cli.runtime.status import Status
 
@@ -37,6 +39,9 @@ SAME_SECONDS = 0.05
 _IMPORT_SECONDS = 0.01  # until it is looked again whether an import is through
 
 
+T = TypeVar("T")
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal, its `number`, is to end the command."""
 
@@ -53,10 +58,24 @@ class Signals:
         self.interrupt: Callable[[], None] | None = None  # instead of raising
         self.at = 0.0
         self.again: threading.Timer | None = None  # the signal was deferred, and comes again
+        self.comes_again = False  # the next one is that
+        self.has_ended = False
+        self.is_late = False  # it came then
+
+    def come_again(self) -> None:
+        """Send the deferred signal; for its timer."""
+        if self.number is not None:
+            self.comes_again = True
+            os.kill(os.getpid(), self.number)
 
 
-_runs: list[Signals] = []  # the last is the one that signals are for: mq shell runs commands
-_restore: list[Callable[[], None]] = []  # what gives the terminal back
+class _Runs(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Signals] = []  # the last is the one that signals are for: mq shell
+
+
+_local = _Runs()  # only the main thread's are ever filled
+_restore: list[tuple[Signals, Callable[[], None]]] = []  # what gives the terminal back
 
 
 def number_of(error: KeyboardInterrupt) -> signal.Signals:
@@ -66,14 +85,7 @@ def number_of(error: KeyboardInterrupt) -> signal.Signals:
 
 def received() -> signal.Signals | None:
     """The signal that has come to the command that runs."""
-    run = _own()
-    return None if run is None else run.number
-
-
-def _own() -> Signals | None:
-    """The run that the calling thread is in, if signals are for it."""
-    is_main = threading.current_thread() is threading.main_thread()
-    return _runs[-1] if is_main and _runs else None
+    return _local.stack[-1].number if _local.stack else None
 
 
 def is_ctrl_c() -> bool:
@@ -90,34 +102,48 @@ def signals() -> Iterator[Signals]:
         return
     usual = (signal.default_int_handler, signal.SIG_DFL)
     before = {}
-    _runs.append(run)
     try:
-        for number in STATUS:
-            if signal.getsignal(number) in usual:
-                before[number] = signal.signal(number, _handle)
-        yield run
-    finally:
+        _local.stack.append(run)
+        try:
+            for number in STATUS:
+                handler = signal.getsignal(number)
+                if handler in usual:
+                    before[number] = handler
+                    signal.signal(number, _handle)
+            yield run
+        finally:
+            run.has_ended = True
+    finally:  # where only what comes first could raise: in the line before
+        run.has_ended = True
         if run.again is not None:
             run.again.cancel()
-        _runs.remove(run)
+            run.again.join()
+        _give_back(run)
         for number, handler in before.items():
             signal.signal(number, handler)
+        if run in _local.stack:
+            _local.stack.remove(run)
+        if run.is_late and run.number is not None:
+            os.kill(os.getpid(), run.number)  # it is for who comes next
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    run = _runs[-1]
+    run = _local.stack[-1]
     now = time.monotonic()
-    if run.number is not None and run.again is None:
+    again, run.comes_again = run.comes_again, False
+    if run.number is not None and not again:
         if now - run.at > SAME_SECONDS:
             _end(number)
         return
     if run.number is None:
-        run.number, run.at = signal.Signals(number), now
+        run.number, run.at, run.is_late = signal.Signals(number), now, run.has_ended
+    if run.has_ended:  # nothing is left to interrupt
+        return
     run.again = None
     if run.interrupt is not None:
         run.interrupt()
     elif _importing(frame):
-        run.again = threading.Timer(_IMPORT_SECONDS, os.kill, (os.getpid(), run.number))
+        run.again = threading.Timer(_IMPORT_SECONDS, run.come_again)
         run.again.start()
     else:
         raise Interrupted(run.number)
@@ -133,10 +159,17 @@ def _importing(frame: FrameType | None) -> bool:
     return False
 
 
+def _give_back(run: Signals) -> None:
+    """Give back what is not: a signal may come as a block is left, before that does anything."""
+    for held in reversed([held for held in _restore if held[0] is run]):
+        _restore.remove(held)
+        with suppress(Exception):  # whatever state it was found in
+            held[1]()
+
+
 def _end(number: int) -> None:
-    for restore in reversed(_restore):
-        with suppress(Exception):  # whatever state it was found in: the process ends
-            restore()
+    for run in reversed(_local.stack):
+        _give_back(run)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     os._exit(128 + number)  # the first process of a container survives its own signals
@@ -145,7 +178,7 @@ def _end(number: int) -> None:
 @contextmanager
 def interrupting(by: Callable[[], None] | None) -> Iterator[None]:
     """Have the signal call `by` while the block lasts; raise Interrupted in it for None."""
-    run = _own() or Signals()
+    run = _current()
     before, run.interrupt = run.interrupt, by
     try:
         yield
@@ -153,14 +186,52 @@ def interrupting(by: Callable[[], None] | None) -> Iterator[None]:
         run.interrupt = before
 
 
+def _current() -> Signals:
+    return _local.stack[-1] if _local.stack else Signals()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Have the first signal wait until the block ends."""
+    run = _current()
+    came: list[bool] = []
+    with interrupting(lambda: came.append(True)):
+        yield
+    if came and run.number is not None:
+        if run.interrupt is None:
+            raise Interrupted(run.number)
+        run.interrupt()
+
+
+@contextmanager
+def whole(manager: AbstractContextManager[T]) -> Iterator[T]:
+    """Enter and leave a manager with no signal in between: one that has begun to change a terminal
+    and was cut does not change it back."""
+    stack = ExitStack()
+    with stack:  # again, if the signal comes before the rest: there is only one first
+        try:
+            with uninterrupted():
+                value = stack.enter_context(manager)
+            yield value
+        finally:
+            with uninterrupted():
+                stack.__exit__(*sys.exc_info())
+
+
 @contextmanager
 def giving_back(restore: Callable[[], None]) -> Iterator[None]:
-    """Have `restore` called should the process end at once while the block lasts."""
-    _restore.append(restore)
+    """Have `restore` called should a signal end the block, or the process while it lasts."""
+    held = (_current(), restore)
+    _restore.append(held)
     try:
         yield
+    except KeyboardInterrupt:  # what was cut may believe that it has, and keep it in a buffer
+        with suppress(Exception):
+            restore()
+        raise
     finally:
-        _restore.remove(restore)
+        if held in _restore:
+            _restore.remove(held)
 
 
 def screen_back(stream: TextIO) -> None:

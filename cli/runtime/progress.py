@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from mq.cli.runtime.ending import cursor_back, giving_back
+from mq.cli.runtime.ending import cursor_back, giving_back, whole
 from mq.cli.runtime.env import Environment
 from mq.cli.show.visible import visible
 
@@ -53,7 +53,7 @@ def progress(
     columns = _columns(unit, known=total is not None)
     with (
         giving_back(lambda: cursor_back(environment.stderr)),
-        Bars(*columns, console=console, transient=True, refresh_per_second=10) as bar,
+        whole(Bars(*columns, console=console, transient=True, refresh_per_second=10)) as bar,
     ):
         task = bar.add_task(what, total=total, note="", unit=unit)
 

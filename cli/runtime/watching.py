@@ -11,11 +11,11 @@ back; only the first round's wrong command line or configuration does.
 import io
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from mq.cli.runtime.call import Call
-from mq.cli.runtime.ending import giving_back, screen_back
+from mq.cli.runtime.ending import giving_back, screen_back, whole
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.outcome import Outcome, show_all
@@ -33,7 +33,7 @@ def watch(start: Callable[[], Outcome], call: Call) -> int:
     status = 0
     screen = _Screen(call) if call.environment.terminal else _Stream(call)
     try:
-        with screen:
+        with whole(screen):
             due = time.monotonic()
             while True:
                 status = screen.round(start)
@@ -105,13 +105,14 @@ class _Screen(AbstractContextManager[None]):
         )
         self._console = console
         self._live = Live(console=console, screen=True, auto_refresh=False)
-        self._back = giving_back(lambda: screen_back(environment.stdout))
-        self._back.__enter__()
-        self._live.__enter__()
+        self._parts = ExitStack()
+        with self._parts:
+            self._parts.enter_context(giving_back(lambda: screen_back(environment.stdout)))
+            self._parts.enter_context(self._live)
+            self._parts = self._parts.pop_all()
 
     def __exit__(self, *exc: Any) -> None:
-        self._live.__exit__(*exc)
-        self._back.__exit__(None, None, None)
+        self._parts.__exit__(*exc)
         if self._text:
             self._call.environment.stdout.write(self._text)
 

@@ -116,4 +116,6 @@ def test_the_terminal_gets_its_screen_back_however_it_ends(
         lambda process, _: process.send_signal(number),
     )
     assert ended == status
-    assert shown.count(b"\x1b[?1049h") == shown.count(b"\x1b[?1049l") == 1
+    assert shown.count(b"\x1b[?1049h") == 1
+    assert shown.index(b"\x1b[?1049h") < shown.rindex(b"broker-a", 0, shown.index(b"\x1b[?1049l"))
+    assert shown.rindex(b"\x1b[?25l") < shown.rindex(b"\x1b[?25h")
