@@ -7,11 +7,17 @@ ORDERS_DB; then the message is let go. A program that dies in between leaves a m
 the broker does not know. It asks any producer of the group, and `check` finds the answer in the
 database: the next run settles what this one left. There is no table of messages to be sent, and no
 job that reads one.
+
+That run must not be long in coming. A broker asks transactionCheckMax times, once each
+transactionCheckInterval, whether anybody is there to answer or not: 15 minutes by default. Then it
+puts the message into TRANS_CHECK_MAX_TIME_TOPIC and logs it. Where a shop may stand still for
+longer, set them higher.
 """
 
 import asyncio
 import json
 import os
+import signal
 import sqlite3
 import sys
 import time
@@ -117,4 +123,6 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
+    # Ctrl-C kills it, as SIGTERM does: asyncio would wait until the thread has read another line.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(asyncio.run(main()))

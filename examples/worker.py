@@ -4,7 +4,8 @@
 
 Run as many as there is work for: they share the queues of the topic Orders among them. The bills
 go to the topic Bills. A message may come more than once (behind a crash, or after a rebalance), so
-what has been billed is kept in a database, BILLS_DB, and looked up first.
+what has been billed is kept in a database, BILLS_DB, and looked up first. Where two workers get one
+order at the same moment, or one is killed amid its work, there may be two bills with one key.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import os
 import signal
 import sqlite3
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from mq.client import ConsumeFromWhere, Consumer, Message, Producer, RetryLater, StoredMessage
 
@@ -50,6 +52,7 @@ class Worker:
     def __init__(self, producer: Producer, ledger: Ledger) -> None:
         self._producer = producer
         self._ledger = ledger
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def bill(self, message: StoredMessage) -> None:
         """The listener: a message is done when it returns, and comes again when it raises."""
@@ -60,6 +63,11 @@ class Worker:
             # It will never be readable. Sixteen more tries would only keep others waiting.
             log.error("%s is no order: %s", message.message_id, error)
             raise RetryLater(DEAD_LETTER) from error
+        # Messages are worked on side by side: one of the same order waits until this one is billed.
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            await self._bill_once(name, euro)
+
+    async def _bill_once(self, name: str, euro: int) -> None:
         if self._ledger.has(name):
             log.info("%s: billed before", name)
             return

@@ -1,5 +1,6 @@
 """The outbox of examples/: its database and the topic agree wherever it is killed."""
 
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,3 +105,14 @@ def test_killed_without_a_write_the_message_is_never_seen(
         wait_for(outbox, "order-9 placed")
     expected = [*earlier.split()[:1], "order-9"]
     assert sent(broker) == expected == written(tmp_path)
+
+
+def test_ctrl_c_ends_it_while_it_waits_for_a_line(broker: RunningBroker, tmp_path: Path) -> None:
+    with running(["outbox.py"], broker.name_server, tmp_path) as outbox:
+        assert outbox.stdin is not None
+        outbox.stdin.write("order-1 40\n")
+        outbox.stdin.flush()
+        wait_for(outbox, "order-1 placed")
+        outbox.send_signal(signal.SIGINT)
+        assert outbox.wait(30) == -signal.SIGINT
+        assert outbox.stdout is not None and outbox.stdout.read() == ""

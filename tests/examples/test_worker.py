@@ -23,6 +23,19 @@ def test_an_order_that_comes_twice_is_billed_once(mq_broker: RunningBroker, tmp_
     assert mq_broker.lag("billing", "Orders") == 0
 
 
+def test_orders_of_one_name_that_come_together_are_billed_once(
+    mq_broker: RunningBroker, tmp_path: Path
+) -> None:
+    mq_broker.create_topic("Orders", 4)
+    mq_broker.create_topic("Bills", 1)
+    for _ in range(8):
+        mq_broker.send("Orders", b'{"id": "order-1", "euro": 40}', keys=("order-1",))
+    with running(["worker.py"], mq_broker.name_server, tmp_path) as worker:
+        for _ in range(7):
+            wait_for(worker, "order-1: billed before")
+    assert [message.keys for message in mq_broker.messages("Bills")] == [("order-1",)]
+
+
 def test_what_is_no_order_becomes_a_dead_letter_and_keeps_nobody_waiting(
     mq_broker: RunningBroker, tmp_path: Path
 ) -> None:
