@@ -84,10 +84,15 @@ def _sound(root: Path, files: int, verified: "Verified") -> str:
 
     log = f"{counted(verified.records, 'record')} ({verified.record_bytes:,} bytes)"
     queues = f"{counted(verified.queues, 'queue')} with {counted(verified.entries, 'message')}"
+    deleted = ""
+    if verified.of_deleted_topics:
+        left = counted(verified.of_deleted_topics, "message")
+        names = ", ".join(sorted(verified.deleted_topics)) or "queues that were deleted"
+        deleted = f"; {left} in the log can be read no more, of topics not in its settings: {names}"
     return (
         f"{root} is sound: the checksums of {log} in {counted(files, 'file')} of the log are "
         f"right; what {queues} and {counted(verified.index_items, 'item')} of the index point at "
-        "is there; checkpoint and settings can be read\n"
+        f"is there; checkpoint and settings can be read{deleted}\n"
     )
 
 

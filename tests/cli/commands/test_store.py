@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,15 @@ def test_verify_says_that_a_store_is_sound_and_what_was_looked_at(mq: Mq, root: 
         )
     destroy_a_size(root)
     assert "is sound" not in mq("store", "verify", str(root)).out
+
+
+def test_verify_says_of_a_sound_store_which_messages_nobody_can_read(mq: Mq, root: Path) -> None:
+    for path in (root / "config").glob("topics.json*"):
+        path.unlink()
+    shutil.rmtree(root / "consumequeue" / "Orders")
+    said = mq("store", "verify", str(root)).out
+    assert "is sound" in said and f"{MESSAGES} messages in the log can be read no more" in said
+    assert said.endswith(": Orders\n")
 
 
 COMMANDS = (("inspect",), ("verify",), ("dump",), ("repair", "--yes"))
