@@ -63,8 +63,8 @@ _NEXT_STEPS: dict[str, str] = {
     NextStep.GO_ON_LATER: "go on when its brokers are back (see mq topicRoute); to begin again "
     "with the queues that there are now, remove the state",
     NextStep.CORRECT_THE_LINE: "the lines before it are sent; correct it and go on with --resume",
-    NextStep.SEND_THE_REST: "the lines before it are sent; correct it, and send it and those after it "
-    "by another mq message import -",
+    NextStep.SEND_THE_REST: "the lines before it are sent; correct it, and send it and those "
+    "after it by another mq message import -",
     NextStep.MAKE_ROOM: "make room, and go on with --resume",
     NextStep.EXPORT_OFFSETS: "nothing was done; a file of offsets is made by: "
     "mq offset export FILE",

@@ -653,7 +653,7 @@ def test_a_signal_ends_an_export_to_a_pipe_that_nobody_reads(
 ) -> None:
     topic = f"NobodyReads{number}"
     make_topic(standalone, topic, 2)
-    put(standalone, [Message(topic, b"x" * 50_000)] * 4)
+    put(standalone, [Message(topic, b"x" * 50_000)] * 40)
     command = [sys.executable, "-m", "mq", "message", "export", topic, "-"]
     with subprocess.Popen(
         [*command, "-n", standalone.name_server_address],
