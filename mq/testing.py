@@ -43,6 +43,8 @@ _PAUSE = 0.01  # seconds between two looks at what a test waits for
 _START_SECONDS = 30.0
 _PORTS = range(12_000, 20_000, 5)
 _SHARES = 32  # of these ports, for workers of pytest-xdist
+_given: dict[int, None] = {}  # the first of each that this process was given, the oldest first
+_giving = threading.Lock()
 
 
 class _InThread:
@@ -328,15 +330,20 @@ def free_ports() -> tuple[int, int]:
     """Ports of a name server and a broker, which listens two below and one above its own, too.
 
     Not of those that the system gives to outgoing connections, which might take one in a restart.
-    Workers of pytest-xdist have shares of their own: what two find free both would take.
+    Workers of pytest-xdist have shares of their own: what two find free both would take. So it is
+    within a process, where threads start daemons: what was given lately is given last.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     share = int(worker) % _SHARES if worker.isdecimal() else None
     firsts = list(_PORTS if share is None else _PORTS[share::_SHARES])
     random.SystemRandom().shuffle(firsts)  # a seed would have processes side by side pick the same
-    for first in firsts:
-        if all(is_free(first + number) for number in (0, 1, 3, 4)):
-            return first, first + 3
+    with _giving:
+        fresh = [first for first in firsts if first not in _given]
+        for first in (*fresh, *(first for first in _given if first in firsts)):
+            if all(is_free(first + number) for number in (0, 1, 3, 4)):
+                _given.pop(first, None)
+                _given[first] = None
+                return first, first + 3
     raise OSError(f"no free ports from {_PORTS.start} to {_PORTS.stop}")
 
 

@@ -131,6 +131,14 @@ def test_workers_side_by_side_are_given_other_ports(monkeypatch: pytest.MonkeyPa
     assert min(map(len, found)) > 10  # and not the same each time
 
 
+def test_ports_that_were_given_are_not_given_again_before_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw30")
+    given = [free_ports() for _ in range(20)]  # to threads whose daemons do not listen yet
+    assert len(set(given)) == 20
+
+
 def test_a_broker_whose_port_was_taken_meanwhile_says_so_once(tmp_path: Path) -> None:
     with RunningBroker(tmp_path) as broker:
         port = int(broker.address.rpartition(":")[2])

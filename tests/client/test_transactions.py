@@ -17,7 +17,6 @@ from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import Message
 from tests.client.brokers import Served, served
-from tests.client.scripted import routed
 from tests.daemons.broker.transactions.producers import now
 
 COMMIT, ROLLBACK = TransactionState.COMMIT, TransactionState.ROLLBACK
@@ -116,20 +115,19 @@ def test_a_producer_that_has_sent_nothing_is_asked_for_what_another_has_left(
         settings = OFTEN | {"autoCreateTopicEnable": creates}
         async with served(tmp_path, **settings) as at:
             async with Session(at.namesrv) as session:
-                config = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+                config = TopicConfig(topic_name="Left")
                 await Admin(session).create_topic(at.broker.address, config)
-                await routed(session, "T")
             async with TransactionProducer(at.namesrv, "g", Answers(UNKNOWN)) as gone:
-                await gone.send_in_transaction(Message("T", b"left"), ending(UNKNOWN))
+                await gone.send_in_transaction(Message("Left", b"left"), ending(UNKNOWN))
             async with TransactionProducer(at.namesrv, "g", Answers(COMMIT)):
-                assert await until_consumed(at, 1) == [b"left"]
+                assert await until_consumed(at, 1, "Left") == [b"left"]
 
     asyncio.run(scenario())
 
 
-async def until_consumed(at: Served, count: int) -> list[bytes]:
+async def until_consumed(at: Served, count: int, topic: str = "T") -> list[bytes]:
     async with asyncio.timeout(30):
-        while len(bodies := await consumed(at)) < count:  # noqa: ASYNC110
+        while len(bodies := await consumed(at, topic)) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return bodies
 
