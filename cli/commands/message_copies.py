@@ -1,88 +1,45 @@
-"""Messages sent again: from files, and from topic to topic."""
+"""Messages sent again from topic to topic, and from cluster to cluster."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import (
-    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
-    nullcontext,
     suppress,
 )
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mq.cli.messages import cut
-from mq.cli.messages.missing_topic import Create, make_sure
-from mq.cli.messages.selecting import Begin, End, Narrowing, RateOption, Resume, choice_of
+from mq.cli.messages.selecting import Begin, End, Narrowing, choice_of
+from mq.cli.messages.sending_again import (
+    GROUP,
+    Sending,
+    ToTopic,
+    WouldBeMade,
+    check_topic,
+    producer_of,
+)
 from mq.cli.messages.sent import SENT, TOTALS, sent_result
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.going_on import goes_on
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result
-from mq.client.operations.messages.line_source import is_file, reader_of
 
 if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.client.operations.messages.choice import Choice
     from mq.client.operations.messages.copying import Copier
-    from mq.client.operations.messages.importing import Done, Importer
-    from mq.client.operations.messages.line_source import LineSource, Read
     from mq.client.operations.messages.sending import Targets
     from mq.client.operations.messages.tube_copying import TubeTargets
-    from mq.client.producer import Producer
 
-COMMANDS = {
-    "message": (
-        "message import",
-        "message copy",
-    )
-}
-
-_GROUP = "MQ_MESSAGE_COPY"  # the producer group that brokers see
-
-
-class _WouldBeMade(Exception):
-    """Ends a dry run at a topic that would be made first: nothing can be said of its queues."""
-
-
-ToTopic = Annotated[
-    str | None, typer.Option("--to-topic", metavar="TOPIC", help="Send to this topic instead.")
-]
-
-
-@option_group
-class Sending:
-    """How messages are sent again."""
-
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="FROM=TO",
-            help="Send a queue to another one: [BROKER:]QUEUE=[BROKER:]QUEUE.",
-        ),
-    ] = None
-    new_ids: Annotated[
-        bool, typer.Option("--new-ids", help="Give each message a new unique id.")
-    ] = False
-    rate: RateOption = None
-    create: Create = False
-
-    async def targets(self, call: Call, producer: "Producer", topic: str) -> "Targets":
-        """Where the messages for a topic go. A dry run ends at one that would have to be made."""
-        from mq.client.operations.messages.sending import Targets, queue_map
-
-        if not await make_sure(call, producer.session, topic, create=self.create):
-            raise _WouldBeMade(topic)
-        return Targets(producer, await queue_map(producer, topic, self.mapping or ()))
+COMMANDS = {"message": ("message copy",)}
 
 
 @option_group
@@ -163,162 +120,6 @@ class TubeEnd:
 @in_bulk
 @writes
 @gives(SENT, totals=TOTALS)
-@subject("file")
-@goes_on(cut.imported)
-async def message_import(
-    call: Call,
-    file: Annotated[
-        str,
-        typer.Option(
-            "-f", "--file", metavar="FILE", help="A file of message export; -: standard input."
-        ),
-    ] = "-",
-    to_topic: Annotated[
-        str | None,
-        typer.Option(
-            "-t", "--topic", "--to-topic", metavar="TOPIC", help="Send to this topic instead."
-        ),
-    ] = None,
-    *,
-    sending: Sending,
-    resume: Resume = False,
-) -> Result:
-    """Send the messages of a file of JSON lines, or of standard input.
-
-    Each goes to the topic that its line names, and to the queue of the same broker and number, if
-    there is one; else to the one of that number, modulo the queues there are. So what came from one
-    queue goes to one queue, in its order. --map says it otherwise. Lines that name no queue go to
-    all queues in turn, those of a sharding key to one. A topic that there is not is asked about at
-    a terminal; elsewhere it is made with --create only.
-
-    Messages keep bodies, tags, keys, flags, the user's properties, sharding keys and, without
-    --new-ids, unique ids. What RocketMQ noted about their life is left out: delays that are over,
-    retries, transactions, waiting for a reply. They get new offsets, times and born hosts.
-
-    At a line that is not a message it stops; the lines before it are sent. After that, Ctrl-C or a
-    broker's failure the same command with --resume goes on where each queue has come to (as
-    .FILE.import, beside FILE, tells). While the topic has other queues than before, because a
-    broker is away, it refuses to. A message whose answer was lost may be sent twice. What comes by
-    a pipe cannot be gone on with: that needs a file.
-
-    Examples:
-        mq message import orders.jsonl                  each message to its topic and queue
-        mq message import orders.jsonl -t Again --create
-                                                        all to a topic that is made for them
-        mq message export Orders - | mq message import - -t Again
-                                                        without a file
-    """
-    from mq.client.operations import local_files
-
-    check_topic(to_topic)
-    if file == "-":
-        if resume:
-            raise UsageError(
-                "--resume needs a file: standard input cannot be gone on with",
-                hint="write it to a file, and import that",
-            )
-        greet(call)
-        read = reader_of(call.environment.stdin)
-        return await _import(call, read, None, file, to_topic, sending, resume=False)
-    path = Path(file)
-    with local_files.opened(path) as source, local_files.locked(path):
-        return await _import(call, reader_of(source), path, file, to_topic, sending, resume=resume)
-
-
-def greet(call: Call) -> None:
-    """Say to somebody who types what is waited for."""
-    if call.environment.input_terminal:
-        call.environment.stderr.write(
-            "Lines of JSON, as message export writes them; Ctrl-D ends.\n"
-        )
-        call.environment.stderr.flush()
-
-
-async def _import(
-    call: Call,
-    read: "Read",
-    path: Path | None,
-    file: str,
-    to_topic: str | None,
-    sending: Sending,
-    *,
-    resume: bool,
-) -> Result:
-    from mq.cli.runtime.progress import progress
-    from mq.client.operations import local_files
-    from mq.client.operations.messages.importing import (
-        LONGEST_LINE,
-        Importer,
-        load_state,
-        save_state,
-    )
-    from mq.client.operations.messages.line_source import LineSource
-    from mq.client.operations.messages.rate import Rate
-
-    asked = {"topic": to_topic, "nameServers": call.name_servers, "map": sending.mapping or []}
-    limiter = Rate(sending.rate)
-    state = None if path is None else local_files.beside(path, "import")
-
-    def save(done: "dict[str, Done]") -> None:
-        if state is not None and not call.dry_run and done:
-            save_state(state, asked, done)
-
-    done = load_state(state, asked) if state is not None and resume else {}
-    # Of a pipe nobody knows how much comes, and whoever writes into it may show that.
-    shown: AbstractContextManager[Callable[[int], None]] = nullcontext(_unseen)
-    if path is not None:
-        total = local_files.size(path)
-        shown = progress(call.environment, "importing", total=total, unit="bytes")
-    async with call.session() as session, _producer(call, session) as producer:
-        lines = partial(LineSource, read, longest=LONGEST_LINE, is_file=is_file(path))
-        with shown as step, lines(step=step) as source:
-            importer = Importer(
-                partial(sending.targets, call, producer),
-                source="standard input" if path is None else file,
-                topic=to_topic,
-                new_ids=sending.new_ids,
-                rate=limiter,
-                can_go_on=state is not None,
-                done=done,
-                save=save,
-            )
-            failures = await _run(call, importer, source, can_go_on=state is not None)
-    if state is not None and not failures and not call.dry_run:
-        local_files.remove(state)
-    return sent_result(importer.targets(), failures)
-
-
-def _unseen(size: int) -> None:
-    pass
-
-
-async def _run(
-    call: Call, importer: "Importer", source: "LineSource", *, can_go_on: bool
-) -> list[str]:
-    """Import until the end; returns why it has ended before, if something has been sent by then."""
-    from mq.client.errors import MQError
-
-    try:
-        await importer.run(source)
-    except _WouldBeMade as topic:
-        call.would("send", str(topic), "the messages that are for it")
-    except MQError as error:
-        importer.save()
-        if not any(target.sent for target in importer.targets()):
-            raise
-        return [f"{error}; go on with --resume" if can_go_on else f"{error}; {_FROM_A_PIPE}"]
-    except BaseException:
-        importer.save()
-        raise
-    return []
-
-
-_FROM_A_PIPE = "nobody knows which lines of the pipe were sent: import from a file to go on"
-
-
-@in_bulk
-@writes
-@gives(SENT, totals=TOTALS)
 @subject("topic", "to_topic")
 @goes_on(cut.copied)
 async def message_copy(
@@ -385,7 +186,7 @@ async def message_copy(
         else:
             try:
                 targets = await _targets(call, stack, source, other, sending, to_topic or topic)
-            except _WouldBeMade:
+            except WouldBeMade:
                 call.would("send", to_topic or topic, f"copies of {topic}")
                 return Result(SENT)
         copier = _copier(call, source, choice, targets, to_topic or topic, sending)
@@ -428,7 +229,7 @@ async def _targets(
     topic: str,
 ) -> "Targets | TubeTargets":
     session = await stack.enter_async_context(other.session(call, source))
-    producer = await stack.enter_async_context(_producer(call, session))
+    producer = await stack.enter_async_context(producer_of(call, session))
     return await sending.targets(call, producer, topic)
 
 
@@ -464,16 +265,16 @@ async def _from_tube(
 
     check_topic(to_topic or topic)
     masters = tube.from_tube or ""
-    group = f"{_GROUP}_{topic}"  # the members of a group of TubeMQ have the same topics
+    group = f"{GROUP}_{topic}"  # the members of a group of TubeMQ have the same topics
     options = TubeConsumerOptions(
         consume_from=ConsumeFrom.FIRST, confirm_wait=inf, ready_wait=1.0, **tube.options(call)
     )
     async with (
         call.session() as local,
         other.session(call, local) as session,
-        _producer(call, session) as producer,
+        producer_of(call, session) as producer,
     ):
-        with suppress(_WouldBeMade):
+        with suppress(WouldBeMade):
             targets = await sending.targets(call, producer, to_topic or topic)
         if call.dry_run:
             call.would("send", to_topic or topic, f"copies of {topic} of TubeMQ")
@@ -518,21 +319,3 @@ def _asked(
         "map": sending.mapping or [],
     }
     return asked if tube.to_tube is None else {**asked, "toTube": tube.to_tube}
-
-
-@asynccontextmanager
-async def _producer(call: Call, session: "Caller") -> AsyncIterator["Producer"]:
-    from mq.client.producer import Producer
-    from mq.client.session import Session
-
-    assert isinstance(session, Session)  # the commands here run on an event loop
-    # A batch may take a while at a broker that has much to do; each try has the whole time.
-    async with Producer(session, _GROUP, timeout=max(call.timeout, 10.0), retries=0) as producer:
-        yield producer
-
-
-def check_topic(topic: str | None) -> None:
-    from mq.protocol.names import check_topic
-
-    if topic is not None:
-        legal(check_topic, topic)
