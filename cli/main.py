@@ -6,10 +6,10 @@ A command's start is most of its time, so this module imports next to nothing: `
 
 import gc
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mq.cli import catalog, first_screen
+from mq.cli import catalog
 from mq.cli.runtime import global_options
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError, UsageError
@@ -98,8 +98,10 @@ def _command(
         environment.stdout.write(command_text(declared, everything=everything))
         if begun := catalog.subcommands(catalog.called(words)):
             # `mq help broker`: the daemon, and what can be done with one.
-            lines = [_line(name, catalog.summary(name)) for name in begun]
-            environment.stdout.write("\n".join(["", "Commands:", *lines, ""]))
+            from mq.cli.overview import listed
+
+            lines = listed("Commands", {name: catalog.summary(name) for name in begun})
+            environment.stdout.write("\n".join(["", *lines]))
         return Status.DONE
     own, shared = declared.split(values)
     if not declared.needs_call:
@@ -160,7 +162,7 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
             rest = []
         if rest and catalog.find(rest) is None and len(rest) == 1:
             if catalog.group_of(rest[0]) or catalog.subcommands(rest[0]):
-                environment.stdout.write(overview(rest[0]))
+                environment.stdout.write(_overview(rest[0]))
                 return Status.DONE
             from mq.cli.meant import groups
 
@@ -169,7 +171,7 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
                 raise UsageError(f"no command or group {rest[0]!r}", hint=hint)
         if rest:
             return run([*rest, "--help", *(["--all"] if everything else [])], environment)
-        environment.stdout.write(overview() if everything else first_screen.text())
+        environment.stdout.write(_overview() if everything else _first_screen())
         return Status.DONE
     if not word.startswith("-") and catalog.subcommands(word):
         return _group(word, arguments[1:], environment)
@@ -202,61 +204,17 @@ def _group(word: str, rest: list[str], environment: Environment) -> int:
             f"no option {rest[0]} between {word} and what is to be done",
             hint=_did_you_mean(names, f"help {word}"),
         )
-    environment.stdout.write(overview(word))
+    environment.stdout.write(_overview(word))
     return Status.DONE if rest else Status.USAGE
 
 
-def overview(word: str | None = None) -> str:
-    """The text of `mq help all`, or of what there is about one subject."""
-    lines = ["Usage: mq [OPTIONS] COMMAND [OPTIONS]", ""]
-    if word is None:
-        lines += [
-            "mq is RocketMQ in Python: every mqadmin command, and the daemons themselves.",
-            "Names are taken in any case and in kebab-case: updateTopic, update-topic.",
-            "Many have a noun and a verb for a second name: `mq group seek`,",
-            "`mq topic create`.",
-            "`mq help COMMAND` shows the options of a command, `mq help topic` the commands",
-            "of a group. More: man mq.",
-            "",
-        ]
-        for group, names in catalog.GROUPS.items():
-            lines += _listed(catalog.TITLES[group], names)
-    else:
-        lines += _about(word)
-    lines.append("mq COMMAND --help shows the options of a command.")
-    return "\n".join(lines) + "\n"
+def _overview(word: str | None = None) -> str:
+    from mq.cli import overview
+
+    return overview.text(word)
 
 
-def _about(word: str) -> list[str]:
-    """Names of noun and verb first, as whoever asks about a noun writes them; then the others."""
-    group = catalog.group_of(word) or ""
-    own = catalog.GROUPS.get(group, {})
-    begun = catalog.subcommands(word)
-    natural = {name: catalog.summary(catalog.ALIASES.get(name, name)) for name in begun}
-    natural |= {
-        alias: catalog.summary(name)
-        for alias, name in catalog.ALIASES.items()
-        if not begun and " " in alias and name in own
-    }
-    others = {}
-    for name, summary in own.items():
-        if name not in natural:
-            also = [
-                alias for alias, of in catalog.ALIASES.items() if of == name and alias in natural
-            ]
-            others[name] = f"{summary} ({', '.join(also)})" if also else summary
-    title = catalog.TITLES.get(group, word)
-    if not natural or not others:
-        return _listed(title, natural or others)
-    return _listed(title, natural) + _listed("The same and more, as mqadmin has it", others)
+def _first_screen() -> str:
+    from mq.cli import first_screen
 
-
-def _listed(title: str, names: Mapping[str, str]) -> list[str]:
-    return [f"{title}:", *(_line(name, summary) for name, summary in names.items()), ""]
-
-
-def _line(name: str, summary: str) -> str:
-    """A command and what it does, within the 80 columns of a terminal."""
-    from textwrap import fill
-
-    return fill(f"  {name:<22} {summary}", 80, subsequent_indent=" " * 25, break_on_hyphens=False)
+    return first_screen.text()
