@@ -3,19 +3,19 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+from tests import processes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@contextmanager
 def running(
     arguments: list[str], name_server: str, folder: Path, **environment: str
-) -> Iterator["subprocess.Popen[str]"]:
+) -> AbstractContextManager["subprocess.Popen[str]"]:
     """Python with these arguments, in the folder of the examples; killed at the end."""
-    process = subprocess.Popen(
+    return processes.running(
         [sys.executable, *arguments],
         cwd=EXAMPLES,
         env={
@@ -27,15 +27,8 @@ def running(
             **environment,
         },
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
     )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def wait_for(process: "subprocess.Popen[str]", words: str) -> str:

@@ -4,8 +4,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tests.cli.pairs import make_topic, put, running_pair
 from tests.cli.support import Mq
 from tests.cli.terminal import at_terminal
 from tests.client.scenarios import in_a_loop
+from tests.processes import running
 
 
 def stored(mq: Mq, topic: str, *options: str) -> list[dict[str, Any]]:
@@ -38,21 +39,11 @@ def exists(pair: Standalone, topic: str) -> bool:
         return topic in run(Admin(session).topic_list()).topic_list
 
 
-@contextmanager
-def producing(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def producing(
+    *arguments: str, stdin: int = subprocess.PIPE
+) -> AbstractContextManager["subprocess.Popen[str]"]:
     """`mq produce` in a process of its own, whose standard input is a pipe that stays open."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mq", "produce", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    return running([sys.executable, "-m", "mq", "produce", *arguments], stdin=stdin)
 
 
 def write(process: subprocess.Popen[str], text: str) -> None:
@@ -331,27 +322,18 @@ def test_ctrl_c_says_how_many_were_sent_and_how_to_go_on(
 
 def test_a_broker_that_goes_away_leaves_an_account_of_the_lines(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    with running_pair(store=store) as pair:
-        mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
-        make_topic(pair, "Gone", 1)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mq", "produce", "Gone", "-n", pair.name_server_address],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        write(process, "one\ntwo\n")
-        until(lambda: len(bodies(mq, "Gone")) == 2)
-    try:
+    with ExitStack() as stack:
+        with running_pair(store=store) as pair:
+            mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+            make_topic(pair, "Gone", 1)
+            process = stack.enter_context(producing("Gone", "-n", pair.name_server_address))
+            write(process, "one\ntwo\n")
+            until(lambda: len(bodies(mq, "Gone")) == 2)
         write(process, "three\nfour\n")
         # It ends by itself, though the pipe stays open.
         assert process.wait(60) == 1
         assert process.stderr is not None
         err = process.stderr.read()
-    finally:
-        process.kill()
-        process.communicate()
     assert "2 messages were sent; not sent: lines 3 and those after\n" in err
     assert "go on with: tail -n +3 | mq produce Gone …" in err
 
@@ -438,23 +420,13 @@ def test_what_was_sent_is_told_where_no_more_can_be_read(
 ) -> None:
     make_topic(standalone, "ProduceBroken", 1)
     terminal, slave = os.openpty()
-    command = [sys.executable, "-m", "mq", "produce", "ProduceBroken"]
-    process = subprocess.Popen(
-        [*command, "-n", standalone.name_server_address],
-        stdin=slave,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    where = ("-n", standalone.name_server_address)
+    with producing("ProduceBroken", *where, stdin=slave) as process:
         os.close(slave)
         os.write(terminal, b"one\ntwo\n")
         until(lambda: len(bodies(cluster, "ProduceBroken")) == 2)
         os.close(terminal)  # the window is closed: reading fails
         out, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-        process.communicate()
     assert process.returncode == 1
     assert "standard input could not be read any further: Input/output error\n" in err
     assert "2 messages were sent; not sent: lines 3 and those after\n" in err

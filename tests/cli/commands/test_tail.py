@@ -2,8 +2,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.cli.pairs import dead_broker, make_topic, put, running_pair
 from tests.cli.support import Finished, Mq
+from tests.processes import running
 
 
 def shown(finished: Finished) -> list[dict[str, Any]]:
@@ -34,20 +34,9 @@ def fill(pair: Standalone, topic: str, count: int = 10, queues: int = 2) -> None
         put(pair, [message], number % queues)
 
 
-@contextmanager
-def following(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def following(*arguments: str) -> AbstractContextManager["subprocess.Popen[str]"]:
     """`mq tail` in a process of its own."""
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "mq", "tail", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    return running([sys.executable, "-u", "-m", "mq", "tail", *arguments])
 
 
 def test_the_last_messages_are_shown_oldest_first(cluster: Mq, standalone: Standalone) -> None:

@@ -1,0 +1,32 @@
+"""Processes that tests start and talk to."""
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def running(
+    command: Sequence[str],
+    *,
+    stdin: int | None = None,
+    stderr: int = subprocess.PIPE,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator["subprocess.Popen[str]"]:
+    """A process whose text is read from pipes; killed at the end, whatever it does."""
+    process = subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        cwd=cwd,
+        env=env,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
