@@ -32,7 +32,6 @@ class Word(NamedTuple):
         return _NOUNS.get(long, long.replace("_", " ").lower())
 
 
-_SECRETS = ("passw", "secret", "token")
 _VAGUE = {"TEXT", "N", "NAME", "ID", "TIME", "MODE", "VALUE", "FOLDER", "OFFSET"}
 _NOUNS = {
     "brokerAddr": "broker",
@@ -80,7 +79,9 @@ def _values(word: Word, given: Mapping[str, Any]) -> list[str]:
     found = given.get(word.name)
     if found is None:
         return []
-    if any(part in flag.lower() for flag in word.flags for part in _SECRETS):
+    from mq.client.operations.masking import is_secret
+
+    if any(map(is_secret, word.flags)):
         return [word.metavar]  # what stands in a log is no secret any more
     from shlex import quote
 
