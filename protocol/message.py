@@ -60,7 +60,8 @@ class Message:
         """Text as `keys` is several keys with blanks between them.
 
         Raises:
-            ValueError: a property that users may not set or that cannot be stored.
+            ValueError: a property that users may not set; a property, tag or key that cannot be
+                stored.
         """
         self.topic = topic
         self.body = body
@@ -75,6 +76,10 @@ class Message:
         self.system: dict[str, str] = {}
         for name, value in self.properties.items():
             check_property(name, value)
+        if tags and property_text.has_separator(tags):
+            raise ValueError("its tag has a character that separates properties")
+        if any(map(property_text.has_separator, self.keys)):
+            raise ValueError("its key has a character that separates properties")
 
     def all_properties(self) -> dict[str, str]:
         """What is stored as its properties: the user's, tags, keys and the like, and `system`."""
@@ -121,6 +126,5 @@ def check_property(name: str, value: str) -> None:
         raise ValueError(f"the property {name!r} is used by RocketMQ: choose another name")
     if not name or not value:
         raise ValueError(f"the property {name!r} needs a name and a value")
-    text = name + value
-    if property_text.NAME_VALUE_SEPARATOR in text or property_text.PROPERTY_SEPARATOR in text:
+    if property_text.has_separator(name + value):
         raise ValueError(f"the property {name!r} has a character 0x01 or 0x02, which separate them")

@@ -124,6 +124,12 @@ def drop_brokers_own(properties: dict[str, str]) -> None:
         del properties[name]
 
 
+def has_separator(text: str) -> bool:
+    """Whether a name or value would be read as further properties, also of those that are not a
+    user's to set."""
+    return NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text
+
+
 def encode(properties: Mapping[str, str]) -> str:
     """Join a map to the text that is stored and sent, without a separator at its end."""
     return PROPERTY_SEPARATOR.join(

@@ -121,8 +121,10 @@ def common_of(
     topic: str, tag: str | None, key: str | None, attributes: Attributes
 ) -> dict[str, Any]:
     """What `Common` is made of, looked at before anything is sent."""
+    from mq.protocol.properties import has_separator
+
     for name, text in (("-c/--tags", tag or ""), ("-k/--key", key or "")):
-        if "\x01" in text or "\x02" in text:
+        if has_separator(text):
             raise UsageError(f"{name} cannot have a character 0x01 or 0x02")
     return {
         "topic": topic,

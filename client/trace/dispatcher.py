@@ -11,6 +11,7 @@ from mq.client.session import Session
 from mq.client.trace.entries import TraceEntry, encode
 from mq.protocol.message import Message
 from mq.protocol.names import TRACE_TOPIC
+from mq.protocol.properties import has_separator
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +122,8 @@ class TraceDispatcher:
             texts.append(text)
             size += len(text)
             for key in (*entry.message_id.split(","), *entry.keys.split()):
+                if has_separator(key):  # of a message of others, who may have set any
+                    continue
                 key_size += len(key) + 1 if key not in keys else 0
                 keys[key] = None
         return Message(self.topic, "".join(texts).encode(), keys=keys), len(texts)

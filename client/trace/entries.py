@@ -10,6 +10,7 @@ from enum import IntEnum
 
 _CONTENT = "\x01"  # between the contents of an entry
 _ENTRY = "\x02"  # after an entry
+_WITHOUT_MARKS = str.maketrans("", "", _CONTENT + _ENTRY)
 _ABSENT = "null"
 DEFAULT_REGION = "DefaultRegion"
 
@@ -133,7 +134,12 @@ TraceEntry = Pub | SubBefore | SubAfter | EndTransaction
 
 def encode(entry: TraceEntry) -> str:
     """The text of an entry, with the mark at its end."""
-    return _CONTENT.join(map(str, entry.contents())) + _ENTRY
+    contents = [*map(str, entry.contents())]
+    text = _CONTENT.join(contents)
+    if text.count(_CONTENT) >= len(contents) or _ENTRY in text:
+        # Of a message of others: one such key would make all entries beside it unreadable.
+        text = _CONTENT.join([content.translate(_WITHOUT_MARKS) for content in contents])
+    return text + _ENTRY
 
 
 def decode(body: bytes | str) -> Iterator[TraceEntry]:

@@ -222,6 +222,16 @@ def test_properties_that_cannot_be_stored_are_refused(name: str, value: str, rea
         Message("T", b"x", properties={name: value})
 
 
+@pytest.mark.parametrize("separator", ["\x01", "\x02"])
+def test_a_tag_or_key_that_would_be_read_as_further_properties_is_refused(separator: str) -> None:
+    forged = f"k{separator}TRAN_MSG\x01true"
+    with pytest.raises(ValueError, match="its tag has a character that separates properties"):
+        Message("T", b"x", forged)
+    for keys in (forged, ["k", forged]):
+        with pytest.raises(ValueError, match="its key has a character that separates properties"):
+            Message("T", b"x", keys=keys)
+
+
 def test_properties_over_the_limit_are_refused() -> None:
     assert len(Message("T", b"x", properties={"a": "b" * 32000}).encode_properties()) > 32000
     with pytest.raises(ValueError, match=r"limit 32767"):

@@ -8,7 +8,7 @@ from zlib import crc32
 from mq.client.operations.errors import InvalidRequest, NextStep, NotFound
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message
-from mq.protocol.properties import PropertyKey
+from mq.protocol.properties import PropertyKey, has_separator
 
 _PLACE = re.compile(r"(.+):([0-9]{1,6})").fullmatch
 
@@ -39,7 +39,7 @@ class Draft:
         if self.delay_level < 0:
             raise InvalidRequest(f"a delay level of {self.delay_level}")
         for text in (self.tag or "", self.keys, self.ordering_key or ""):
-            if "\x01" in text or "\x02" in text:
+            if has_separator(text):
                 raise InvalidRequest("tag and keys cannot have a character 0x01 or 0x02")
         try:
             message = Message(

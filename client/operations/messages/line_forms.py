@@ -11,7 +11,7 @@ from mq.client.operations.messages.lines import Line, MalformedLine, message_aga
 from mq.client.operations.messages.producing import Counting, Producing
 from mq.client.operations.messages.rate import Rate
 from mq.protocol.message import Message
-from mq.protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PropertyKey
+from mq.protocol.properties import PropertyKey
 
 # In JSON a byte of a body may be six (\\u0000); properties have 32 KB at most, keys of lines too.
 _JSON_FACTOR, _BESIDE = 6, 256 * 1024
@@ -84,13 +84,9 @@ def text_form(common: Common, separator: bytes = b"") -> Form:
 
 def _key_text(key: bytes) -> str:
     try:
-        text = key.decode()
+        return key.decode()
     except UnicodeDecodeError:
         raise MalformedLine("its key is not UTF-8") from None
-    if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
-        # What follows it would be further properties, of those that only clients set, too.
-        raise MalformedLine("its key has a character that separates properties")
-    return text
 
 
 def json_form(common: Common) -> Form:

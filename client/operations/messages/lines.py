@@ -22,9 +22,8 @@ from mq.protocol.host import address_text, host_text
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.properties import (
     KEY_SEPARATOR,
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
     PropertyKey,
+    has_separator,
 )
 
 
@@ -189,8 +188,7 @@ class Line:
         for name, value in self.properties.items():
             if not isinstance(value, str):
                 raise MalformedLine(f"property {name!r} is not text")
-            text = name + value
-            if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+            if has_separator(name + value):
                 raise MalformedLine(f"property {name!r} has a character that separates properties")
         self.body = _body(values)
 

@@ -49,6 +49,25 @@ def test_a_thousand_entries_travel_in_few_messages_and_none_is_lost() -> None:
     asyncio.run(scenario())
 
 
+def test_a_key_that_no_message_may_have_keeps_no_trace_from_being_written() -> None:
+    async def scenario() -> None:
+        async with cluster() as there:
+            dispatcher = trace_dispatcher(there.session, "g", "PRODUCE")
+            await dispatcher.open()
+            # As a message of another client may have it; it was read as such.
+            odd = Pub(
+                timestamp=1, group="g", topic="t", message_id=f"{1:032d}", keys="plain odd\x01key"
+            )
+            assert dispatcher.append(odd) and dispatcher.append(pub(2))
+            await dispatcher.close()
+            found = await traced(there.session, lambda records: len(records) == 2)
+            assert dispatcher.dropped == 0
+        assert [record.message_id for record in found] == [f"{1:032d}", f"{2:032d}"]
+        assert [record.keys for record in found] == ["plain oddkey", "k"]
+
+    asyncio.run(scenario())
+
+
 def test_sends_go_on_when_no_broker_takes_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
 
