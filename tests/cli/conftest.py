@@ -16,9 +16,9 @@ def mq(tmp_path: Path) -> Mq:
     return Mq(tmp_path / "config")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def standalone() -> Iterator[Standalone]:
-    """Our name server and broker, in a loop of their own thread. Use topics of your own."""
+    """Our name server and broker, in a loop of their own thread, for the tests of one file."""
     with running_pair() as pair:
         yield pair
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.ports import free_port
 from tests.system.daemon import BrokerProcess
 
 PATIENCE = 30.0
@@ -33,8 +34,7 @@ def name_server(port: int, folder: Path) -> Iterator[None]:
 def test_a_broker_says_which_name_servers_do_not_know_it_and_when_they_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     where = f"127.0.0.1:{port}"
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -30,6 +30,7 @@ from tests.daemons.broker.acl.guarded import ACCOUNTS, ADMIN, MINE, THEIRS, Sign
 from tests.daemons.peer import Peer
 from tests.daemons.snode.test_pulls import heartbeat, pull
 from tests.daemons.snode.world import ENODE, snode_settings, until, world
+from tests.interop.ports import free_port
 
 
 def test_name_servers_know_a_snode_and_brokers_hear_of_it(tmp_path: Path) -> None:
@@ -48,14 +49,12 @@ def test_name_servers_know_a_snode_and_brokers_hear_of_it(tmp_path: Path) -> Non
 
 def test_a_snode_starts_before_name_servers_and_finds_them(tmp_path: Path) -> None:
     async def main() -> None:
-        with_port = {"listenPort": "0", "kvConfigPath": str(tmp_path / "kv.json")}
-        async with NameServer(NamesrvSettings.load(None, with_port)) as first:
-            port, address = str(first.port), first.address
-        async with Snode(snode_settings(address)) as snode:
+        port = str(free_port())
+        properties = {"listenPort": port, "kvConfigPath": str(tmp_path / "kv.json")}
+        async with Snode(snode_settings(f"127.0.0.1:{port}")) as snode:
             assert "not registered" in snode.status_text()
-            settings = NamesrvSettings.load(None, {**with_port, "listenPort": port})
-            async with NameServer(settings) as again:
-                await until(lambda: len(again.snodes) == 1)
+            async with NameServer(NamesrvSettings.load(None, properties)) as late:
+                await until(lambda: len(late.snodes) == 1)
                 await until(lambda: "not registered" not in snode.status_text())
 
     asyncio.run(main())

@@ -102,15 +102,15 @@ def test_a_slave_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 def test_a_master_that_comes_back_is_followed_on(tmp_path: Path) -> None:
     async def main() -> None:
-        async with master(tmp_path) as first:
+        # Not ports that a connection may take while the master is away.
+        ports = {"listenPort": str(free_port()), "haListenPort": str(free_port())}
+        async with master(tmp_path, **ports) as first:
             slave = slave_of(tmp_path, first)
             async with slave:
                 await fill(first, 30)
                 await caught_up(slave, first)
-                port, ha_port = first.port, first.ha_master.port
                 await first.__aexit__()
-                more = {"listenPort": str(port), "haListenPort": str(ha_port)}
-                async with master(tmp_path, **more) as again:
+                async with master(tmp_path, **ports) as again:
                     await fill(again, 30, seed=2)
                     await caught_up(slave, again)
                     assert_equal(slave, again)
