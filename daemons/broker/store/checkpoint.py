@@ -1,7 +1,9 @@
 """The checkpoint file: what is certainly on disk (layout.CHECKPOINT, Java's StoreCheckpoint)."""
 
 import os
+import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from mq.client.machine import files
@@ -71,10 +73,10 @@ class Checkpoint:
         end = start + layout.FINE_CHECKPOINT.size
         if len(data) < end:
             return 0
-        magic, offset, *timestamps, crc = layout.FINE_CHECKPOINT.unpack_from(data, start)
+        magic, offset, *timestamps, _ = layout.FINE_CHECKPOINT.unpack_from(data, start)
         ours = (
             magic == layout.FINE_CHECKPOINT_MAGIC
-            and crc == zlib.crc32(data[start : end - 4])
+            and _is_whole(data[start:end])
             and timestamps == [self.message_timestamp, self.queue_timestamp, self.index_timestamp]
         )
         return int(offset) if ours else 0
@@ -109,6 +111,24 @@ def _read_found_end(data: bytes) -> int | None:
     start, end = layout.FOUND_END_AT, layout.FOUND_END_AT + layout.FOUND_END.size
     if len(data) < end:
         return None
-    magic, offset, crc = layout.FOUND_END.unpack_from(data, start)
-    is_whole = magic == layout.FOUND_END_MAGIC and crc == zlib.crc32(data[start : end - 4])
-    return int(offset) if is_whole else None
+    magic, offset, _ = layout.FOUND_END.unpack_from(data, start)
+    is_ours = magic == layout.FOUND_END_MAGIC and _is_whole(data[start:end])
+    return int(offset) if is_ours else None
+
+
+def _is_whole(sealed: bytes) -> bool:
+    return sealed[-4:] == zlib.crc32(sealed[:-4]).to_bytes(4, "big")
+
+
+def damage_of(data: bytes) -> Iterator[int]:
+    """Where in the file the checksums are that do not fit. Java's times have none; where ours stand
+    Java writes nothing."""
+    sealed: tuple[tuple[int, struct.Struct, bytes], ...] = (
+        (layout.FINE_CHECKPOINT_AT, layout.FINE_CHECKPOINT, layout.FINE_CHECKPOINT_MAGIC),
+        (layout.FOUND_END_AT, layout.FOUND_END, layout.FOUND_END_MAGIC),
+    )
+    for start, form, magic in sealed:
+        part = data[start : start + form.size]
+        is_ours = part.startswith(magic) and len(part) == form.size and _is_whole(part)
+        if part.strip(b"\0") and not is_ours:
+            yield start + form.size - 4

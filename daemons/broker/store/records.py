@@ -9,6 +9,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.protocol.checksum import crc32
 from mq.protocol.flags import SysFlag
+from mq.protocol.names import SCHEDULE_TOPIC
 from mq.protocol.properties import PropertyKey, decode
 from mq.protocol.record import (
     AT,
@@ -25,7 +26,6 @@ from mq.protocol.record import (
 from mq.protocol.tags import tags_code
 
 _HEAD = part("size", "sys_flag")
-_SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _LATEST = (1 << 63) - 1  # that an entry can say, ms
 _TRANSACTION_MASK = SysFlag.TRANSACTION_MASK
 IN_NO_QUEUE = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
@@ -258,7 +258,7 @@ def queue_tags_code(
 
     ``delays`` are milliseconds by delay level. Source: CommitLog.checkMessageAndReturnSize.
     """
-    if topic == _SCHEDULE_TOPIC and PropertyKey.DELAY_LEVEL in properties:
+    if topic == SCHEDULE_TOPIC and PropertyKey.DELAY_LEVEL in properties:
         try:
             level = int(properties[PropertyKey.DELAY_LEVEL])
         except ValueError:

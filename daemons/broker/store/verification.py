@@ -1,8 +1,11 @@
 """Verification: a store is compared with its log: what a broker would find wrong, and where.
 
 The log is the truth. Each record is verified with its checksum; each message that consumers may see
-has to have an entry in its queue that points at it, and each entry and each item of the index has
-to point at such a message. Nothing is written.
+has to have an entry in its queue that points at it and has its tag's code, and each entry and each
+item of the index has to point at such a message. Nothing is written.
+
+Not seen are wrong bits where nothing says what is right: in a record outside its body, in the time
+of a delayed message's entry, in the slots of the index.
 """
 
 import struct
@@ -13,12 +16,15 @@ from pathlib import Path
 
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.checkpoint import damage_of
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.offline import Hole, OfflineLog, ReadOnlyFile
 from mq.daemons.broker.store.records import Record, keys_of
 from mq.protocol import fastjson
-from mq.protocol.properties import decode
+from mq.protocol.names import SCHEDULE_TOPIC
+from mq.protocol.properties import PropertyKey, decode
+from mq.protocol.tags import tags_code
 
 Step = Callable[[int], None]
 
@@ -55,6 +61,7 @@ class Queue:
     queue_id: int
     folder: Path
     files: list[ReadOnlyFile]
+    has_extension: bool = False  # entries may have addresses there instead of tags codes
     entries: int = 0  # those that the log's messages have
 
     @property
@@ -187,9 +194,23 @@ class Verification:
         entry = queue.entry(record.queue_offset)
         if entry is not None and entry[:2] == (record.physical, record.size):
             queue.entries += 1
+            self._check_tags_code(queue, record, entry[2])
         else:
             there = "nothing" if entry is None else f"one of {entry[1]} bytes at {entry[0]}"
             why = f"{there} where the message of {record.size} bytes at {record.physical} should be"
+            self.result.found(Problem("queue", queue.folder, record.queue_offset, 0, why))
+
+    def _check_tags_code(self, queue: Queue, record: Record, code: int) -> None:
+        """Whether consumers that ask for a message's tag are shown it: of what has another code in
+        its entry a broker reads no more."""
+        if record.topic == SCHEDULE_TOPIC:
+            return  # there it is the time at which the message is due
+        if queue.has_extension and layout.is_extension_address(code):
+            return
+        tag = decode(record.properties).get(PropertyKey.TAGS)
+        if code != tags_code(tag):
+            what = f"tag {tag!r}" if tag else "no tag"
+            why = f"has the tags code {code}; the message at {record.physical} has {what}"
             self.result.found(Problem("queue", queue.folder, record.queue_offset, 0, why))
 
     def _check_queue(self, queue: Queue, known_end: int) -> None:
@@ -249,6 +270,9 @@ class Verification:
         if len(raw) < layout.CHECKPOINT.size:
             why = f"{len(raw)} bytes long: the next start reads the whole log"
             self.result.found(Problem("checkpoint", path, -1, 0, why))
+        for place in damage_of(raw):
+            why = f"a wrong checksum at byte {place}: what it is of counts as not there"
+            self.result.found(Problem("checkpoint", path, -1, 0, why))
 
 
 def read_queues(root: Path) -> Iterator[Queue]:
@@ -265,7 +289,8 @@ def read_queues(root: Path) -> Iterator[Queue]:
                     ReadOnlyFile(starts[start], start)
                     for start in sorted(start for start in starts if start is not None)
                 ]
-                yield Queue(topic.name, int(folder.name), folder, kept)
+                extension = layout.queue_extension_path(root) / topic.name / folder.name
+                yield Queue(topic.name, int(folder.name), folder, kept, files.is_folder(extension))
 
 
 def index_files(root: Path) -> list[Path]:

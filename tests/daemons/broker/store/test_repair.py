@@ -12,6 +12,7 @@ from mq.daemons.broker.store.offline import OfflineLog
 from mq.daemons.broker.store.records import Record
 from mq.daemons.broker.store.verification import Verification, Verified
 from mq.protocol.record import RECORD_HEAD
+from mq.protocol.tags import tags_code
 from tests.daemons.broker.store.stores import LOG_FILE, put, settings, with_store
 
 TOPIC = "Orders"
@@ -30,7 +31,15 @@ def written(root: Path) -> Path:
         for number in range(MESSAGES):
             key = (f"k{number}",)
             body = b"body %d" % number
-            await put(store, TOPIC, number % 2, body, keys=key, properties=properties(number))
+            await put(
+                store,
+                TOPIC,
+                number % 2,
+                body,
+                keys=key,
+                properties=properties(number),
+                tags_code=tags_code("a"),
+            )
 
     with_store(root, work, **SLOTS)
     return root
@@ -227,6 +236,19 @@ def damage_an_entry(root: Path) -> str:
     return "queue"
 
 
+def hide_a_message_from_who_asks_for_its_tag(root: Path) -> str:
+    path = layout.consume_queue_path(root) / TOPIC / "1" / layout.file_name(0)
+    place = 8 * layout.ENTRY_SIZE - 1  # in the last byte of a tags code
+    overwrite(path, place, bytes([path.read_bytes()[place] ^ 4]))
+    return "queue"
+
+
+def point_a_tag_into_an_extension(root: Path) -> str:
+    path = layout.consume_queue_path(root) / TOPIC / "1" / layout.file_name(0)
+    overwrite(path, 7 * layout.ENTRY_SIZE + 12, b"\x80")  # where there is none
+    return "queue"
+
+
 def delete_a_queue(root: Path) -> str:
     folder = layout.consume_queue_path(root) / TOPIC / "1"
     for path in folder.iterdir():
@@ -248,6 +270,13 @@ def damage_the_index(root: Path) -> str:
     return "index"
 
 
+def flip_a_bit_of_the_safe_offset(root: Path) -> str:
+    path = root / layout.CHECKPOINT_FILE
+    place = layout.FINE_CHECKPOINT_AT + len(layout.FINE_CHECKPOINT_MAGIC) + 7
+    overwrite(path, place, bytes([path.read_bytes()[place] ^ 1]))
+    return "checkpoint"
+
+
 def shorten_the_checkpoint(root: Path) -> str:
     (root / layout.CHECKPOINT_FILE).write_bytes(b"short")
     return "checkpoint"
@@ -255,7 +284,16 @@ def shorten_the_checkpoint(root: Path) -> str:
 
 @pytest.mark.parametrize(
     "damage",
-    [damage_an_entry, delete_a_queue, add_an_entry, damage_the_index, shorten_the_checkpoint],
+    [
+        damage_an_entry,
+        hide_a_message_from_who_asks_for_its_tag,
+        point_a_tag_into_an_extension,
+        delete_a_queue,
+        add_an_entry,
+        damage_the_index,
+        flip_a_bit_of_the_safe_offset,
+        shorten_the_checkpoint,
+    ],
 )
 def test_what_derives_from_the_log_is_made_again(
     tmp_path: Path, damage: Callable[[Path], str]
