@@ -57,6 +57,16 @@ def test_a_message_that_is_not_there_is_missed_unless_a_power_cut_may_have_taken
     assert "message 0 was acknowledged" in excused.problems([Stored(0, 1)])
 
 
+def test_a_message_whose_answer_was_under_way_at_a_power_cut_may_be_gone() -> None:
+    history = History(1)
+    sent = history.model.sends("Orders", "paid", b"x")
+    history.model.may_be_lost(1, 0.0, 2.0)
+    history.now = 2.001
+    history.model.acknowledged(sent, TubeSendResult(1, PARTITION, 0, 28))
+    history.give(*history.sent, sent)
+    assert history.problems(history.content) == ""
+
+
 def test_a_message_that_is_there_twice_or_elsewhere_is_wrong() -> None:
     history = History(2)
     history.give(*history.sent)

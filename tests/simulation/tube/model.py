@@ -184,7 +184,8 @@ class Model:
         assert sent.key is not None
         cuts = self.cuts.get(sent.key[0], ())
         if place is None:
-            if not any(since <= sent.acknowledged <= until for since, until in cuts):
+            # Not when it was acknowledged: the answer may have been under way at the cut.
+            if not any(since <= sent.acknowledged and sent.at <= until for since, until in cuts):
                 self.wrong(
                     f"message {sent.number} was acknowledged at {sent.offset} of {sent.key}, and "
                     "is not there"
