@@ -51,12 +51,17 @@ class Deletions:
         kept = {name: offset for name, offset in self._offsets.items() if offset > minimum}
         self._save(kept | added)
 
-    def cut(self, end: int) -> None:
-        """The log ends here now: what is put behind is no message of before.
+    def cut(self, end: int, minimum: int) -> None:
+        """The log, which begins at ``minimum``, ends here now: what is put behind is no message of
+        before. One that has nothing left may begin anew before that, as a slave's does where
+        another master begins.
 
         Raises OSError; nothing may be put there then.
         """
-        if any(offset > end for offset in self._offsets.values()):
+        if end <= minimum:
+            if self._offsets:
+                self._save({})
+        elif any(offset > end for offset in self._offsets.values()):
             self._save({topic: min(offset, end) for topic, offset in self._offsets.items()})
 
     def _save(self, offsets: dict[str, int]) -> None:

@@ -150,7 +150,7 @@ class MessageStore:
         )
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint
-        self._deletions.cut(self.log.position)
+        self._deletions.cut(self.log.position, self.log.minimum)
         log.info("%s", self.report.summary())
 
     async def _start_parts(self) -> None:
@@ -305,7 +305,7 @@ class MessageStore:
 
     def forget_behind(self, end: int) -> None:
         """The end of the log has been cut off there."""
-        self._deletions.cut(end)
+        self._deletions.cut(end, self.log.minimum)
         self.checkpointer.lost_behind(end)
         self.appender.look_from = 0
         if self.replica is not None:

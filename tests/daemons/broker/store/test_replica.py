@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons import state_file
-from mq.daemons.broker.store import deletions
+from mq.daemons.broker.store import deletions, layout
 from mq.daemons.broker.store import replica as replica_module
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
@@ -233,6 +233,48 @@ def test_a_topic_that_the_master_has_deleted_and_made_again_has_its_new_messages
         assert bodies(store, "orders", 1) == [b"new 1", b"newer"]
 
     with_store(killed, made_master)
+
+
+def test_a_slave_that_has_lost_its_log_and_begins_before_it_takes_no_message_for_deleted(
+    tmp_path: Path,
+) -> None:
+    """Its power went before anything was on its disk, and another master's log begins earlier."""
+    begin = 2 * LOG_FILE
+
+    async def fill(store: MessageStore) -> tuple[bytes, Firsts]:
+        while store.log.written < begin:
+            await put(store, "filler", 0, b"x" * 1800)
+        await put(store, "orders", 0, b"old")
+        store.delete_topic("orders")
+        await put(store, "orders", 0, b"new")
+        return log_of(store), firsts_of(store)
+
+    data, firsts = with_store(tmp_path / "master", fill)
+    slave, killed = tmp_path / "slave", tmp_path / "killed"
+
+    async def copy(store: MessageStore, replica: Replica) -> None:
+        replica.receive(begin, data[begin:])
+        replica.decide({queue: firsts.get(queue) for queue in replica.queues_in_doubt()})
+        shutil.copytree(store.root, slave)
+
+    async def begin_earlier(store: MessageStore, replica: Replica) -> None:
+        assert replica.has_nothing
+        replica.receive(0, other)
+        shutil.copytree(store.root, killed)
+
+    async def check(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0) == [b"kept"]
+
+    async def fill_other(store: MessageStore) -> bytes:
+        await put(store, "orders", 0, b"kept")
+        return log_of(store)
+
+    other = with_store(tmp_path / "other", fill_other)
+    on_slave(tmp_path / "before", copy)
+    (slave / "commitlog" / layout.file_name(begin)).write_bytes(bytes(LOG_FILE))
+    on_slave(slave, begin_earlier)
+    with_store(slave, check)
+    with_store(killed, check)
 
 
 def test_queues_that_begin_anew_together_are_noted_in_one_write(
