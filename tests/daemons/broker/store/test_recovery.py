@@ -252,6 +252,27 @@ def test_a_torn_checkpoint_only_costs_time(tmp_path: Path) -> None:
     with_store(crashed, check)
 
 
+@pytest.mark.parametrize("bit", [0, 33, 40, 61])
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("boot", [b"", b"another boot"])
+def test_a_wrong_bit_in_a_time_of_the_checkpoint_hides_no_message(
+    tmp_path: Path, number: int, bit: int, boot: bytes
+) -> None:
+    """Also where it says that much more is on the disk: the lower of the others counts."""
+    crashed, _ = damaged_copy(tmp_path)
+    path = crashed / layout.CHECKPOINT_FILE
+    times = int.from_bytes(path.read_bytes()[:24], "big") ^ 1 << (64 * number + bit)
+    path.write_bytes(times.to_bytes(24, "big") + path.read_bytes()[24:])
+    if boot:
+        (crashed / layout.ABORT_FILE).write_bytes(boot)
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.start == 0
+        assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
+
+    with_store(crashed, check)
+
+
 def test_with_sync_flush_nothing_is_readable_before_the_fsync(tmp_path: Path) -> None:
     async def check(store: MessageStore) -> None:
         appended = asyncio.ensure_future(put(store, "orders", 0, b"one"))
