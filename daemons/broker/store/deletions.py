@@ -8,7 +8,7 @@ A slave sees of a deletion at its master only that a queue begins anew, at queue
 such queues by themselves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import orjson
@@ -36,12 +36,12 @@ class Deletions:
             return True
         return self._has_queues and physical < self._offsets.get(_key(topic, queue_id), 0)
 
-    def add(self, topic: str, physical: int, minimum: int) -> None:
-        """Note that a topic is deleted now; forget those of which the log has nothing any more.
+    def add(self, topics: Iterable[str], physical: int, minimum: int) -> None:
+        """Note that topics are deleted now; forget those of which the log has nothing any more.
 
-        Raises OSError; the topic then does not count as deleted, and must not be.
+        Raises OSError; the topics then do not count as deleted, and must not be.
         """
-        self._add({topic: physical}, minimum)
+        self._add(dict.fromkeys(topics, physical), minimum)
 
     def add_queues(self, queues: Mapping[tuple[str, int], int], minimum: int) -> None:
         """Note that queues, by topic and id, begin anew at offsets, likewise: in one write."""
