@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from mq.daemons.broker.handlers.topic import saving
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
@@ -16,6 +17,7 @@ log = logging.getLogger(__name__)
 
 # Deleted before others are served: noted in one write, and the files of each take milliseconds.
 _TOPICS_A_TURN = 10
+_QUEUES_A_TURN = 40  # likewise
 
 _READ_BY_BROKER = (
     names.SCHEDULE_TOPIC,
@@ -40,18 +42,27 @@ class RetentionHandlers:
         self._store = store
 
     @serves(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
-    def clean_queues(self, command: Command, channel: Channel) -> Command:
+    async def clean_queues(self, command: Command, channel: Channel) -> Command:
         """Take queues off the disk whose messages have all been deleted by age.
 
         They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue). Queues that
         the broker itself reads stay: how far it has come is kept as an offset. (Java spares those
         of the delay levels only, and then does not deliver what is put in the others.)
         """
+        cleared = 0
         for queue in list(self._store.queues):
-            if 0 < queue.appended == queue.minimum and not _is_read_by_broker(queue.topic):
+            if self._is_expired(queue):
                 log.info("%s cleans %r: its messages are gone", channel.remote, queue)
                 queue.clear()
+                cleared += 1
+                if cleared % _QUEUES_A_TURN == 0:
+                    await asyncio.sleep(0)
         return command.reply()
+
+    def _is_expired(self, queue: ConsumeQueue) -> bool:
+        if not 0 < queue.appended == queue.minimum or _is_read_by_broker(queue.topic):
+            return False
+        return self._store.queues.get(queue.topic, queue.queue_id) is queue  # still
 
     @serves(RequestCode.CLEAN_UNUSED_TOPIC)
     async def clean_topics(self, command: Command, channel: Channel) -> Command:
