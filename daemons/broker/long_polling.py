@@ -2,17 +2,21 @@
 
 A held pull hangs on its queue; the message that arrives next in that queue wakes it in the same
 turn of the loop, so nothing polls. One with a filter looks at the new entries first and goes
-on waiting when none fits. A timer ends the wait.
+on waiting when none fits. A timer ends the wait. Where very many wait, those that one turn has no
+time for look in the turns that follow.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
 
+from mq.client.machine import clock
 from mq.daemons.broker.filter.kept import keep_filter, release_filter
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.waiters import log_failure
 from mq.daemons.channel import Channel
 from mq.protocol.tags import TagExpression
 
@@ -35,7 +39,57 @@ _BYTES_OF_LONG = 20
 # Longer waits are cut: whoever asks for more learns after an hour that nothing has come.
 LONGEST_HOLD = 3600.0
 
+# So long pulls look in one turn of the loop at what has come. Twenty thousand with one long filter,
+# which a connection may hold, would stop everything for half a second with each message.
+TURN_SECONDS = 0.005
+
 _KEPT = "held pulls"  # among what a connection makes us keep
+
+
+class Looks:
+    """Has held pulls look at what has come: in this turn of the loop, or when it is their turn,
+    once for all that has come by then."""
+
+    def __init__(self) -> None:
+        self._late: deque[HeldPull] = deque()
+        self._spent = 0.0  # seconds of this turn
+        self._is_counting = False
+
+    def look(self, pull: "HeldPull") -> None:
+        """Have one look soon."""
+        if pull.is_late:
+            return
+        if self._late or self._spent >= TURN_SECONDS:
+            pull.is_late = True
+            if not self._late:
+                asyncio.get_running_loop().call_soon(self._go_on)
+            self._late.append(pull)
+            return
+        if not self._is_counting:
+            self._is_counting = True
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        begun = clock.monotonic()
+        try:
+            pull.look()
+        finally:
+            self._spent += clock.monotonic() - begun
+
+    def _begin_turn(self) -> None:
+        self._is_counting, self._spent = False, 0.0
+
+    def _go_on(self) -> None:
+        end = clock.monotonic() + TURN_SECONDS
+        while self._late:
+            pull = self._late.popleft()
+            pull.is_late = False
+            try:
+                pull.look()
+            except Exception:
+                log_failure("a pull that waited for %r failed", pull.queue)
+            if clock.monotonic() >= end:
+                break
+        if self._late:
+            asyncio.get_running_loop().call_soon(self._go_on)
 
 
 class HeldPull:
@@ -49,11 +103,13 @@ class HeldPull:
         "_answer",
         "_cost",
         "_held",
+        "_looks",
         "_offset",
         "_seen",
         "_timer",
         "channel",
         "expression",
+        "is_late",
         "queue",
         "request",
     )
@@ -67,7 +123,10 @@ class HeldPull:
         expression: Expression,
         seconds: float,
         answer: Callable[["HeldPull"], None],
+        looks: Looks,
     ) -> None:
+        self.is_late = False  # it is among those that look later
+        self._looks = looks
         self.request = request
         self.channel = channel
         self.queue = queue
@@ -88,7 +147,11 @@ class HeldPull:
 
     def wake(self) -> None:
         """The queue has got messages."""
-        if self._something_fits():
+        self._looks.look(self)
+
+    def look(self) -> None:
+        """End the wait if something has come that fits."""
+        if self in self._held and self._something_fits():
             self._end()
 
     def drop(self) -> None:

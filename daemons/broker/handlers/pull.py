@@ -18,7 +18,7 @@ from mq.daemons.broker.handlers.native_pulls import NativePulls, PullAnswer
 from mq.daemons.broker.handlers.pull_reply import answer_pull, request_of
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.handlers.suggestions import Suggestions
-from mq.daemons.broker.long_polling import MOST_HELD, HeldPull, held_pulls
+from mq.daemons.broker.long_polling import MOST_HELD, HeldPull, Looks, held_pulls
 from mq.daemons.broker.message_finder import MOVED, NOT_FOUND, RETRY, FoundMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.queue_reader import QueueReader
@@ -94,6 +94,7 @@ class PullHandlers:
         self._slices = reader.slices
         self._count = reader.count_read
         self._on_moved = on_moved
+        self._looks = Looks()
         topics.on_change.append(lambda _: self._queues.clear())
         store.on_begun_anew.append(self._queues.clear)
         self.configure()
@@ -343,7 +344,8 @@ class PullHandlers:
             "flag": header["flag"],
             "extFields": {name: fields[name] for name in _NEEDED_LATER if name in fields},
         }
-        HeldPull(kept, channel, queue, offset, expression, milliseconds / 1000, self._wait_is_over)
+        seconds, over = milliseconds / 1000, self._wait_is_over
+        HeldPull(kept, channel, queue, offset, expression, seconds, over, self._looks)
 
     def _may_wait(self, header: dict[str, object], channel: Channel) -> bool:
         flag = header["flag"]

@@ -1,8 +1,10 @@
 """Retention: deleting at an administrator's request, without waiting for the hour of deleteWhen."""
 
+import asyncio
 import logging
 
 from mq.daemons.broker.handlers.topic import saving
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
@@ -13,6 +15,9 @@ from mq.protocol.command import Command
 
 log = logging.getLogger(__name__)
 
+# Deleted before others are served: noted in one write, and the files of each take milliseconds.
+_TOPICS_A_TURN = 10
+_QUEUES_A_TURN = 40  # likewise
 
 _READ_BY_BROKER = (
     names.SCHEDULE_TOPIC,
@@ -37,28 +42,44 @@ class RetentionHandlers:
         self._store = store
 
     @serves(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
-    def clean_queues(self, command: Command, channel: Channel) -> Command:
+    async def clean_queues(self, command: Command, channel: Channel) -> Command:
         """Take queues off the disk whose messages have all been deleted by age.
 
         They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue). Queues that
         the broker itself reads stay: how far it has come is kept as an offset. (Java spares those
         of the delay levels only, and then does not deliver what is put in the others.)
         """
+        cleared = 0
         for queue in list(self._store.queues):
-            if 0 < queue.appended == queue.minimum and not _is_read_by_broker(queue.topic):
+            if self._is_expired(queue):
                 log.info("%s cleans %r: its messages are gone", channel.remote, queue)
                 queue.clear()
+                cleared += 1
+                if cleared % _QUEUES_A_TURN == 0:
+                    await asyncio.sleep(0)
         return command.reply()
 
+    def _is_expired(self, queue: ConsumeQueue) -> bool:
+        if not 0 < queue.appended == queue.minimum or _is_read_by_broker(queue.topic):
+            return False
+        return self._store.queues.get(queue.topic, queue.queue_id) is queue  # still
+
     @serves(RequestCode.CLEAN_UNUSED_TOPIC)
-    def clean_topics(self, command: Command, channel: Channel) -> Command:
+    async def clean_topics(self, command: Command, channel: Channel) -> Command:
         """Take the queues off the disk of topics that the broker does not have (any more)."""
-        for topic in self._store.queues.topics():
-            if self._topics.get(topic) is None and not self._topics.is_system(topic):
-                log.info("%s cleans the queues of %s: no such topic", channel.remote, topic)
+        there = self._store.queues.topics()
+        for begin in range(0, len(there), _TOPICS_A_TURN):
+            unused = [one for one in there[begin : begin + _TOPICS_A_TURN] if self._is_unused(one)]
+            if unused:
+                listed = ", ".join(unused)
+                log.info("%s cleans the queues of topics that are not: %s", channel.remote, listed)
                 with saving():
-                    self._store.delete_topic(topic)
+                    self._store.delete_topics(unused)
+                await asyncio.sleep(0)
         return command.reply()
+
+    def _is_unused(self, topic: str) -> bool:
+        return self._topics.get(topic) is None and not self._topics.is_system(topic)
 
     @serves(RequestCode.DELETE_EXPIRED_COMMITLOG)
     async def delete_log_files(self, command: Command, channel: Channel) -> Command:

@@ -31,6 +31,7 @@ from mq.daemons.broker.membership.identity import IdentityFiles
 from mq.daemons.broker.membership.questions import SetQuestions
 from mq.daemons.broker.membership.replica_set import ReplicaSet
 from mq.daemons.broker.replication.controlled import ControlledRole, ControllerRefused, OnMembers
+from mq.daemons.broker.replication.sync_state import SETTLED_SECONDS
 from mq.daemons.service import CannotStart
 from mq.daemons.supervision import Tasks
 from mq.protocol.codes import ResponseCode
@@ -87,6 +88,8 @@ class Member:
         self._wanted = asyncio.Event()  # somebody wants it to look now
         self._epoch = -1  # of masters, the highest that was heard of
         self._members: tuple[frozenset[int], int] = (frozenset(), -1)
+        # From when on a leader that says that the set is as it was is believed.
+        self._settled_at = 0.0
         self.role_changes = 0
         self._answered: float | None = None  # when a leader did last
         self._confirmed = 0.0  # when a leader was last asked and said that this broker is master
@@ -126,6 +129,7 @@ class Member:
         except (TimeoutError, ConnectionError):
             if self.role is role:  # who was asked for may be in sync by now, and be elected
                 self._members = self._members[0] | members, self._members[1]
+                self._settled_at = clock.monotonic() + SETTLED_SECONDS
             raise
         if self.role is role and found[1] > self._members[1]:
             self._members = found
@@ -289,13 +293,15 @@ class Member:
             members=found.members,
             members_epoch=found.members_epoch,
         )
-        if self.role is None or _place(wanted) != _place(self.role):
-            self._members = found.members, found.members_epoch
-            self._take_role(wanted)
-        elif found.members_epoch >= self._members[1]:  # also that it is what it was
-            self._members = found.members, found.members_epoch
-            if is_mine:
-                self._on_members(*self._members)
+        is_another = self.role is None or _place(wanted) != _place(self.role)
+        if is_another or found.members_epoch >= self._members[1]:
+            # Also that the set is what it was, unless it may still become another.
+            if found.members_epoch != self._members[1] or asked >= self._settled_at:
+                self._members = found.members, found.members_epoch
+            if is_another:
+                self._take_role(wanted)
+            elif is_mine:
+                self._on_members(found.members, found.members_epoch)
         return ""
 
     def _doubled(self, found: ReplicaSet) -> str:

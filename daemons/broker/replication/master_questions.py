@@ -15,7 +15,12 @@ from mq.protocol.bodies.queue import QueryConsumeQueueResponseBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import ProtocolError
-from mq.protocol.headers.offset import GetMinOffsetRequestHeader, GetMinOffsetResponseHeader
+from mq.protocol.headers.offset import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+)
 from mq.protocol.headers.query import QueryConsumeQueueRequestHeader, ViewMessageRequestHeader
 
 TIMEOUT = 5.0
@@ -95,19 +100,41 @@ class MasterQuestions:
             )
         if reply.read_header(GetMinOffsetResponseHeader).offset > 0:
             return 0  # what begins anew has message 0 as long as the log has what came behind
-        entry = QueryConsumeQueueRequestHeader(topic=topic, queue_id=queue_id, index=0, count=1)
+        return (await self._entry(topic, queue_id, 0))[0]
+
+    async def _entry(self, topic: str, queue_id: int, index: int) -> tuple[int | None, int | None]:
+        """As `shown`; without an end where there is no message."""
+        entry = QueryConsumeQueueRequestHeader(topic=topic, queue_id=queue_id, index=index, count=1)
         request = Command(RequestCode.QUERY_CONSUME_QUEUE, entry.encode())
         reply = await self._session.invoke(self._address, request, TIMEOUT)
         self._check_may_see(reply)
         if reply.code == ResponseCode.SUCCESS and reply.body:
-            entries = QueryConsumeQueueResponseBody.decode(reply.body).queue_data
-            return entries[0].physic_offset if entries else None
+            body = QueryConsumeQueueResponseBody.decode(reply.body)
+            physical = body.queue_data[0].physic_offset if body.queue_data else None
+            return physical, body.max_queue_index
         if not (reply.remark or "").endswith(_NOT_THERE):
             raise NotReplicated(
                 f"{self._address} does not say what queue {queue_id} of {topic} has: "
                 f"{reply.code} {reply.remark}"
             )
-        return None
+        return None, None
+
+    async def shown(self, topic: str, queue_id: int, index: int) -> tuple[int | None, int]:
+        """The physical offset of the message with an index in a queue, None if it shows none; and
+        the index behind the last that it shows."""
+        physical, end = await self._entry(topic, queue_id, index)
+        if end is not None:
+            return physical, end
+        header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
+        request = Command(RequestCode.GET_MAX_OFFSET, header.encode())
+        reply = await self._session.invoke(self._address, request, TIMEOUT)
+        self._check_may_see(reply)
+        if reply.code != ResponseCode.SUCCESS:
+            raise NotReplicated(
+                f"{self._address} does not say where queue {queue_id} of {topic} ends: "
+                f"{reply.code} {reply.remark}"
+            )
+        return None, reply.read_header(GetMaxOffsetResponseHeader).offset
 
     async def bounds(self) -> Bounds:
         """Where its log begins and ends, and may have lost its end."""

@@ -6,7 +6,8 @@
                 started again since has ended it
     ask         say where the log ends here, at once (a slave of Java's waits for five seconds)
     take        each piece as it comes; say up to where, once for all that came together
-    doubt       read no more while the master is asked whether queues begin anew (`Replica.doubt`)
+    doubt       read no more while the master is asked whether queues begin anew, or miss messages
+                (`Replica.doubt`)
     leave       when another master is named, though this one lives: who sends is not who is asked
 
 What is said is what the flush mode promises here: with ASYNC_FLUSH that it is written, as with
@@ -17,7 +18,8 @@ as long as it stays the same, and is tried again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mq.client.caller import parse_address
@@ -89,13 +91,13 @@ class MasterConnection(asyncio.Protocol):
             return
         self._stored()
 
-    def decide(self, firsts: Mapping[tuple[str, int], int | None]) -> None:
-        """Go on behind a doubt, as `Replica.decide` says, unless the connection has ended."""
+    def go_on(self, decide: Callable[[], None]) -> None:
+        """Go on behind a doubt, as the replica decides, unless the connection has ended."""
         self.doubts.clear()
         if self.ended.done():
             return
         try:
-            self._replica.decide(firsts)
+            decide()
         except (StoreError, OSError) as error:
             self._end(error)
             return
@@ -321,14 +323,21 @@ class HaSlave:
                 await self._settle(connection, address)
 
     async def _settle(self, connection: MasterConnection, ha_address: str) -> None:
-        """Ask the master whether queues begin anew, and go on."""
+        """Ask the master whether queues begin anew, or miss messages, and go on."""
         asked = self._master_address(ha_address)
+        replica, doubt = self._replica, self._replica.doubt
+        assert doubt is not None
         async with MasterQuestions(asked, self._settings) as master:
-            firsts = await master.first_offsets(self._replica.queues_in_doubt())
+            if doubt.number:
+                shown = await master.shown(doubt.topic, doubt.queue_id, doubt.number)
+                decide = partial(replica.decide_number, *shown)
+            else:
+                firsts = await master.first_offsets(replica.queues_in_doubt())
+                decide = partial(replica.decide, firsts)
         if asked != self._master_address(ha_address):
             raise Lost(_ANOTHER)
         if not connection.ended.done():
-            connection.decide(firsts)
+            connection.go_on(decide)
 
     def _check_is_named(self, ha_address: str) -> None:
         if self._addresses.ha_address != ha_address:

@@ -323,7 +323,10 @@ class ConsumeQueue:
 
     def undo_unwritten(self) -> None:
         """Forget the entries whose records could not be written."""
-        del self._tail[(self.written - self._persisted) * _ENTRY_SIZE :]
+        start = (self.written - self._persisted) * _ENTRY_SIZE
+        refused = bytes(self._tail[start:])
+        self.put_bytes -= sum(size for _, size, _ in layout.ENTRY.iter_unpack(refused))
+        del self._tail[start:]
         self.appended = self.written
 
     def mend(self, index: int, entry: bytes) -> None:

@@ -8,7 +8,7 @@ A slave sees of a deletion at its master only that a queue begins anew, at queue
 such queues by themselves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import orjson
@@ -36,12 +36,12 @@ class Deletions:
             return True
         return self._has_queues and physical < self._offsets.get(_key(topic, queue_id), 0)
 
-    def add(self, topic: str, physical: int, minimum: int) -> None:
-        """Note that a topic is deleted now; forget those of which the log has nothing any more.
+    def add(self, topics: Iterable[str], physical: int, minimum: int) -> None:
+        """Note that topics are deleted now; forget those of which the log has nothing any more.
 
-        Raises OSError; the topic then does not count as deleted, and must not be.
+        Raises OSError; the topics then do not count as deleted, and must not be.
         """
-        self._add({topic: physical}, minimum)
+        self._add(dict.fromkeys(topics, physical), minimum)
 
     def add_queues(self, queues: Mapping[tuple[str, int], int], minimum: int) -> None:
         """Note that queues, by topic and id, begin anew at offsets, likewise: in one write."""
@@ -51,12 +51,17 @@ class Deletions:
         kept = {name: offset for name, offset in self._offsets.items() if offset > minimum}
         self._save(kept | added)
 
-    def cut(self, end: int) -> None:
-        """The log ends here now: what is put behind is no message of before.
+    def cut(self, end: int, minimum: int) -> None:
+        """The log, which begins at ``minimum``, ends here now: what is put behind is no message of
+        before. One that has nothing left may begin anew before that, as a slave's does where
+        another master begins.
 
         Raises OSError; nothing may be put there then.
         """
-        if any(offset > end for offset in self._offsets.values()):
+        if end <= minimum:
+            if self._offsets:
+                self._save({})
+        elif any(offset > end for offset in self._offsets.values()):
             self._save({topic: min(offset, end) for topic, offset in self._offsets.items()})
 
     def _save(self, offsets: dict[str, int]) -> None:

@@ -7,7 +7,7 @@ reverse, and answers questions about what is stored. Messages come in through `a
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 
@@ -150,7 +150,7 @@ class MessageStore:
         )
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint
-        self._deletions.cut(self.log.position)
+        self._deletions.cut(self.log.position, self.log.minimum)
         log.info("%s", self.report.summary())
 
     async def _start_parts(self) -> None:
@@ -305,7 +305,7 @@ class MessageStore:
 
     def forget_behind(self, end: int) -> None:
         """The end of the log has been cut off there."""
-        self._deletions.cut(end)
+        self._deletions.cut(end, self.log.minimum)
         self.checkpointer.lost_behind(end)
         self.appender.look_from = 0
         if self.replica is not None:
@@ -393,14 +393,19 @@ class MessageStore:
         return self.log.written if self.appender.await_flush is None else self.log.flushed
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and their files; what was on its way to them is gone, too.
+        """As `delete_topics`, one."""
+        self.delete_topics([topic])
 
-        Raises OSError if that cannot be noted; the topic's queues are then still there. So are
-        those whose files cannot be taken away, until it is deleted again.
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Forget the queues of topics and their files; what was on its way to them is gone, too.
+
+        Raises OSError if that cannot be noted; the topics' queues are then still there. So are
+        those whose files cannot be taken away, until they are deleted again.
         """
         self.appender.commit()
-        self._deletions.add(topic, self.log.position, self.log.minimum)
-        self.queues.delete_topic(topic)
+        self._deletions.add(topics, self.log.position, self.log.minimum)
+        for topic in topics:
+            self.queues.delete_topic(topic)
 
     def _begin_anew(self, began: Mapping[tuple[str, int], int]) -> None:
         """Have queues of a slave, by topic and id, begin anew with the messages at offsets of the

@@ -37,6 +37,7 @@ from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import Damage, StoreLoadError
 from mq.daemons.broker.store.index import PUT, Index, IndexFile, key_hash
 from mq.daemons.broker.store.queues import Queues, check_folder_name
+from mq.daemons.broker.store.rebuild import rebuild_queues
 from mq.daemons.broker.store.records import (
     BadRecord,
     Record,
@@ -331,24 +332,16 @@ class Recovery:
         names = sorted(f"{queue.topic}-{queue.queue_id}" for queue in self._suspect)
         self.report.rebuilt_queues = names
         log.warning("queue files disagree with the log and are made again: %s", ", ".join(names))
-        wanted = {(queue.topic, queue.queue_id) for queue in self._suspect}
-        for queue in self._suspect:
-            queue.clear()
         end = self._log.position
-        for record in read_log(self._log, self._log.minimum):
-            if record.physical >= end:
-                break
-            if self._is_gone(record):
-                continue
-            if (record.topic, record.queue_id) in wanted and record.is_queued:
-                properties = decode(record.properties) if record.properties else {}
-                code = queue_tags_code(
-                    record.topic, properties, record.store_timestamp, self._delays
-                )
-                self._queues.get_or_make(record.topic, record.queue_id).restore(
-                    record.queue_offset,
-                    layout.ENTRY.pack(record.physical, record.size, code),
-                )
+        rebuild_queues(
+            self._log,
+            self._queues,
+            self._suspect,
+            end,
+            self._delays,
+            lambda record: self._is_gone(record) or bool(implausible(record)),
+            lambda physical, why: self._damaged(self._root, physical, 0, why),
+        )
         self._log.set_end(end)
 
     def _sync_names(self) -> None:

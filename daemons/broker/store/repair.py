@@ -166,8 +166,7 @@ class _Note:
     def __call__(self) -> None:
         deletions = Deletions(self.root)
         deletions.load()
-        for topic in self.topics:
-            deletions.add(topic, self.end, self.minimum)
+        deletions.add(self.topics, self.end, self.minimum)
 
 
 # the log --------------------------------------------------------------------------------------

@@ -19,10 +19,13 @@ the master and made again, or all of it had expired. Or one bit of the offset is
 checksum covers, and the queue would be dropped for it. So from there on what comes is only kept
 (`doubt`), until the master has said where the first messages of that topic's queues are: of a queue
 that has begun anew nothing is left there before this record. It is not in the log here before that,
-so no start finds it undecided.
+so no start finds it undecided. Likewise a record whose queue offset leaves a gap: messages may be
+missing, or one bit is wrong, and all that follow would have no place in the queue here. The master
+says whether it shows this message under that number.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -65,11 +68,13 @@ class NotReplicated(StoreError):
 
 
 class Doubt(NamedTuple):
-    """A record says that its queue begins anew, and may be wrong."""
+    """A record says that it is another of its queue than comes next, 0 where that begins anew, and
+    may be wrong."""
 
     topic: str
     queue_id: int
     physical: int
+    number: int
 
     @property
     def key(self) -> tuple[str, int]:
@@ -108,7 +113,8 @@ class Replica:
         self._at_once = 1 << 30 if _read_records is None else _A_FEW
         self._doubtful = (-1, 0)  # where a damaged record was, and the checksum of its bytes
         self.doubt: Doubt | None = None  # nothing more is stored before the master has been asked
-        self._misnumbered = -1  # where a record is of which the master says that it begins nothing
+        # Where a record is of which the master says that its number is wrong, or right.
+        self._misnumbered = self._believed = -1
 
     @property
     def has_nothing(self) -> bool:
@@ -134,7 +140,7 @@ class Replica:
         self._rest = bytearray()
         self._wanted = 0
         self._first = self.doubt = None
-        self._misnumbered = -1
+        self._misnumbered = self._believed = -1
         self.received = self._log.written
         return 0 if self.has_nothing else self.received
 
@@ -200,6 +206,25 @@ class Replica:
             self._misnumbered = doubt.physical
         self._take_all(bytes(self._rest))
 
+    def decide_number(self, physical: int | None, end: int) -> None:
+        """Go on behind a doubt about a gap: where the message lies that the master shows under that
+        number, None if it shows none, and the number behind the last that it shows. Raises as
+        `receive`."""
+        doubt, self.doubt = self.doubt, None
+        assert doubt is not None
+        queue = self._queues.get(*doubt.key)
+        assert queue is not None
+        if physical is None:
+            # Where it does not show the one that comes next here either, it may show both soon.
+            is_right = end <= queue.appended
+        else:
+            is_right = physical == doubt.physical
+        if is_right:
+            self._believed = doubt.physical
+        else:
+            self._misnumbered = doubt.physical
+        self._take_all(bytes(self._rest))
+
     def _begin_of(self, topic: str, queue_id: int) -> int:
         """Where the first message of a queue lies here."""
         queue = self._queues.get(topic, queue_id)
@@ -242,6 +267,7 @@ class Replica:
                 return taken
         data = memoryview(received)[start:]
         records: list[Record] = []
+        counts: Counter[tuple[str, int]] = Counter()  # of these, by queue
         position = 0
         problem: NotReplicated | None = None
         while len(data) - position >= BLANK.size:
@@ -255,8 +281,8 @@ class Replica:
             if magic != MAGIC_BLANK:
                 try:
                     record = self._read(data, position, total, begin + position)
-                    if record is not None and _is_first(record):
-                        if any(_is_same_queue(record, one) for one in records):
+                    if record is not None and not self._is_next(record, counts):
+                        if counts[record.topic, record.queue_id]:
                             break  # what is before it goes now
                         record = self._numbered(record, data[position : position + total])
                 except NotReplicated as error:
@@ -266,6 +292,7 @@ class Replica:
                     break
                 if record is not None:
                     records.append(record)
+                    counts[record.topic, record.queue_id] += record.is_queued
             position += total
             if begin + position == file_end or len(records) == self._at_once:
                 break
@@ -335,17 +362,28 @@ class Replica:
         except BadRecord:
             return None
 
-    def _numbered(self, record: Record, data: memoryview) -> Record:
-        """The first record of a queue, as it is. One that is not, and says so, is in doubt; or the
-        next of its queue, where the master has said that the queue does not begin with it.
+    def _is_next(self, record: Record, counts: Mapping[tuple[str, int], int]) -> bool:
+        """Whether a record is the next of its queue, behind those that came with it, or the first
+        that is here; one that has the number of an older one is left out later."""
+        if not record.is_queued or implausible(record):
+            return True
+        key = record.topic, record.queue_id
+        queue = self._queues.get(*key)
+        comes_next = counts.get(key, 0) + (0 if queue is None else queue.appended)
+        return not comes_next or 0 < record.queue_offset <= comes_next
 
-        Raises NotReplicated the first time that this comes so.
+    def _numbered(self, record: Record, data: memoryview) -> Record:
+        """A record as the master says that it is; one that it has not been asked about is in doubt.
+
+        Raises NotReplicated the first time that a wrong one comes so.
         """
-        queue = self._queues.get(record.topic, record.queue_id)
-        if queue is None or not queue.appended:
+        if record.physical == self._believed:
             return record
+        queue = self._queues.get(record.topic, record.queue_id)
+        assert queue is not None
         if record.physical != self._misnumbered:
-            self.doubt = Doubt(record.topic, record.queue_id, record.physical)
+            where = record.topic, record.queue_id, record.physical
+            self.doubt = Doubt(*where, record.queue_offset)
             return record
         self._check_comes_again(record.physical, data, "its queue offset is wrong")
         return record._replace(queue_offset=queue.appended)
@@ -446,12 +484,3 @@ class Replica:
         queue.written = queue.appended
         queue.put_bytes += record.size
         batch.touched[queue] = queue.appended
-
-
-def _is_first(record: Record) -> bool:
-    """Whether a queue begins with a record, as that says."""
-    return record.queue_offset == 0 and record.is_queued and not implausible(record)
-
-
-def _is_same_queue(one: Record, other: Record) -> bool:
-    return one.queue_id == other.queue_id and one.topic == other.topic

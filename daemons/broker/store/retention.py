@@ -118,7 +118,6 @@ class Retention:
             minimum = self._log.minimum
             await self._clean_derived()
             self._cleaned_minimum = minimum  # not before: what fails or is cancelled is done later
-        self.deleted_files += deleted
         return deleted
 
     def commit_log_ratio(self) -> int:
@@ -147,6 +146,7 @@ class Retention:
             log.info("deleting %s: %s", file.path, "the disk is full" if forced else "expired")
             self._unsynced = self._log.remove_first().path.parent
             deleted += 1
+            self.deleted_files += 1
             await self._sync_deleted()
             await asyncio.sleep(config.delete_commit_log_files_interval / 1000)
         return deleted

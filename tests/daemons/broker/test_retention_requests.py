@@ -148,3 +148,45 @@ def test_queues_of_topics_that_are_not_there_are_deleted(tmp_path: Path) -> None
             assert ((queues / "Kept").exists(), (queues / "Dropped").exists()) == (True, False)
 
     asyncio.run(script())
+
+
+def test_others_are_served_while_queues_of_many_topics_are_deleted(tmp_path: Path) -> None:
+    count = 60
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            store = broker.stores.messages
+            for number in range(count):
+                await put(store, f"Dropped{number}", 0, b"x")
+            asking = asyncio.create_task(
+                ask(session, broker.address, RequestCode.CLEAN_UNUSED_TOPIC)
+            )
+            seen = set()
+            while not asking.done():
+                seen.add(len(store.queues.topics()))
+                await asyncio.sleep(0)
+            await asking
+            assert not [one for one in store.queues.topics() if one.startswith("Dropped")]
+            assert len(seen) > 2  # between none and all of them
+
+    asyncio.run(script())
+
+
+def test_others_are_served_while_many_queues_are_cleaned(tmp_path: Path) -> None:
+    count = 100
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            store = broker.stores.messages
+            for number in range(count):
+                await put(store, f"Old{number}", 0, b"x")
+            cleaning = asyncio.create_task(expire(broker, session))
+            seen = set()
+            while not cleaning.done():
+                seen.add(sum(store.max_offset(f"Old{number}", 0) for number in range(count)))
+                await asyncio.sleep(0)
+            await cleaning
+            assert max(seen) == count and min(seen) == 0
+            assert len(seen) > 2
+
+    asyncio.run(script())

@@ -550,6 +550,40 @@ def test_a_master_that_was_not_told_whether_a_slave_has_joined_may_not_be_alone(
     asyncio.run(play())
 
 
+def test_a_master_is_told_too_soon_that_a_set_is_as_it_was_and_may_not_be_alone(
+    tmp_path: Path,
+) -> None:
+    """The controllers may still agree to what it asked for, and it cannot hear of it then."""
+
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, **BRIEF) as member,
+        ):
+            await is_master(member, 1)
+            role, there = member.member.role, controller.sets[NAME]
+            assert role is not None
+            there.ids[2] = ("127.0.0.1:1", "c")
+            await controller.until(lambda: 1 in there.alive)
+            there.alive[2] = there.alive[1]
+            controller.mute.add(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
+            asking = asyncio.create_task(member.member.alter(role, frozenset({1, 2}), 1))
+            await controller.until(lambda: there.members == {1, 2})
+            there.members, there.members_epoch = {1}, 1  # it is done later
+            await controller.close()
+            with pytest.raises(ConnectionError):
+                await asking
+            controller.asked.clear()
+            await controller.open()
+            look = RequestCode.CONTROLLER_GET_REPLICA_INFO
+            await controller.until(lambda: controller.asked.count(look) >= 2)
+            await is_master(member, 1)
+            await controller.close()
+            await is_slave(member, "")
+
+    asyncio.run(play())
+
+
 def test_a_master_whose_machine_died_lets_one_be_elected_that_has_what_it_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,15 @@ def test_it_is_told_where_queues_begin_and_of_which_there_are_none(tmp_path: Pat
     asked(tmp_path, ask)
 
 
+def test_it_is_told_where_a_message_of_a_queue_is_and_where_that_ends(tmp_path: Path) -> None:
+    async def ask(questions: MasterQuestions) -> None:
+        assert await questions.shown("Orders", 0, 0) == (0, 3)
+        assert await questions.shown("Orders", 0, 7) == (None, 3)
+        assert await questions.shown("Orders", 1, 7) == (None, 0)
+
+    asked(tmp_path, ask)
+
+
 def test_it_is_told_which_records_there_are(tmp_path: Path) -> None:
     async def ask(questions: MasterQuestions) -> None:
         assert await questions.record_at(0)

@@ -159,6 +159,7 @@ def test_a_batch_that_cannot_be_written_is_taken_back(
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
         queue = store.queue("orders", 0)
         assert (queue.appended, queue.written, queue.readable) == (1, 1, 1)
+        assert queue.put_bytes == end
         assert (store.log.position, store.log.written) == (end, end)
         assert log_bytes(tmp_path, 0)[end:] == bytes(4096 - end)
         assert query_by_key(store, "orders", "k", 10, 0, 1 << 62)[2] == []

@@ -16,7 +16,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.protocol.message import decode_record
 from mq.protocol.properties import MAX_LENGTH
-from mq.protocol.record import SMALLEST_RECORD
+from mq.protocol.record import AT, SMALLEST_RECORD
 from tests.daemons.broker.store.stores import HOST, bodies, crashed_copy, put, with_store
 
 
@@ -210,11 +210,64 @@ def test_damaged_queue_files_are_made_again_from_the_log(tmp_path: Path, what: s
     with_store(crashed, check)
 
 
+@pytest.mark.parametrize("bit", [0, 2, 10, 21, 40])
+@pytest.mark.parametrize("which", [0, 1, 6])
+def test_a_wrong_bit_in_the_number_of_a_message_takes_no_other_out_of_its_queue(
+    tmp_path: Path, bit: int, which: int
+) -> None:
+    async def work(store: MessageStore) -> list[int]:
+        found = await put(store, "orders", 0, *(b"%d" % number for number in range(8)))
+        crashed_copy(store, tmp_path / "crashed")
+        return found
+
+    start = with_store(tmp_path / "store", work)[which]
+    at = start + AT["queue_offset"]
+    path = log_file_of(tmp_path / "crashed", at)
+    data = bytearray(path.read_bytes())
+    number = int.from_bytes(data[at : at + 8], "big") ^ 1 << bit
+    data[at : at + 8] = number.to_bytes(8, "big")
+    path.write_bytes(data)
+
+    async def check(store: MessageStore) -> None:
+        queue, found = store.queue("orders", 0), []
+        for index in range(queue.minimum, queue.readable):
+            entry = store.entries.at("orders", 0, index)
+            if entry is not None:
+                found.append(decode_record(store.record_at(entry[0]) or b"").body)
+        assert found == [b"%d" % one for one in range(8) if one != which]
+        if number > which:
+            (damage,) = store.report.damages
+            assert damage.offset == start and f"queue offset, {number}," in damage.why
+
+    with_store(tmp_path / "crashed", check)
+
+
 def test_a_torn_checkpoint_only_costs_time(tmp_path: Path) -> None:
     crashed, _ = damaged_copy(tmp_path)
     (crashed / layout.CHECKPOINT_FILE).write_bytes(b"\xff" * 100)
 
     async def check(store: MessageStore) -> None:
+        assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
+
+    with_store(crashed, check)
+
+
+@pytest.mark.parametrize("bit", [0, 33, 40, 61])
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("boot", [b"", b"another boot"])
+def test_a_wrong_bit_in_a_time_of_the_checkpoint_hides_no_message(
+    tmp_path: Path, number: int, bit: int, boot: bytes
+) -> None:
+    """Also where it says that much more is on the disk: the lower of the others counts."""
+    crashed, _ = damaged_copy(tmp_path)
+    path = crashed / layout.CHECKPOINT_FILE
+    times = int.from_bytes(path.read_bytes()[:24], "big") ^ 1 << (64 * number + bit)
+    path.write_bytes(times.to_bytes(24, "big") + path.read_bytes()[24:])
+    if boot:
+        (crashed / layout.ABORT_FILE).write_bytes(boot)
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.start == 0
         assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
 
     with_store(crashed, check)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons import state_file
-from mq.daemons.broker.store import deletions
+from mq.daemons.broker.store import deletions, layout
 from mq.daemons.broker.store import replica as replica_module
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
@@ -235,6 +235,48 @@ def test_a_topic_that_the_master_has_deleted_and_made_again_has_its_new_messages
     with_store(killed, made_master)
 
 
+def test_a_slave_that_has_lost_its_log_and_begins_before_it_takes_no_message_for_deleted(
+    tmp_path: Path,
+) -> None:
+    """Its power went before anything was on its disk, and another master's log begins earlier."""
+    begin = 2 * LOG_FILE
+
+    async def fill(store: MessageStore) -> tuple[bytes, Firsts]:
+        while store.log.written < begin:
+            await put(store, "filler", 0, b"x" * 1800)
+        await put(store, "orders", 0, b"old")
+        store.delete_topic("orders")
+        await put(store, "orders", 0, b"new")
+        return log_of(store), firsts_of(store)
+
+    data, firsts = with_store(tmp_path / "master", fill)
+    slave, killed = tmp_path / "slave", tmp_path / "killed"
+
+    async def copy(store: MessageStore, replica: Replica) -> None:
+        replica.receive(begin, data[begin:])
+        replica.decide({queue: firsts.get(queue) for queue in replica.queues_in_doubt()})
+        shutil.copytree(store.root, slave)
+
+    async def begin_earlier(store: MessageStore, replica: Replica) -> None:
+        assert replica.has_nothing
+        replica.receive(0, other)
+        shutil.copytree(store.root, killed)
+
+    async def check(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0) == [b"kept"]
+
+    async def fill_other(store: MessageStore) -> bytes:
+        await put(store, "orders", 0, b"kept")
+        return log_of(store)
+
+    other = with_store(tmp_path / "other", fill_other)
+    on_slave(tmp_path / "before", copy)
+    (slave / "commitlog" / layout.file_name(begin)).write_bytes(bytes(LOG_FILE))
+    on_slave(slave, begin_earlier)
+    with_store(slave, check)
+    with_store(killed, check)
+
+
 def test_queues_that_begin_anew_together_are_noted_in_one_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,12 +308,63 @@ def test_queues_that_begin_anew_together_are_noted_in_one_write(
     on_slave(tmp_path / "slave", check)
 
 
-def wrong_offset(data: bytes, body: bytes) -> bytes:
-    """A log where a bit is wrong: a record says that its queue begins with it."""
+def wrong_offset(data: bytes, body: bytes, bit: int | None = None) -> bytes:
+    """A log where a bit is wrong: a record says that its queue begins with it, or another number
+    than it has."""
     at = data.index(body) - BODY_AT + AT["queue_offset"]
     (offset,) = struct.unpack_from(">q", data, at)
-    assert offset.bit_count() == 1
-    return data[:at] + bytes(8) + data[at + 8 :]
+    assert bit is not None or offset.bit_count() == 1
+    wrong = 0 if bit is None else offset ^ 1 << bit
+    return data[:at] + wrong.to_bytes(8, "big") + data[at + 8 :]
+
+
+@pytest.mark.parametrize("size", [50, 1 << 20])
+@pytest.mark.parametrize("bit", [0, 3, 10, 40])
+def test_a_message_keeps_its_place_though_a_bit_says_that_others_are_missing_before_it(
+    tmp_path: Path, size: int, bit: int
+) -> None:
+    """Those behind it would have no place: it says that they are before it."""
+    data = written(tmp_path / "master", 30)
+    spoiled = wrong_offset(data, b"12-" * 12, bit)  # of 4, the fifth of queue 0
+
+    def feed(replica: Replica, data: bytes) -> None:
+        for start in range(0, len(data), size):
+            replica.receive(replica.received, data[start : start + size])
+            while replica.doubt is not None:
+                assert replica.doubt.number == 4 ^ 1 << bit
+                replica.decide_number(None, 10)
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        with pytest.raises(NotReplicated, match="queue offset is wrong; it is asked for once more"):
+            feed(replica, spoiled)
+        feed(replica, spoiled[replica.begin() :])
+        assert log_of(store) == spoiled
+        assert bodies_at(store, "orders", 0) == [b"%d-" % n * n for n in range(0, 30, 3)]
+
+    on_slave(tmp_path / "slave", check)
+
+
+def test_a_gap_that_the_master_shows_is_one(tmp_path: Path) -> None:
+    data = written(tmp_path / "master", 30)
+    gap = wrong_offset(data, b"27-" * 27, 4)  # 9, the last of its queue, is 25
+    where = gap.index(b"27-" * 27) - BODY_AT
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        replica.receive(0, gap)
+        assert replica.doubt is not None and replica.doubt.physical == where
+        replica.decide_number(where, 26)
+        assert log_of(store) == gap
+        assert store.queue("orders", 0).readable == 26
+        assert bodies_at(store, "orders", 0)[-1] == b"27-" * 27
+
+    on_slave(tmp_path / "slave", check)
+
+
+def bodies_at(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
+    """What the entries of a queue point to."""
+    queue = store.queue(topic, queue_id)
+    physical = [entry[0] for index in range(queue.readable) if (entry := queue.entry(index))]
+    return [decode_record(store.record_at(one) or b"").body for one in physical]
 
 
 @pytest.mark.parametrize("size", [50, 1 << 20])
@@ -291,9 +384,7 @@ def test_a_queue_is_kept_though_a_bit_of_a_message_says_that_it_begins_anew(
         offset = replica.begin()
         receive(replica, spoiled[offset:], size, firsts | {("orders", 0): 0})
         assert log_of(store) == spoiled
-        queue = store.queue("orders", 0)
-        physical = [entry[0] for index in range(queue.readable) if (entry := queue.entry(index))]
-        found = [decode_record(store.record_at(one) or b"").body for one in physical]
+        found = bodies_at(store, "orders", 0)
         assert found == [b"%d-" % number * number for number in range(0, count, 3)]
 
     on_slave(tmp_path / "slave", check)

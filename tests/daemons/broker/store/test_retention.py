@@ -146,6 +146,7 @@ def test_no_file_goes_before_the_name_of_the_one_before_it_is_gone_from_the_disk
                     await disk.retention.clean()
             assert len(store.log.files) == 3
         assert await disk.retention.clean() == 2
+        assert disk.retention.deleted_files == 3
 
     with_store(tmp_path, work)
 
