@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -33,7 +34,7 @@ QUICK = TubeProducerOptions(heartbeat_interval=0.05, heartbeat_interval_after_fa
 class Cluster:
     """A master and two brokers that do as they are told; what they have seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, master_host: str = "127.0.0.1") -> None:
         self.registered: list[RegisterRequestP2M] = []
         self.beats: list[HeartRequestP2M] = []
         self.closed: list[CloseRequestP2M] = []
@@ -49,7 +50,7 @@ class Cluster:
             Method.PRODUCER_HEARTBEAT_P2M: Route(self._beat, HeartRequestP2M),
             Method.PRODUCER_CLOSE_P2M: Route(self._close, CloseRequestP2M),
         }
-        self.master = RpcListener(master, "127.0.0.1", 0)
+        self.master = RpcListener(master, master_host, 0)
         send = {Method.SEND_MESSAGE_P2B: Route(self._send, SendMessageRequestP2B, MAX_SEND)}
         self.brokers = [RpcListener(send, "127.0.0.1", 0) for _ in range(2)]
 
@@ -112,8 +113,8 @@ def refused(code: int) -> SendMessageResponseB2P:
 
 
 @contextlib.asynccontextmanager
-async def cluster() -> AsyncIterator[Cluster]:
-    made = Cluster()
+async def cluster(master_host: str = "127.0.0.1") -> AsyncIterator[Cluster]:
+    made = Cluster(master_host)
     async with contextlib.AsyncExitStack() as stack:
         for listener in (made.master, *made.brokers):
             await stack.enter_async_context(listener)
@@ -177,6 +178,28 @@ def test_a_producer_says_who_it_is_when_it_registers_and_leaves() -> None:
             assert error.value.code == Code.CLIENT_SHUTDOWN
 
     run(test())
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as one:
+            one.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_a_master_may_have_an_ipv6_address() -> None:
+    async def opened() -> None:
+        async with cluster("::1") as made:
+            port = made.master.port
+            async with TubeProducer(f"[::1]:{port}", ["test"], QUICK) as producer:
+                await producer.send("test", b"x")
+            assert ":" not in producer.client_id + made.registered[0].hostName
+        assert len(made.sent) == 1
+
+    run(opened())
 
 
 def test_options_are_keywords_too_and_text_is_one_topic() -> None:
@@ -328,6 +351,20 @@ def test_an_exception_of_a_broker_is_an_error_of_the_client() -> None:
         with pytest.raises(TubeError, match="OverflowException#full") as error:
             await producer.send("test", b"x")
         assert error.value.code == Code.RECEIVED_EXCEPTION
+
+    with_producer(test)
+
+
+def test_a_send_to_a_broker_that_stops_is_not_tried_at_another() -> None:
+    # The original says so and stores the message all the same: see _ELSEWHERE.
+    def stop(request: SendMessageRequestP2B) -> SendMessageResponseB2P:
+        raise ServiceFailure("ServiceStoppingException", "service is stopping...")
+
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.answer = stop
+        with pytest.raises(TubeError, match="ServiceStoppingException"):
+            await producer.send("test", b"x")
+        assert len(made.sent) == 1
 
     with_producer(test)
 
