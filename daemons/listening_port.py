@@ -7,11 +7,16 @@ import asyncio
 import errno
 import logging
 import ssl
+from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
 from mq.daemons.memory import MemoryBudget, MemoryUser
+from mq.daemons.open_files import most_open_files
 
 log = logging.getLogger(__name__)
+
+# Files that are neither connections nor what `held_files` counts.
+_OTHER_DESCRIPTORS = 64
 
 
 class Connection(MemoryUser, Protocol):
@@ -35,6 +40,8 @@ class ListeningPort(Generic[C]):
     ``port`` is the one bound, also where 0 was asked for. ``idle_seconds`` closes a connection on
     which nothing has come for so long; 0 never does. With ``tls`` all connections are encrypted.
     ``memory`` is the budget of what peers may use of ours; without one there is no limit.
+    ``max_connections`` gives how many may be open; 0 stands for no limit but that they leave
+    descriptors for files: for a quarter of what may be open, or as many as ``held_files`` says.
     """
 
     # For so many seconds a stop waits for peers to take their replies.
@@ -51,6 +58,8 @@ class ListeningPort(Generic[C]):
         backlog: int,
         memory: MemoryBudget | None,
         tls: ssl.SSLContext | None = None,
+        max_connections: Callable[[], int] = lambda: 0,
+        held_files: Callable[[], int] = lambda: 0,
     ) -> None:
         self.host = host
         self.port = port
@@ -59,6 +68,9 @@ class ListeningPort(Generic[C]):
         self.memory.watch(self.channels.keys())
         self.ticks = 0
         self._encrypts = tls
+        self._max_connections = max_connections
+        self._held_files = held_files
+        self._descriptors = most_open_files()
         self._idle_ticks = int(idle_seconds / self.TICK)
         self._accept_backlog = backlog
         self._server: asyncio.Server | None = None
@@ -68,6 +80,15 @@ class ListeningPort(Generic[C]):
     def _accept(self) -> asyncio.Protocol:
         """What is to have a connection that has come."""
         raise NotImplementedError
+
+    def _limit_reached(self) -> int:
+        """How many connections may be open, if there are as many; 0 if another may come."""
+        most, count = self._max_connections(), len(self.channels)
+        if not most:
+            files = max(self._descriptors // 4, self._held_files())
+            most = max(1, self._descriptors - files - _OTHER_DESCRIPTORS)
+            count = self.memory.connections()
+        return most if most <= count else 0
 
     async def _end_requests(self) -> None:
         """End what is being handled."""

@@ -62,7 +62,7 @@ class RpcListener(ListeningPort[RpcChannel]):
     Args:
         routes: who answers which method.
         idle_seconds: clients send heartbeats each 10 to 60 s.
-        max_connections: how many may be open; 0 is no limit.
+        max_connections, held_files: see ListeningPort.
         max_chunks: of a frame.
 
     `requests` says how many came, by method; `counters` how often what happened: "requests",
@@ -79,13 +79,21 @@ class RpcListener(ListeningPort[RpcChannel]):
         tls: ssl.SSLContext | None = None,
         idle_seconds: float = 300,
         max_connections: Callable[[], int] = lambda: 0,
+        held_files: Callable[[], int] = lambda: 0,
         max_chunks: int = MAX_CHUNKS,
         memory: MemoryBudget | None = None,
         backlog: int = 1024,
     ) -> None:
         self.routes = routes
         super().__init__(
-            host, port, idle_seconds=idle_seconds, backlog=backlog, memory=memory, tls=tls
+            host,
+            port,
+            idle_seconds=idle_seconds,
+            backlog=backlog,
+            memory=memory,
+            tls=tls,
+            max_connections=max_connections,
+            held_files=held_files,
         )
         self.max_chunks = max_chunks
         self.counters: Counter[str] = Counter()
@@ -93,7 +101,6 @@ class RpcListener(ListeningPort[RpcChannel]):
         self.requests: dict[int, int] = dict.fromkeys((-1, *_METHODS), 0)
         self.stopping = False  # answers that the service stops, to whatever is asked
         self.closing = False
-        self._max_connections = max_connections
         self._tasks: set[asyncio.Task[None]] = set()
         self.now: Callable[[], float] = clock.monotonic  # until there is a loop
 
@@ -119,8 +126,8 @@ class RpcListener(ListeningPort[RpcChannel]):
         self.now = asyncio.get_running_loop().time
 
     def _accept(self) -> asyncio.Protocol:
-        most = self._max_connections()
-        if most and len(self.channels) >= most:
+        most = self._limit_reached()
+        if most:
             self.count("refused_connections")
             log.warning("a connection is turned away: there are %d", most)
             return _TurnedAway()

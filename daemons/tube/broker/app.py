@@ -168,6 +168,7 @@ class Broker(Lifecycle):
             listener = RpcListener(
                 routes, host, port, tls=tls, memory=memory,
                 max_connections=lambda: operation.max_connections,
+                held_files=lambda: self.serving.stores.held_files,
             )  # fmt: skip
             await listener.bind()
             parts.push_async_callback(listener.close)
