@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from mq.client.machine import clock
 from mq.daemons.listening_port import ListeningPort
 from mq.daemons.memory import MemoryBudget
+from mq.daemons.tls import FirstByte, OnlyTls
 from mq.daemons.tube.calls import MAX_BODY, MAX_SEND, Answer, Call, Handler, Route, ServiceFailure
 from mq.daemons.tube.channel import RpcChannel
 from mq.protocol.tube.codes import SERVICES, Method, Service
@@ -91,7 +92,6 @@ class RpcListener(ListeningPort[RpcChannel]):
             idle_seconds=idle_seconds,
             backlog=backlog,
             memory=memory,
-            tls=tls,
             max_connections=max_connections,
             held_files=held_files,
         )
@@ -100,7 +100,7 @@ class RpcListener(ListeningPort[RpcChannel]):
         # By method; -1: those that there are not.
         self.requests: dict[int, int] = dict.fromkeys((-1, *_METHODS), 0)
         self.stopping = False  # answers that the service stops, to whatever is asked
-        self.closing = False
+        self._tls = None if tls is None else OnlyTls(tls)
         self._tasks: set[asyncio.Task[None]] = set()
         self.now: Callable[[], float] = clock.monotonic  # until there is a loop
 
@@ -131,7 +131,8 @@ class RpcListener(ListeningPort[RpcChannel]):
             self.count("refused_connections")
             log.warning("a connection is turned away: there are %d", most)
             return _TurnedAway()
-        return RpcChannel(self)
+        channel = RpcChannel(self)
+        return channel if self._tls is None else FirstByte(channel, self._tls)
 
     def serve(self, channel: RpcChannel, serial: int, payload: bytes, came: float) -> None:
         """Have the request of a frame answered. For the channels of this port."""
@@ -249,7 +250,7 @@ class RpcListener(ListeningPort[RpcChannel]):
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def close(self) -> None:
-        self.stopping = self.closing = True
+        self.stopping = True
         await super().close()
 
     async def _end_requests(self) -> None:
