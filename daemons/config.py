@@ -171,6 +171,10 @@ class Section:
     def check(self) -> None:
         """Refuse values that cannot work. Raises ConfigError naming the setting."""
 
+    def complete(self) -> Self:
+        """With what else it is made of, and checked, where that is a step of its own."""
+        return self
+
     def replace(self, **changes: Any) -> Self:
         """A copy with some attributes changed."""
         return dataclasses.replace(self, **changes)
@@ -264,6 +268,18 @@ class Settings:
             for declared in section.settings().values():
                 known.update((declared.name, *declared.aliases))
         self.extra.update({k: v for k, v in properties.items() if k not in known})
+
+    def finish(self, overrides: Mapping[str, str] | None) -> None:
+        """What each load ends with: values of the command line, the checks, certificates' settings.
+
+        Raises:
+            ConfigError: a value cannot be used.
+        """
+        self.apply(overrides or {})
+        self.check()
+        for name in self.section_names:
+            setattr(self, name, getattr(self, name).complete())
+        self.log_without_effect()
 
     def lines(self, *, important: bool = False) -> list[str]:
         """`name=value` of every setting, section after section: what -p and -m print."""

@@ -163,7 +163,7 @@ class Broker(Lifecycle):
         host, routes = settings.listen_host(), self._routes()
         ports = {"main": (config.port, None)}
         if config.tls_enable:
-            ports["tls"] = (config.tls_port, settings.tls.complete().server_context())  # type: ignore[assignment]
+            ports["tls"] = (config.tls_port, settings.tls.server_context())  # type: ignore[assignment]
         for name, (port, tls) in ports.items():
             listener = RpcListener(
                 routes, host, port, tls=tls, memory=memory,
