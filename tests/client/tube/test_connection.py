@@ -12,7 +12,7 @@ from mq.protocol.tube.codes import Method
 from mq.protocol.tube.errors import RemoteFailure
 from mq.protocol.tube.frame import FrameDecoder, encode_frame
 from mq.protocol.tube.rpc import ERROR, Request, decode_request, encode_failure, encode_response
-from tests.daemons.tube.test_rpc import run, serving
+from tests.daemons.tube.rpc_peers import run, serving
 
 GET = Method.GET_MESSAGES_C2B
 Script = Callable[[Request], bytes | None]
