@@ -56,8 +56,8 @@ class InFlight(asyncio.Protocol):
     """A connection to one address, and what waits for its answers. Ends once.
 
     It exists from its first request on: what is written before it stands goes out when it does, or
-    fails when it cannot. ``owner`` is what its errors call whoever closes it. Subclasses set
-    `_connecting` to the task that makes the connection.
+    fails when it cannot. ``owner`` is what its errors call whoever closes it. Subclasses say how
+    to `_dial`, and give `_await_connection` a task of `_connect`.
     """
 
     _connecting: "asyncio.Task[None]"
@@ -76,6 +76,41 @@ class InFlight(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._heard = loop.time()  # when the peer's last bytes came, or the connection stood
         self._writable: asyncio.Future[None] | None = None  # set while the socket is full
+
+    def _await_connection(self, connecting: "asyncio.Task[None]") -> None:
+        self._connecting = connecting
+        connecting.add_done_callback(self._tried)
+
+    def _tried(self, _: "asyncio.Task[None]") -> None:
+        """Whatever has become of the attempt, also if it was cancelled before it began: nothing
+        that waits for it is left waiting."""
+        if self._transport is None:
+            self._end(self._unconnected(f"the {self._owner} was closed"))
+
+    async def _connect(self, seconds: float) -> None:
+        """Make the connection, or end, and say why."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._dial()
+        except TimeoutError:
+            self._end(self._unconnected("no connection in time"))
+        except OSError as error:
+            self._end(self._unconnected(reason_of(error)))
+        except UnicodeError:  # of the look-up: a part of the name is empty, or too long
+            self._end(self._unconnected("that is not the name of a host"))
+        except MQError as error:
+            self._end(error)
+        except asyncio.CancelledError:  # it may stand by now
+            self._end(self._unconnected(f"the {self._owner} was closed"))
+            raise
+
+    async def _dial(self) -> None:
+        """Connect this protocol. Raises OSError, UnicodeError, MQError."""
+        raise NotImplementedError
+
+    def _unconnected(self, reason: str) -> ConnectError:
+        """What is said where there is no connection."""
+        return ConnectError(self.address, reason)
 
     @property
     def stands(self) -> bool:

@@ -41,7 +41,8 @@ class LitePullConsumer(Member):
 
     Without any it reads the queues that `assign` names. What `poll` has returned counts as consumed
     when it is called again, at `commit`, and when the block is left without an error. How far one
-    has come is committed every 5 seconds and at the end with `auto_commit`, else by `commit` only.
+    has come is committed in each interval (`Intervals.offsets`, 5 seconds unless said otherwise)
+    and at the end with `auto_commit`, else by `commit` only.
     """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mq.client.buffers import SocketBuffers
 from mq.client.caller import parse_address
-from mq.client.errors import BadAnswer, ConnectError, MQError, reason_of
+from mq.client.errors import BadAnswer, MQError
 from mq.client.in_flight import InFlight, Pending, Waiter
 from mq.protocol.command import RESPONSE, Command
 from mq.protocol.command_reader import CommandReader
@@ -47,22 +47,11 @@ class Peer(InFlight):
         self._session = session
         self._reader = CommandReader()
         self.spoke = False  # something has come
-        self._connecting = session.keep_task(self._connect())
+        self._await_connection(session.keep_task(self._connect(session.connect_timeout)))
 
-    async def _connect(self) -> None:
-        try:
-            endpoint = parse_address(self.address)
-            async with asyncio.timeout(self._session.connect_timeout):
-                await self._loop.create_connection(lambda: self, *endpoint, ssl=self._session.tls)
-        except TimeoutError:
-            self._end(ConnectError(self.address, "no connection in time"))
-        except OSError as error:
-            self._end(ConnectError(self.address, reason_of(error)))
-        except MQError as error:
-            self._end(error)
-        except asyncio.CancelledError:
-            self._end(ConnectError(self.address, "the session was closed"))
-            raise
+    async def _dial(self) -> None:
+        endpoint = parse_address(self.address)
+        await self._loop.create_connection(lambda: self, *endpoint, ssl=self._session.tls)
 
     def _made(self, transport: asyncio.Transport) -> None:
         if self._session.dead_after is not None:

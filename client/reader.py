@@ -4,7 +4,7 @@ How the parts work together. Rebalancing (every 20 s, at the start, and when a b
 group has changed) works out which queues are ours; or a user assigns them. Each of them has a task
 that pulls as long as its ProcessQueue has room, and gives the messages to `on_ready`. Whoever
 consumes one calls `ProcessQueue.finish` when it is done with it, which moves the offset to commit.
-Offsets are committed every 5 s, when a queue is given up, and at the end.
+Offsets are committed each `Intervals.offsets` (5 s), when a queue is given up, and at the end.
 
 Invariants:
 - a queue in `held` is ours and has exactly one pulling task;

@@ -33,9 +33,21 @@ log = logging.getLogger(__name__)
 
 # How long a send whose only broker has failed waits for a fresh route before it tries again.
 ROUTE_PATIENCE = 0.5
-# If it fails like this, for a route that names another: the set may have a new master in a moment,
-# and that may take nothing until enough others are in sync with it.
-_CHANGING = (ConnectError, RemoteSystemError, ServiceNotAvailable)
+# What brokers of 5.x answer with SYSTEM_ERROR while too few others are in sync with them
+# (SendMessageProcessor.handlePutMessageResult, IN_SYNC_REPLICAS_NOT_ENOUGH).
+_NOT_IN_SYNC = "in-sync replicas not enough"
+
+
+def _may_move(error: MQError) -> bool:
+    """Whether the set may have a new master in a moment: the next try waits for a route that names
+    it. A new one may take nothing until enough others are in sync with it.
+
+    Another SYSTEM_ERROR is tried again at once, as by DefaultMQProducerImpl.sendDefaultImpl: a
+    broker refuses so for good, too, and who is refused need not wait for it.
+    """
+    if isinstance(error, RemoteSystemError):
+        return _NOT_IN_SYNC in error.remark
+    return isinstance(error, ConnectError | ServiceNotAvailable)
 
 
 class Sender:
@@ -129,7 +141,7 @@ class Sender:
                 if not error.retriable or not tries or loop.time() >= deadline:
                     raise
                 failed = chosen.broker_name
-                changes = isinstance(error, _CHANGING)
+                changes = _may_move(error)
                 broke = isinstance(error, ConnectError)
             if len(target.addresses) > 1 or (broke and self._session.has_detour()):
                 await aims.prepare(outgoing.topic)

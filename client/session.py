@@ -42,8 +42,8 @@ class Session(RoutingCaller):
     """A client's connections, one per address, and what it knows of routes.
 
     An async context manager. A connection that breaks fails what waits on it; the next request
-    connects again. Routes that were asked for are refreshed every 30 seconds, and when a broker
-    fails.
+    connects again. Routes that were asked for are refreshed again and again (`Intervals.routes`, 30
+    seconds unless said otherwise), and when a broker fails.
     """
 
     is_concurrent = True

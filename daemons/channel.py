@@ -56,6 +56,7 @@ class Port(Protocol):
     """What a channel needs of the listener that accepted it."""
 
     ticks: int  # its clock
+    closing: bool
     channels: "dict[Channel, None]"
     backlog: Backlog
     memory: MemoryBudget
@@ -129,6 +130,9 @@ class Channel(Outgoing, asyncio.Protocol):
         self.born_host = _packed_address(peer[0], peer[1])
         self.active_at = self._port.ticks
         self._port.channels[self] = None
+        if self._port.closing:  # accepted just before
+            transport.abort()
+            return
         if self._port.backlog.full:
             self._port.backlog.throttle(self)
 

@@ -1,19 +1,13 @@
 """Configuration shared by the daemons: Java .properties files and typed settings.
 
-A daemon's configuration is one or more frozen dataclasses (`Section`) whose fields are made by
-`setting(...)`: default, meaning, unit, whether it may change while the daemon runs. The `-c`
-reader, `-p`, `-m`, the text a daemon answers to "get config" and the check of an update all
-derive from these declarations. `Settings` holds the sections of a running daemon.
+`Settings` holds the sections of a running daemon, which sections.py declares.
 """
 
-import dataclasses
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import ClassVar, TypeVar
 
 from mq.client.machine import clock, files
 from mq.daemons.properties import (
@@ -22,213 +16,37 @@ from mq.daemons.properties import (
     rewrite_properties,
     rewrite_section,
 )
+from mq.daemons.sections import (
+    ConfigError,
+    NotUpdatable,
+    Section,
+    Setting,
+    setting,
+    text_of,
+)
+
+__all__ = [
+    "MASK",
+    "ConfigError",
+    "NotUpdatable",
+    "Section",
+    "Setting",
+    "Settings",
+    "is_secret",
+    "read_file",
+    "read_file_of_several",
+    "setting",
+]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-INT_RANGE = range(-(2**31), 2**31)
-LONG_RANGE = range(-(2**63), 2**63)
-
 # Values under such names may be secrets, also of other programs that share the file: a reply or a
 # log never shows them.
 _SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|access_?key", re.IGNORECASE)
 
-
 MASK = "******"
-
-
-class ConfigError(Exception):
-    """A setting or a configuration file that cannot be used; the text says which and why."""
-
-
-class NotUpdatable(ConfigError):
-    """A setting that exists but may not change while the daemon runs."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is declared about one setting besides its value."""
-
-    attribute: str
-    name: str  # as in the .properties file
-    type: type  # bool, int, float, str or a StrEnum
-    long: bool  # a 64-bit Java long rather than a 32-bit int
-    doc: str
-    unit: str
-    important: bool  # printed by -m
-    updatable: bool  # may change while the daemon runs
-    effect: bool  # False: accepted and shown for compatibility, nothing here reads it
-    aliases: tuple[str, ...]
-    nullable: bool
-    shown: str  # the default in words, where it depends on the machine
-
-    def parse(self, text: str) -> Any:
-        """The value that `text` stands for.
-
-        Raises:
-            ConfigError: `text` is not a value of this setting's type.
-        """
-        text = text.strip()
-        if issubclass(self.type, StrEnum):
-            if text in self.type.__members__:
-                return self.type[text]
-            raise ConfigError(f"{self.name}={text}: expected one of {', '.join(self.type)}")
-        if self.type is bool:
-            if text.lower() in ("true", "false"):
-                return text.lower() == "true"
-            raise ConfigError(f"{self.name}={text}: expected true or false")
-        if self.type in (int, float):
-            return self._parse_number(text)
-        return None if self.nullable and text == "" else text
-
-    def _parse_number(self, text: str) -> int | float:
-        try:
-            if self.type is float:
-                return float(text)
-            if not re.fullmatch(r"[+-]?[0-9]+", text):
-                raise ValueError(text)
-            number = int(text)
-        except ValueError:
-            kind = "a number" if self.type is float else "a whole number"
-            raise ConfigError(f"{self.name}={text}: expected {kind}") from None
-        if number not in (LONG_RANGE if self.long else INT_RANGE):
-            bits = 64 if self.long else 32
-            raise ConfigError(f"{self.name}={text}: does not fit in {bits} bits")
-        return number
-
-
-def setting(
-    default: Any = dataclasses.MISSING,
-    doc: str = "",
-    *,
-    factory: Any = dataclasses.MISSING,
-    shown: str = "",
-    name: str = "",
-    unit: str = "",
-    long: bool = False,
-    important: bool = False,
-    updatable: bool = False,
-    effect: bool = True,
-    aliases: tuple[str, ...] = (),
-) -> Any:
-    """Declare a field of a `Section`; `name` only where camelCase of the attribute is not it.
-
-    With a `factory` the default depends on the machine; `shown` says in words what it is.
-    """
-    metadata = {
-        "doc": doc,
-        "shown": shown,
-        "name": name,
-        "unit": unit,
-        "long": long,
-        "important": important,
-        "updatable": updatable,
-        "effect": effect,
-        "aliases": aliases,
-    }
-    if factory is not dataclasses.MISSING:
-        if not shown:
-            raise TypeError(f"say with `shown` what the default is: {doc}")
-        return dataclasses.field(default_factory=factory, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def _camel_case(attribute: str) -> str:
-    first, *rest = attribute.split("_")
-    return first + "".join(word[:1].upper() + word[1:] for word in rest)
-
-
-@dataclass(frozen=True)
-class Section:
-    """Base of the frozen dataclasses that declare settings."""
-
-    #: Not so where it is complete only behind a step of its own, which checks it (TlsConfig).
-    is_checked_at_once: ClassVar[bool] = True
-    _settings: ClassVar[dict[str, Setting]]
-
-    @classmethod
-    def settings(cls) -> dict[str, Setting]:
-        """The declarations by property name, in the order of the class."""
-        if "_settings" not in cls.__dict__:
-            cls._settings = {s.name: s for s in map(_declaration, dataclasses.fields(cls))}
-        return cls._settings
-
-    @classmethod
-    def parse(cls, properties: Mapping[str, str]) -> dict[str, Any]:
-        """Attribute values for the properties that this section declares; others are ignored.
-
-        Raises:
-            ConfigError: a value is not of its setting's type.
-        """
-        values = {}
-        for declared in cls.settings().values():
-            for name in (*declared.aliases, declared.name):
-                if name in properties:
-                    values[declared.attribute] = declared.parse(properties[name])
-        return values
-
-    def check(self) -> None:
-        """Refuse values that cannot work. Raises ConfigError naming the setting."""
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with some attributes changed."""
-        return dataclasses.replace(self, **changes)
-
-    def properties(self, *, important: bool = False) -> Iterator[tuple[str, str]]:
-        """Name and text of every value; a null is an empty text."""
-        for declared in self.settings().values():
-            if important and not declared.important:
-                continue
-            yield declared.name, _text(getattr(self, declared.attribute))
-
-    def described(self) -> Iterator[tuple[Setting, str]]:
-        """Every declaration with its value as text, or in words if it depends on the machine."""
-        for declared in self.settings().values():
-            yield declared, declared.shown or _text(getattr(self, declared.attribute))
-
-    def without_effect(self) -> list[str]:
-        """Settings that differ from their default although nothing in this daemon reads them."""
-        fresh = type(self)()
-        return [
-            declared.name
-            for declared in self.settings().values()
-            if not declared.effect
-            and getattr(self, declared.attribute) != getattr(fresh, declared.attribute)
-        ]
-
-
-def _declaration(field: dataclasses.Field[Any]) -> Setting:
-    meta = field.metadata
-    annotation = str(field.type) if isinstance(field.type, str) else ""
-    if annotation:  # pragma: no cover - the modules that declare settings do not postpone them
-        raise TypeError(f"{field.name}: settings need evaluated annotations")
-    nullable = field.type == str | None
-    kind = str if nullable else field.type
-    if not isinstance(kind, type) or not issubclass(kind, bool | int | float | str):
-        raise TypeError(f"{field.name}: {field.type} is not a type of setting")
-    return Setting(
-        attribute=field.name,
-        name=meta["name"] or _camel_case(field.name),
-        type=kind,
-        long=meta["long"],
-        doc=meta["doc"],
-        unit=meta["unit"],
-        important=meta["important"],
-        updatable=meta["updatable"],
-        effect=meta["effect"],
-        aliases=meta["aliases"],
-        nullable=nullable,
-        shown=meta["shown"],
-    )
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
 
 
 class Settings:
@@ -265,6 +83,18 @@ class Settings:
                 known.update((declared.name, *declared.aliases))
         self.extra.update({k: v for k, v in properties.items() if k not in known})
 
+    def finish(self, overrides: Mapping[str, str] | None) -> None:
+        """What each load ends with: values of the command line, the checks, certificates' settings.
+
+        Raises:
+            ConfigError: a value cannot be used.
+        """
+        self.apply(overrides or {})
+        self.check()
+        for name in self.section_names:
+            setattr(self, name, getattr(self, name).complete())
+        self.log_without_effect()
+
     def lines(self, *, important: bool = False) -> list[str]:
         """`name=value` of every setting, section after section: what -p and -m print."""
         return [
@@ -293,7 +123,7 @@ class Settings:
             for declared in section.settings().values():
                 value = getattr(section, declared.attribute)
                 if value is not None:
-                    merged.update(_without_secrets([(declared.name, _text(value))]))
+                    merged.update(_without_secrets([(declared.name, text_of(value))]))
         return "".join(f"{k}={_escape_value(v)}\n" for k, v in merged.items())
 
     def version_json(self) -> str:

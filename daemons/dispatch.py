@@ -239,10 +239,11 @@ class Dispatcher:
 
     async def cancel(self) -> None:
         """Give up the requests that are being handled."""
-        for task in list(self.tasks):
+        tasks = list(self.tasks)
+        for task in tasks:
             task.cancel()
-        if self.tasks:
-            await asyncio.gather(*self.tasks, return_exceptions=True)
+        if tasks:  # not gathered: cancelled, that goes on until the last of them has ended
+            await asyncio.wait(tasks)
 
     def failed(self, command: Command, channel: Channel, error: Exception) -> Command:
         """The reply for a request that raised; what is not the peer's own fault is logged."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import resource
 from collections.abc import Callable
 
 from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
@@ -15,9 +14,6 @@ from mq.daemons.overload.turned_away import CONNECTIONS_SETTING, TurnedAway
 from mq.daemons.tls import FirstByte, ServerTls
 
 log = logging.getLogger(__name__)
-
-# Files of the store beside those of queues, which take a quarter: connections leave them room.
-_OTHER_DESCRIPTORS = 64
 
 
 class Listener(ListeningPort[Channel]):
@@ -43,25 +39,27 @@ class Listener(ListeningPort[Channel]):
         memory: MemoryBudget | None = None,
         buffers: SocketBuffers = SYSTEM_BUFFERS,
     ) -> None:
-        super().__init__(host, port, idle_seconds=idle_seconds, backlog=backlog, memory=memory)
+        super().__init__(
+            host,
+            port,
+            idle_seconds=idle_seconds,
+            backlog=backlog,
+            memory=memory,
+            max_connections=max_connections,
+        )
         self.dispatcher = dispatcher
         self.backlog = Backlog(longest_wait, self.channels.keys())
         self.turned_away = 0
         self._tls = tls
         self._buffers = buffers
-        self._max_connections = max_connections
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._descriptors = max(1, soft - soft // 4 - _OTHER_DESCRIPTORS)
 
     def _accept(self) -> asyncio.Protocol:
-        most, count = self._max_connections(), len(self.channels)
-        if not most:
-            most, count = self._descriptors, self.memory.connections()
-        if most <= count:
+        most = self._limit_reached()
+        if most:
             self.turned_away += 1
             log.warning(
                 "a connection is turned away: there are %d (%s)",
-                count,
+                most,
                 CONNECTIONS_SETTING,
                 extra={"failure": "connections"},
             )

@@ -6,12 +6,16 @@ What comes over them, and which connection is one too many, its subclasses say.
 import asyncio
 import errno
 import logging
-import ssl
+from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar
 
 from mq.daemons.memory import MemoryBudget, MemoryUser
+from mq.daemons.open_files import most_open_files
 
 log = logging.getLogger(__name__)
+
+# Files that are neither connections nor what `held_files` counts.
+_OTHER_DESCRIPTORS = 64
 
 
 class Connection(MemoryUser, Protocol):
@@ -33,8 +37,10 @@ class ListeningPort(Generic[C]):
     """A port and its open connections. An async context manager.
 
     ``port`` is the one bound, also where 0 was asked for. ``idle_seconds`` closes a connection on
-    which nothing has come for so long; 0 never does. With ``tls`` all connections are encrypted.
-    ``memory`` is the budget of what peers may use of ours; without one there is no limit.
+    which nothing has come for so long; 0 never does. ``memory`` is the budget of what peers may use
+    of ours; without one there is no limit. ``max_connections`` gives how many may be open; 0 stands
+    for no limit but that they leave descriptors for files: for a quarter of what may be open, or as
+    many as ``held_files`` says.
     """
 
     # For so many seconds a stop waits for peers to take their replies.
@@ -50,7 +56,8 @@ class ListeningPort(Generic[C]):
         idle_seconds: float,
         backlog: int,
         memory: MemoryBudget | None,
-        tls: ssl.SSLContext | None = None,
+        max_connections: Callable[[], int] = lambda: 0,
+        held_files: Callable[[], int] = lambda: 0,
     ) -> None:
         self.host = host
         self.port = port
@@ -58,7 +65,10 @@ class ListeningPort(Generic[C]):
         self.memory = MemoryBudget() if memory is None else memory
         self.memory.watch(self.channels.keys())
         self.ticks = 0
-        self._encrypts = tls
+        self.closing = False  # what has been accepted and comes now is broken off
+        self._max_connections = max_connections
+        self._held_files = held_files
+        self._descriptors = most_open_files()
         self._idle_ticks = int(idle_seconds / self.TICK)
         self._accept_backlog = backlog
         self._server: asyncio.Server | None = None
@@ -68,6 +78,15 @@ class ListeningPort(Generic[C]):
     def _accept(self) -> asyncio.Protocol:
         """What is to have a connection that has come."""
         raise NotImplementedError
+
+    def _limit_reached(self) -> int:
+        """How many connections may be open, if there are as many; 0 if another may come."""
+        most, count = self._max_connections(), len(self.channels)
+        if not most:
+            files = max(self._descriptors // 4, self._held_files())
+            most = max(1, self._descriptors - files - _OTHER_DESCRIPTORS)
+            count = self.memory.connections()
+        return most if most <= count else 0
 
     async def _end_requests(self) -> None:
         """End what is being handled."""
@@ -88,7 +107,6 @@ class ListeningPort(Generic[C]):
                 self.host,
                 self.port,
                 backlog=self._accept_backlog,
-                ssl=self._encrypts,
                 start_serving=False,
             )
         except OSError as error:
@@ -104,6 +122,8 @@ class ListeningPort(Generic[C]):
             await self.bind()
         assert self._server is not None
         await self._server.start_serving()
+        if self.closing:  # meanwhile
+            return
         self._timer = asyncio.get_running_loop().call_later(self.TICK, self._tick)
 
     def stop_accepting(self) -> None:
@@ -116,12 +136,15 @@ class ListeningPort(Generic[C]):
 
         A peer that does not take its replies has a few seconds; then its connection is broken off.
         """
+        self.closing = True
         if self._timer is not None:
             self._timer.cancel()
         self.stop_accepting()
-        await self._end_requests()
-        for channel in list(self.channels):
-            channel.close()
+        try:
+            await self._end_requests()
+        finally:  # also if who closes has no more time
+            for channel in list(self.channels):
+                channel.close()
         if self.channels:
             # Not awaited itself: who else closes at the same time, and is cancelled, would end it.
             self._gone = self._gone or asyncio.get_running_loop().create_future()

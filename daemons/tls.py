@@ -12,10 +12,10 @@ transport and the channel: a protocol to the one, a transport to the other.
 import asyncio
 import logging
 import ssl
-from typing import Any, cast
+from typing import Any, NamedTuple, Protocol, cast
 
-from mq.daemons.channel import Channel
 from mq.daemons.config import ConfigError
+from mq.daemons.outgoing import Transport
 from mq.daemons.tls_config import TlsConfig, TlsMode
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,41 @@ log = logging.getLogger(__name__)
 HANDSHAKE = 22  # the first byte of a TLS connection: the content type of its records
 WATCH_SECONDS = 1.0
 _CHUNK = 256 * 1024
+
+
+class Encryption(Protocol):
+    """What connections to a port may be encrypted with."""
+
+    @property
+    def only(self) -> bool:
+        """Whether they have to be."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What new ones are encrypted with."""
+
+
+class OnlyTls(NamedTuple):
+    """Of a port that has no plain connections."""
+
+    context: ssl.SSLContext
+    only: bool = True
+
+
+class EncryptedChannel(Protocol):
+    """What a connection needs of the channel behind it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, error: Exception | None) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+    def encrypted(self, connection: Transport) -> None:
+        """From here on everything goes through this connection."""
+
+    def refuse(self, why: str) -> None:
+        """It is not as it should be: count that, and close it."""
 
 
 class ServerTls:
@@ -80,7 +115,7 @@ def server_tls(config: TlsConfig) -> ServerTls | None:
 class FirstByte(asyncio.Protocol):
     """A connection of which nothing has come yet."""
 
-    def __init__(self, channel: Channel, tls: ServerTls) -> None:
+    def __init__(self, channel: EncryptedChannel, tls: Encryption) -> None:
         self._channel = channel
         self._tls = tls
         self._transport: asyncio.Transport | None = None
@@ -103,7 +138,7 @@ class FirstByte(asyncio.Protocol):
         elif self._tls.only:
             self._channel.refuse("a plain connection, and tls.server.mode is enforcing")
         else:
-            transport.set_protocol(self._channel)
+            transport.set_protocol(cast(asyncio.Protocol, self._channel))
             self._channel.data_received(data)
 
 
@@ -111,7 +146,7 @@ class TlsConnection(asyncio.Protocol):
     """A connection that is encrypted; what a channel needs of a transport, it has."""
 
     def __init__(
-        self, transport: asyncio.Transport, channel: Channel, context: ssl.SSLContext
+        self, transport: asyncio.Transport, channel: EncryptedChannel, context: ssl.SSLContext
     ) -> None:
         self._transport = transport
         self._channel = channel

@@ -6,6 +6,7 @@ import ssl
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
 
 from mq.client.errors import ClientError
 from mq.client.tls import client_context
@@ -83,7 +84,7 @@ class TlsConfig(Section):
         "", "certificates that sign theirs, in PEM", name="tls.client.trustCertPath"
     )
 
-    def complete(self) -> "TlsConfig":
+    def complete(self) -> Self:
         """With the values of the configuration file, if it is there (extractTlsConfigFromFile).
 
         Raises:

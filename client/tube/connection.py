@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, cast
 
-from mq.client.errors import BadAnswer, ClientError, ConnectError, reason_of
+from mq.client.errors import BadAnswer, ClientError, ConnectError
 from mq.client.in_flight import InFlight, Pending
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.tube.codes import VERSION, Method
@@ -56,37 +56,28 @@ class Connection(InFlight):
         self.unexpected = 0  # answers that nobody waited for any more
         self._tls = tls
         self._tls_name = None if tls is None else tls_name
-        self._connect_timeout = connect_timeout
         self._version = version
         self._used = loop.time()  # when something last went over it
         self._decoder = FrameDecoder()
         self._serials = count(1)
         self._batch_bytes = 0
-        self._connecting = loop.create_task(self._connect())
+        self._await_connection(loop.create_task(self._connect(connect_timeout)))
 
-    async def _connect(self) -> None:
+    async def _dial(self) -> None:
         try:
             address = Address.parse(self.address)
-            async with asyncio.timeout(self._connect_timeout):
-                await self._loop.create_connection(
-                    lambda: self,
-                    address.host,
-                    address.port,
-                    ssl=self._tls,
-                    server_hostname=self._tls_name,
-                )
-        except TimeoutError:
-            self._end(self._connect_error("no connection in time"))
-        except OSError as error:
-            self._end(self._connect_error(reason_of(error)))
         except RemoteProtocolError as error:
-            self._end(ClientError(str(error)))
-        except asyncio.CancelledError:
-            self._end(self._connect_error("the client was closed"))
-            raise
+            raise ClientError(str(error)) from None
+        await self._loop.create_connection(
+            lambda: self,
+            address.host,
+            address.port,
+            ssl=self._tls,
+            server_hostname=self._tls_name,
+        )
 
-    def _connect_error(self, reason: str) -> ConnectError:
-        """Why there is no connection; NotConnected only if nothing can have been sent.
+    def _unconnected(self, reason: str) -> ConnectError:
+        """NotConnected only if nothing can have been sent.
 
         A connection that has just been made may be given up before asyncio says that it was.
         """

@@ -96,8 +96,11 @@ class Member:
         number drawn by chance, as Java's has: clients with services of their own may start in the
         same millisecond, and in containers all of the rest may be the same. Two members of one id
         would be one to masters and brokers, and each confirm what the other was given.
+
+        The colons of an IPv6 address are dots in the id: in the texts of masters they are
+        delimiters.
         """
-        self.host = self.service.own_host(towards)
+        self.host = self.service.own_host(towards).replace(":", ".")
         drawn = str(chance.randrange(_CHANCES))
         parts = (str(os.getpid()), str(clock.milliseconds()), str(index), drawn, kind, VERSION)
         self.client_id = "-".join((f"{first}_{self.host}", *filter(None, parts)))

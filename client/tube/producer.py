@@ -36,7 +36,9 @@ log = logging.getLogger(__name__)
 # A signed token is shown to brokers for so many seconds: they look whether it is fresh.
 _TOKEN_SECONDS = 5.0
 
-# What a broker refuses that another partition, at another broker perhaps, may take.
+# What a broker refuses that another partition, at another broker perhaps, may take. A broker that
+# stops is not among these: where the original answers with ServiceStoppingException it goes on and
+# stores the message (NettyRpcServer's RpcProtocol.handleRequest), which would be there twice.
 _ELSEWHERE = frozenset(
     {Code.FORBIDDEN, Code.SERVER_RECEIVE_OVERFLOW, Code.SERVICE_UNAVAILABLE, Code.MOVED}
 )

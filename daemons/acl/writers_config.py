@@ -79,10 +79,7 @@ class GuardedSettings(Settings):
             section: Section = getattr(settings, cls.own)
             setattr(settings, cls.own, section.replace(config_store_path=str(path)))
         settings.overrides = dict(overrides or {})
-        settings.apply(settings.overrides)
-        settings.check()
-        settings.tls = settings.tls.complete()
-        settings.log_without_effect()
+        settings.finish(settings.overrides)
         return settings
 
     def listen_host(self) -> str:

@@ -130,8 +130,5 @@ class ConsoleSettings(Settings):
         settings = cls(path)
         if path is not None:
             settings.apply(read_file(path))
-        settings.apply(overrides or {})
-        settings.check()
-        settings.tls = settings.tls.complete()
-        settings.log_without_effect()
+        settings.finish(overrides)
         return settings

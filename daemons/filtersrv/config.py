@@ -164,10 +164,7 @@ class FiltersrvSettings(Settings):
         if not properties.get("filterServerIP") and properties.get("brokerIP1"):
             properties["filterServerIP"] = properties["brokerIP1"]
         settings.apply({k: v for k, v in properties.items() if k not in _OF_THE_BROKER})
-        settings.apply(overrides or {})
-        settings.check()
-        settings.tls = settings.tls.complete()
-        settings.log_without_effect()
+        settings.finish(overrides)
         settings._resolve_addresses()
         return settings
 

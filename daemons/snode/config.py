@@ -282,10 +282,7 @@ class SnodeSettings(Settings):
         if path is not None:
             settings.apply(read_file(path))
             settings.snode = settings.snode.replace(config_store_path=str(path))
-        settings.apply(overrides or {})
-        settings.check()
-        settings.tls = settings.tls.complete()
-        settings.log_without_effect()
+        settings.finish(overrides)
         settings._resolve_addresses()
         return settings
 

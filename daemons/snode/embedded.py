@@ -130,7 +130,7 @@ class LocalPeer(Peer):
         self._broker = broker
         super().__init__(session, address, loop)
 
-    async def _connect(self) -> None:
+    async def _dial(self) -> None:
         listener = self._broker.listener
         channel = Channel(listener, listener.dispatcher)
         where = ("127.0.0.1", listener.port)

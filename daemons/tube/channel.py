@@ -11,6 +11,7 @@ from collections import deque
 from typing import Protocol, cast
 
 from mq.daemons.memory import PIECE_COST, MemoryBudget
+from mq.daemons.outgoing import Transport
 from mq.daemons.overload.busy_reply import BusyReply
 from mq.daemons.tube.calls import Call
 from mq.protocol.tube.errors import FrameError
@@ -54,7 +55,7 @@ class RpcChannel(asyncio.Protocol):
         self.closed = False
         self.active_at = listener.ticks
         self._listener = listener
-        self._transport: asyncio.Transport | None = None
+        self._transport: Transport | None = None
         self._decoder = FrameDecoder(listener.max_chunks)
         self._unserved: deque[tuple[int, bytes, float]] = deque()  # and when it came
         self._unserved_bytes = 0
@@ -70,7 +71,8 @@ class RpcChannel(asyncio.Protocol):
     # asyncio calls these ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are none
+        transport = cast(asyncio.Transport, transport)  # uvloop's are none
+        self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_LIMIT)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -78,9 +80,8 @@ class RpcChannel(asyncio.Protocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         self.host = peer[0]
         self.remote = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
-        self.tls = transport.get_extra_info("ssl_object") is not None
         self._listener.channels[self] = None
-        if self._listener.closing:  # its handshake took longer
+        if self._listener.closing:  # accepted just before
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -89,15 +90,24 @@ class RpcChannel(asyncio.Protocol):
         self._unserved_bytes = 0
         self._listener.forget(self)
 
+    def encrypted(self, connection: Transport) -> None:
+        """From here on everything goes through this connection."""
+        self._transport = connection
+        self.tls = True
+
+    def refuse(self, why: str) -> None:
+        """Close a connection that is not as it should be, before anything of it was read."""
+        self._listener.count("broken_frames")
+        log.warning("closing %s: %s", self.remote, why, extra={"failure": "frame"})
+        self.close()
+
     def data_received(self, data: bytes) -> None:
         self.active_at = self._listener.ticks
         now = self._listener.now()
         try:
             frames = self._decoder.feed(data)
         except FrameError as error:
-            self._listener.count("broken_frames")
-            log.warning("closing %s: %s", self.remote, error, extra={"failure": "frame"})
-            self.close()
+            self.refuse(str(error))
             return
         for serial, payload in frames:
             self._unserved.append((serial, payload, now))

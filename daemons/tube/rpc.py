@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from mq.client.machine import clock
 from mq.daemons.listening_port import ListeningPort
 from mq.daemons.memory import MemoryBudget
+from mq.daemons.tls import FirstByte, OnlyTls
 from mq.daemons.tube.calls import MAX_BODY, MAX_SEND, Answer, Call, Handler, Route, ServiceFailure
 from mq.daemons.tube.channel import RpcChannel
 from mq.protocol.tube.codes import SERVICES, Method, Service
@@ -62,7 +63,7 @@ class RpcListener(ListeningPort[RpcChannel]):
     Args:
         routes: who answers which method.
         idle_seconds: clients send heartbeats each 10 to 60 s.
-        max_connections: how many may be open; 0 is no limit.
+        max_connections, held_files: see ListeningPort.
         max_chunks: of a frame.
 
     `requests` says how many came, by method; `counters` how often what happened: "requests",
@@ -79,21 +80,27 @@ class RpcListener(ListeningPort[RpcChannel]):
         tls: ssl.SSLContext | None = None,
         idle_seconds: float = 300,
         max_connections: Callable[[], int] = lambda: 0,
+        held_files: Callable[[], int] = lambda: 0,
         max_chunks: int = MAX_CHUNKS,
         memory: MemoryBudget | None = None,
         backlog: int = 1024,
     ) -> None:
         self.routes = routes
         super().__init__(
-            host, port, idle_seconds=idle_seconds, backlog=backlog, memory=memory, tls=tls
+            host,
+            port,
+            idle_seconds=idle_seconds,
+            backlog=backlog,
+            memory=memory,
+            max_connections=max_connections,
+            held_files=held_files,
         )
         self.max_chunks = max_chunks
         self.counters: Counter[str] = Counter()
         # By method; -1: those that there are not.
         self.requests: dict[int, int] = dict.fromkeys((-1, *_METHODS), 0)
         self.stopping = False  # answers that the service stops, to whatever is asked
-        self.closing = False
-        self._max_connections = max_connections
+        self._tls = None if tls is None else OnlyTls(tls)
         self._tasks: set[asyncio.Task[None]] = set()
         self.now: Callable[[], float] = clock.monotonic  # until there is a loop
 
@@ -119,12 +126,13 @@ class RpcListener(ListeningPort[RpcChannel]):
         self.now = asyncio.get_running_loop().time
 
     def _accept(self) -> asyncio.Protocol:
-        most = self._max_connections()
-        if most and len(self.channels) >= most:
+        most = self._limit_reached()
+        if most:
             self.count("refused_connections")
             log.warning("a connection is turned away: there are %d", most)
             return _TurnedAway()
-        return RpcChannel(self)
+        channel = RpcChannel(self)
+        return channel if self._tls is None else FirstByte(channel, self._tls)
 
     def serve(self, channel: RpcChannel, serial: int, payload: bytes, came: float) -> None:
         """Have the request of a frame answered. For the channels of this port."""
@@ -242,7 +250,7 @@ class RpcListener(ListeningPort[RpcChannel]):
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def close(self) -> None:
-        self.stopping = self.closing = True
+        self.stopping = True
         await super().close()
 
     async def _end_requests(self) -> None:

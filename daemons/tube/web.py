@@ -17,13 +17,14 @@ import errno
 import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from mq.daemons.acl.networks import is_loopback
+from mq.daemons.steps import Steps
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ MAX_FIELDS = 1000  # of a query or a form
 MAX_CONNECTIONS = 64
 #: What the original has where its file says nothing, and what its sample file has: no secrets.
 KNOWN_TOKENS = frozenset({"ASDFGHJKL", "abc"})
+_LEVELS = 4  # of an answer that are written in steps: of offsets, those of a topic are one piece
 IDLE_SECONDS = 30.0  # that a peer may take for a whole request, and between two
 
 #: What a method answers: JSON, or text that is JSON already, as Java's servers write it.
@@ -203,7 +205,7 @@ class WebServer:
             self.failures += 1
             log.exception("%s failed", request.parameters.get("method", "")[:100])
             return HTTPStatus.OK, refusal(f"Bad request from server: {error}"), {}
-        text = result if isinstance(result, str) else dump(result)
+        text = result if isinstance(result, str) else await _dumped(result)
         return HTTPStatus.OK, _encoded(text), {}
 
 
@@ -219,6 +221,31 @@ def _encoded(text: str) -> bytes:
 def dump(value: Any) -> str:
     """JSON without blanks, as Java's servers write it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+async def _dumped(value: Any) -> str:
+    """The same in steps: an answer may have a million rows."""
+    steps, parts = Steps(), []
+    for part in _parts(value, _LEVELS):
+        parts.append(part)
+        await steps.rest()
+    return "".join(parts)
+
+
+def _parts(value: Any, levels: int) -> Iterator[str]:
+    """JSON in pieces: what is below so many levels is one of them."""
+    if not levels or not isinstance(value, list | Mapping):
+        yield dump(value)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield "," if number else "["
+            yield from _parts(item, levels - 1)
+        yield "]" if value else "[]"
+    else:
+        for number, (name, item) in enumerate(value.items()):
+            yield f"{',' if number else '{'}{dump(str(name))}:"
+            yield from _parts(item, levels - 1)
+        yield "}" if value else "{}"
 
 
 class _BadRequest(Exception):

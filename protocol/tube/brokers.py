@@ -10,7 +10,7 @@ from mq.protocol.tube.parts import MAX_LONG, count, name, port_number
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """`host:port`."""
+    """`host:port`; an IPv6 address stands in brackets, and its ``host`` is without them."""
 
     host: str
     port: int
@@ -20,21 +20,26 @@ class Address:
         host, colon, port = text.strip().rpartition(":")
         if not colon:
             raise MalformedText(text, "an address is host:port")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
         return cls(name(text, host), port_number(text, port))
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
 
 def parse_addresses(text: str, port: int = MASTER_PORT) -> tuple[Address, ...]:
-    """`host:port,host:port`: the masters, in this order. A host alone has this port.
+    """`host:port,host:port`: the masters, in this order. A host, or an IPv6 address in brackets,
+    alone has this port.
 
     Raises MalformedText if there is none, or one of them is no address.
     """
     found = []
     for item in text.replace(";", ",").split(","):
         if item.strip():
-            found.append(Address.parse(item if ":" in item else f"{item}:{port}"))
+            has_port = ":" in item.rpartition("]")[2]
+            found.append(Address.parse(item if has_port else f"{item.strip()}:{port}"))
     if not found:
         raise MalformedText(text, "no address is in it")
     return tuple(dict.fromkeys(found))

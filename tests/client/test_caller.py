@@ -11,7 +11,18 @@ def test_name_servers_are_parted_by_semicolons_or_commas() -> None:
     assert parse_address("[::1]:9876") == ("::1", 9876)
 
 
-@pytest.mark.parametrize("text", ["", ";", "host", "host:", "host:0", "host:65536", ":1", "a:1;b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ";", "host", "host:", "host:0", "host:65536", ":1", "a:1;b"),
+        *("a..b:1", ".a:1", "a" * 64 + ":1", "ä" * 64 + ":1"),  # look-ups raise UnicodeError
+    ],
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ClientError):
         parse_name_servers(text)
+
+
+@pytest.mark.parametrize("host", ["a.b.", "a" * 63, "1.2.3.4", "größe.example", "fe80::1%eth0"])
+def test_what_may_be_looked_up_is_an_address(host: str) -> None:
+    assert parse_address(f"{host}:1") == (host, 1)

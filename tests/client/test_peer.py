@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from mq.client import in_flight
-from mq.client.errors import ConnectError, RequestTimeout
+from mq.client.errors import ClientError, ConnectError, RequestTimeout
 from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.client.gate import gate
-from tests.client.scripted import accept_heartbeats, scripted
+from tests.client.scripted import HANDLERS, SILENT, accept_heartbeats, scripted
 
 
 def test_what_cannot_be_sent_leaves_nothing_that_waits() -> None:
@@ -67,5 +67,35 @@ def test_a_slow_answer_ends_no_connection_on_which_others_come(
                     await asyncio.sleep(0.02)
                 assert isinstance(slow.exception(), RequestTimeout)
                 assert session.is_connected(broker)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 70])
+def test_what_is_no_name_of_a_host_fails_at_once(host: str) -> None:
+    async def scenario() -> None:
+        async with Session("127.0.0.1:1", timeout=60) as session, asyncio.timeout(30):
+            with pytest.raises(ClientError, match="is empty, or too long"):
+                await session.invoke(f"{host}:9876", Command(RequestCode.HEART_BEAT))
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_is_cancelled_while_it_is_made_fails_what_waits(turns: int) -> None:
+    async def scenario() -> None:
+        async with scripted(HANDLERS) as address, Session(address) as session, asyncio.timeout(30):
+            answer = session.request(address, Command(SILENT), timeout=3600)
+            peer = session._peers[address]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            peer._connecting.cancel()
+            await asyncio.wait([peer._connecting])
+            if not peer.stands:
+                with pytest.raises(ConnectError, match="the session was closed"):
+                    await answer
+            peer.close()
+            with pytest.raises(ConnectError, match="the session was closed"):
+                await answer
 
     asyncio.run(scenario())

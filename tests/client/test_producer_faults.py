@@ -6,16 +6,25 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mq.client.errors import ConnectError
+from mq.client.errors import ConnectError, RemoteSystemError
 from mq.client.latency import FaultTolerance
 from mq.client.producer import Producer
+from mq.daemons.broker.replication.enough import not_enough
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import TopicRouteData
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
-from tests.client.scripted import closed_port, name_server, refuses, routes, scripted, stores
+from tests.client.scripted import (
+    accept_heartbeats,
+    closed_port,
+    name_server,
+    refuses,
+    routes,
+    scripted,
+    stores,
+)
 
 
 def ask(faults: FaultTolerance | None) -> Counter[str]:
@@ -95,6 +104,53 @@ def test_a_send_to_the_only_broker_says_in_the_end_that_it_cannot_be_reached(
                 await producer.send(Message("topic", b"one"))
 
     asyncio.run(scenario())
+
+
+def test_a_send_that_the_only_broker_refuses_for_good_waits_for_no_other_master(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.client.sender.ROUTE_PATIENCE", 3600.0)
+    sends = 0
+
+    def refuse(request: Command, channel: Channel) -> Command:
+        nonlocal sends
+        sends += 1
+        return request.reply(ResponseCode.SYSTEM_ERROR, remark="request queueId[9] is illegal")
+
+    async def scenario() -> None:
+        broker = {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: refuse}
+        async with (
+            scripted(broker) as address,
+            scripted(name_server({"set": address})) as namesrv,
+            Producer(namesrv, "senders", timeout=60) as producer,
+        ):
+            with pytest.raises(RemoteSystemError):
+                await producer.send(Message("topic", b"one"))
+
+    asyncio.run(scenario())
+    assert sends == 3
+
+
+def test_a_send_to_a_master_that_lacks_slaves_goes_on_at_the_next_master() -> None:
+    asked: Counter[str] = Counter()
+
+    def refuse(request: Command, channel: Channel) -> Command:
+        refusal = not_enough()
+        return request.reply(refusal.code, remark=refusal.remark)
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as parts:
+            alone = {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: refuse}
+            old = await parts.enter_async_context(scripted(alone))
+            new = await parts.enter_async_context(scripted(stores("new", asked)))
+            answer = elected_after(3, old, new)
+            names: dict[int, Handler] = {RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}
+            namesrv = await parts.enter_async_context(scripted(names))
+            producer = await parts.enter_async_context(Producer(namesrv, "senders"))
+            await producer.send(Message("topic", b"one"))
+
+    asyncio.run(scenario())
+    assert asked == {"new": 1}
 
 
 def moves_at(looks: int, dead: str, new: str, asked: Counter[str]) -> Handler:

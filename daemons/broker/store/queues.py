@@ -1,7 +1,6 @@
 """All consume queues of a store, by topic and queue id."""
 
 import logging
-import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from mq.client.machine import files
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import DescriptorCache
 from mq.daemons.broker.store.queue_extension import QueueExtension
+from mq.daemons.open_files import most_open_files
 from mq.protocol.names import IllegalName, check_topic
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,7 @@ class Queues:
         #: Called with each queue that is deleted.
         self.on_deleted: Callable[[ConsumeQueue], object] = lambda queue: None
         # A quarter of what this process may open; connections and log files need the rest.
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.descriptors = DescriptorCache(max(16, min(soft // 4, _MOST_OPEN_FILES)))
+        self.descriptors = DescriptorCache(max(16, min(most_open_files() // 4, _MOST_OPEN_FILES)))
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         for queues in self._queues.values():

@@ -111,14 +111,14 @@ def keys_of_batch(group: str, topic: str, unique_ids: Iterable[bytes], first: in
     ]
 
 
-_UNIQUE_ID = re.compile(rb"(?:^..|\x02)UNIQ_KEY\x01([^\x01\x02]*)", re.DOTALL)
+_UNIQUE_ID = re.compile(rb"(?:^..|\x02)UNIQ_KEY\x01([^\x02]+)", re.DOTALL)
 
 
 def unique_id_in(properties_field: bytes) -> bytes:
     """The unique id among properties as a record holds them, their length first; empty if there is
-    none."""
-    found = _UNIQUE_ID.search(properties_field)
-    return b"" if found is None else found[1]
+    none. The one that a reader of the record sees (mq.protocol.properties.decode)."""
+    found = _UNIQUE_ID.findall(properties_field)
+    return found[-1] if found else b""
 
 
 def number_property(message: StoredMessage, name: str) -> int | None:

@@ -3,23 +3,20 @@
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
+from mq.daemons.tube.broker.listings import GROUP, TOPIC, UNKNOWN, Listings, listed
 from mq.daemons.tube.broker.offsets import Key, TooManyOffsets
 from mq.daemons.tube.broker.retrieval import snapshot
 from mq.daemons.tube.broker.serving import Serving
 from mq.daemons.tube.broker.store.topic_store import TopicStore
-from mq.daemons.tube.web import Methods, RequestRefused, Result, WebRequest
+from mq.daemons.tube.web import Method, Methods, RequestRefused, Result, WebRequest
 from mq.protocol.tube.codes import Code
 from mq.protocol.tube.errors import IllegalName
 from mq.protocol.tube.names import check_group
 from mq.protocol.tube.payload import decode
 
-_UNKNOWN = -2
-
-GROUP = ("groupName", "group")
-TOPIC = ("topicName", "topic")
 PARTITION = ("partitionId", "pid")
 MODIFIER = ("modifyUser", "mur")
 
@@ -35,24 +32,25 @@ class BrokerAdmin:
     def __init__(self, serving: Serving, token: str, version: str) -> None:
         self._serving = serving
         self._version = version
-        named = {
+        listings = Listings(serving)
+        named: dict[str, Method] = {
             "admin_get_methods": self.methods_known,
             "admin_query_server_version": self.server_version,
-            "admin_query_offset": self.query_offset,
+            "admin_query_offset": listings.offsets,
             "admin_query_group_offset": self.query_group_offset,
             "admin_set_offset": self.set_offset,
             "admin_clone_offset": self.clone_offset,
             "admin_rmv_offset": self.remove_offset,
             "admin_manual_set_current_offset": self.set_current_offset,
             "admin_snapshot_message": self.snapshot,
-            "admin_get_partition_reginfo": self.registrations,
-            "admin_query_consumer_regmap": self.registrations,
-            "admin_query_broker_all_consumer_info": self.consumers,
-            "admin_get_group_detail_info": self.consumers,
-            "admin_query_pubinfo": self.published,
-            "admin_query_broker_all_store_info": self.stores,
-            "admin_get_booked_groupname": self.groups,
-            "admin_query_group": self.groups,
+            "admin_get_partition_reginfo": listings.registrations,
+            "admin_query_consumer_regmap": listings.registrations,
+            "admin_query_broker_all_consumer_info": listings.consumers,
+            "admin_get_group_detail_info": listings.consumers,
+            "admin_query_pubinfo": listings.published,
+            "admin_query_broker_all_store_info": listings.stores,
+            "admin_get_booked_groupname": listings.groups,
+            "admin_query_group": listings.groups,
         }
         changing = frozenset(
             name for name in named if name.split("_")[1] in ("set", "clone", "rmv", "manual")
@@ -60,178 +58,17 @@ class BrokerAdmin:
         # Without a token nothing has to be shown: the settings allow that on loopback only.
         self.methods = Methods(named, changing, token or None)
 
-    # what there is ----------------------------------------------------------------------------
-
     def methods_known(self, request: WebRequest) -> Result:
         found = [
             {"id": number, "method": name} for number, name in enumerate(self.methods.by_name, 1)
         ]
-        return _listed("dataSet", found, "totalCnt")
+        return listed("dataSet", found, "totalCnt")
 
     def server_version(self, request: WebRequest) -> Result:
         data = [{"version": self._version}]
         return {"result": True, "errCode": 0, "errMsg": "Ok", "data": data}
 
-    def stores(self, request: WebRequest) -> Result:
-        """Of each topic its stores: offsets and sizes."""
-        wanted = request.items(*TOPIC)
-        found: list[dict[str, Any]] = []
-        for name in wanted or self._serving.stores.names():
-            topic = self._serving.topics.get(name)
-            stores = [
-                {
-                    "storeId": number,
-                    "numPartition": topic.partitions if topic else 0,
-                    "minDataOffset": store.min_data,
-                    "maxDataOffset": store.max_data,
-                    "sizeInBytes": store.data.bytes(),
-                    "partitionInfo": [
-                        {
-                            "partitionId": partition,
-                            "minOffset": store.min_index,
-                            "maxOffset": store.max_index,
-                            "sizeInBytes": store.index.bytes(),
-                        }
-                        for partition in range(topic.partitions if topic else 0)
-                    ],
-                }
-                for number, store in self._serving.stores.of_topic(name)
-            ]
-            if stores:
-                found.append({"index": len(found) + 1, "topicName": name, "storeInfo": stores})
-        return _listed("dataSet", found, "totalCnt")
-
-    def published(self, request: WebRequest) -> Result:
-        """Of each topic its partitions: where they begin and end."""
-        wanted = request.items(*TOPIC)
-        found = []
-        for topic in self._serving.topics:
-            if wanted and topic.name not in wanted:
-                continue
-            offsets = [
-                {
-                    "partitionId": partition,
-                    "offsetMin": store.min_index,
-                    "offsetMax": store.max_index,
-                    "dataMin": store.min_data,
-                    "dataMax": store.max_data,
-                }
-                for partition in topic.partition_ids()
-                if (store := self._serving.stores.get(topic.name, partition)) is not None
-            ]
-            if offsets:
-                found.append(
-                    {"topicName": topic.name, "offsetInfo": offsets, "itemCount": len(offsets)}
-                )
-        return _listed("dataSet", found, "dataCount")
-
-    def registrations(self, request: WebRequest) -> Result:
-        """Which consumer has which partition."""
-        wanted = request.items(*GROUP)
-        found = [
-            {"Partition": one.name, "Consumer": one.client_id}
-            for one in self._serving.consumers
-            if not wanted or one.group in wanted
-        ]
-        numbered = [{**one, "index": number} for number, one in enumerate(found, 1)]
-        return _listed("dataSet", numbered, "totalCnt")
-
-    def consumers(self, request: WebRequest) -> Result:
-        """The same with how far and how fast each is."""
-        wanted = request.items(*GROUP)
-        found: list[dict[str, Any]] = []
-        for one in self._serving.consumers:
-            if wanted and one.group not in wanted:
-                continue
-            entry: dict[str, Any] = {
-                "index": len(found) + 1,
-                "groupName": one.group,
-                "topicName": one.topic,
-                "partitionId": one.partition,
-                "consumerId": one.client_id,
-                "isRegOk": not self._serving.consumers.is_over(one),
-                "lastRegTime": one.registered_ms,
-                "isFilterConsume": one.codes is not None,
-                "receivedFrom": one.address,
-                "qryPriorityId": one.priority,
-                "curDataLimitInM": one.limit // (1024 * 1024),
-                "curFreqLimit": one.interval_ms,
-                "totalSentSec": one.sent_slice,
-                "isSupportLimit": True,
-                "sentUnitSec": one.limit // 12,
-                "totalSentMin": one.sent_stage,
-                "sentUnit": one.unit,
-                "isMessageStoreOk": False,
-            }
-            store = self._serving.stores.get(one.topic, one.partition)
-            if store is not None:
-                held = self._serving.offsets.of_group(one.group).get((one.topic, one.partition))
-                entry |= {
-                    "isMessageStoreOk": True,
-                    "tmpOffset": held.pending if held else 0,
-                    "minOffset": store.min_index,
-                    "maxOffset": store.max_index,
-                    "zkOffset": held.offset if held else 0,
-                    "minDataOffset": store.min_data,
-                    "maxDataOffset": store.max_data,
-                }
-            found.append(entry)
-        return _listed("dataSet", found, "totalCnt")
-
-    def groups(self, request: WebRequest) -> Result:
-        """Which groups have offsets here."""
-        offsets = self._serving.offsets
-        if not request.flag("divide", "withDivide", default=False):
-            names = offsets.groups()
-            found = [{"type": "all", "groupName": names, "groupCount": len(names)}]
-        else:
-            online = sorted({one.group for one in self._serving.consumers})
-            offline = [group for group in offsets.groups() if group not in online]
-            found = [
-                {"type": "online", "groupName": online, "groupCount": len(online)},
-                {"type": "offline", "groupName": offline, "groupCount": len(offline)},
-            ]
-        return _listed("dataSet", found, "dataCount")
-
     # offsets ----------------------------------------------------------------------------------
-
-    def query_offset(self, request: WebRequest) -> Result:
-        """Where groups are in all partitions of their topics."""
-        offsets, topics = self._serving.offsets, request.items(*TOPIC)
-        groups = [g for g in request.items(*GROUP) or offsets.groups() if g in offsets]
-        found = []
-        for group in groups:
-            by_topic: dict[str, list[dict[str, int]]] = {}
-            booked = {topic for topic, _ in offsets.of_group(group)}
-            for name in topics or sorted(booked):
-                topic = self._serving.topics.get(name)
-                if topic is not None and name in booked:
-                    by_topic[name] = [
-                        self._position(group, (name, partition))
-                        for partition in topic.partition_ids()
-                    ]
-            subscribed = [
-                {"topicName": name, "offsets": parts, "partCount": len(parts)}
-                for name, parts in by_topic.items()
-            ]
-            found.append({"groupName": group, "subInfo": subscribed, "topicCount": len(subscribed)})
-        return _listed("dataSet", found, "totalCnt")
-
-    def _position(self, group: str, key: Key) -> dict[str, int]:
-        held = self._serving.offsets.of_group(group).get(key)
-        store = self._serving.stores.get(*key)
-        consumer = self._serving.consumers.get(group, *key)
-        data = consumer.last_data if consumer is not None and consumer.last_data >= 0 else _UNKNOWN
-        return {
-            "partitionId": key[1],
-            "curOffset": held.offset if held else _UNKNOWN,
-            "flightOffset": held.pending if held else _UNKNOWN,
-            "curDataOffset": data,
-            "offsetLag": store.max_index - held.offset if store and held else _UNKNOWN,
-            "dataLag": store.max_data - data if store and data >= 0 else _UNKNOWN,
-            "offsetMax": store.max_index if store else _UNKNOWN,
-            "dataMax": store.max_data if store else _UNKNOWN,
-        }
 
     def query_group_offset(self, request: WebRequest) -> Result:
         """Where a group is in a partition."""
@@ -250,7 +87,7 @@ class BrokerAdmin:
         }
         if request.flag("requireRealOffset", "dko", default=False):
             consumer = self._serving.consumers.get(group, *key)
-            data = consumer.last_data if consumer is not None else _UNKNOWN
+            data = consumer.last_data if consumer is not None else UNKNOWN
             found |= {
                 "zkOffset": held.offset if held else 0,
                 "curReadDataOffset": data if data >= 0 else -1,
@@ -434,13 +271,3 @@ def _within_budget(count: int) -> None:
     """Raises RequestRefused."""
     if count > MAX_CHANGES:
         raise RequestRefused(f"{count} offsets in one request: {MAX_CHANGES} may be")
-
-
-def _listed(name: str, found: list[dict[str, Any]], count: str) -> Mapping[str, Any]:
-    return {
-        "result": True,
-        "errCode": 0,
-        "errMsg": "Success!",
-        name: found,
-        count: len(found),
-    }

@@ -163,11 +163,12 @@ class Broker(Lifecycle):
         host, routes = settings.listen_host(), self._routes()
         ports = {"main": (config.port, None)}
         if config.tls_enable:
-            ports["tls"] = (config.tls_port, settings.tls.complete().server_context())  # type: ignore[assignment]
+            ports["tls"] = (config.tls_port, settings.tls.server_context())  # type: ignore[assignment]
         for name, (port, tls) in ports.items():
             listener = RpcListener(
                 routes, host, port, tls=tls, memory=memory,
                 max_connections=lambda: operation.max_connections,
+                held_files=lambda: self.serving.stores.held_files,
             )  # fmt: skip
             await listener.bind()
             parts.push_async_callback(listener.close)

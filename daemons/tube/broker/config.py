@@ -219,10 +219,7 @@ class BrokerSettings(Settings):
                     settings.apply(properties)
                 elif name == "tlsSetting":
                     settings.apply(_tls_names(properties))
-        settings.apply(overrides or {})
-        for section in settings.sections:
-            section.check()
-        settings.log_without_effect()
+        settings.finish(overrides)
         settings._guard()
         return settings
 

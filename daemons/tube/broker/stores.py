@@ -4,6 +4,7 @@ Stores are opened in threads before anybody is told of their topics: recovery re
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
@@ -12,6 +13,7 @@ from pathlib import Path
 from mq.client.machine import clock, files
 from mq.daemons.broker.store.errors import Damage, StoreLocked
 from mq.daemons.broker.store.lock import StoreLock
+from mq.daemons.open_files import most_open_files
 from mq.daemons.state_file import make_folder
 from mq.daemons.tube.broker.store.flusher import Flusher
 from mq.daemons.tube.broker.store.layout import STORE_BASE, store_key
@@ -23,6 +25,7 @@ from mq.daemons.tube.broker.topics import Topic
 
 log = logging.getLogger(__name__)
 
+_FILES_OF_A_STORE = 2  # at least: one of data, one of the index
 _REMOVED = ".removed"  # a folder of a store that is being deleted
 
 Opened = dict[tuple[str, int], TopicStore]  # by topic and number
@@ -51,6 +54,10 @@ class Stores:
         self.flusher = flusher
         self.damages: list[Damage] = []
         self.deleted = 0  # files that have expired
+        self.held_files = 0  # that are open, as of the last look
+        # A quarter of what this process may open is left for connections and what is saved.
+        most = most_open_files()
+        self._most_files = most - most // 4
         self._sizes = data_size, index_size
         self._before_serving = before_serving or _nothing_first
         self._stores: dict[str, list[TopicStore | None]] = {}
@@ -98,9 +105,11 @@ class Stores:
     async def open(self, topics: Iterable[Topic]) -> None:
         """Open the stores of topics, those that are not open yet; and their settings are taken.
 
-        Raises OSError and StoreLoadError; those that were opened before stay open.
+        Raises OSError, also where too many files would be open, and StoreLoadError; those that were
+        opened before stay open.
         """
         async with self._opening:
+            self._count_files()
             opened: Opened = {}
             try:
                 for topic in topics:
@@ -129,6 +138,12 @@ class Stores:
 
     async def _open(self, topic: Topic, number: int) -> TopicStore:
         key = store_key(topic.name, number)
+        if self.held_files + _FILES_OF_A_STORE > self._most_files:
+            text = (
+                f"its stores have {self.held_files} files open, and of those that it may open one "
+                "in four is for other things: raise the limit (ulimit -n, LimitNOFILE)"
+            )
+            raise OSError(errno.EMFILE, text, key)
         began = clock.monotonic()
         opening = asyncio.ensure_future(asyncio.to_thread(recover, self.root / key, *self._sizes))
         try:
@@ -136,6 +151,7 @@ class Stores:
         except asyncio.CancelledError:
             opening.add_done_callback(_close_unwanted)
             raise
+        self.held_files += len(recovered.data.segments) + len(recovered.index.segments)
         for damage in recovered.damages:
             log.error("recovery of %s: %s", key, damage)
         self.damages += recovered.damages
@@ -172,6 +188,12 @@ class Stores:
             keep = kept_ms(topic.delete_policy)
             for _, store in list(self.of_topic(topic.name)):
                 self.deleted += await delete_expired(store, keep, clock.milliseconds())
+        self._count_files()
+
+    def _count_files(self) -> None:
+        self.held_files = sum(
+            len(store.data.segments) + len(store.index.segments) for store in self
+        )
 
     async def close(self) -> None:
         """Write and flush what is held, write checkpoints, close the files. Idempotent."""

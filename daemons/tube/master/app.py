@@ -182,7 +182,7 @@ class Master(Lifecycle):
             routes(self.core),
             host,
             config.tls_port,
-            tls=self.settings.tls.complete().server_context(),
+            tls=self.settings.tls.server_context(),
             memory=memory,
             max_connections=self._most_connections,
         )

@@ -197,10 +197,7 @@ class MasterSettings(Settings):
             for name, properties in read_ini(path).items():
                 if name in ("", *cls.section_names):
                     settings.apply(properties)
-        settings.apply(overrides or {})
-        for section in settings.sections:
-            section.check()
-        settings.log_without_effect()
+        settings.finish(overrides)
         settings._guard()
         return settings
 

@@ -12,7 +12,7 @@ from mq.protocol.tube.codes import Method
 from mq.protocol.tube.errors import RemoteFailure
 from mq.protocol.tube.frame import FrameDecoder, encode_frame
 from mq.protocol.tube.rpc import ERROR, Request, decode_request, encode_failure, encode_response
-from tests.daemons.tube.test_rpc import run
+from tests.daemons.tube.rpc_peers import run, serving
 
 GET = Method.GET_MESSAGES_C2B
 Script = Callable[[Request], bytes | None]
@@ -261,3 +261,32 @@ def test_what_may_have_been_sent_does_not_fail_as_what_was_not() -> None:
             connection.close()
 
     run(scenario())
+
+
+def test_what_is_no_name_of_a_host_fails_at_once() -> None:
+    async def test() -> None:
+        connection = Connection("a..b:8715", connect_timeout=3600)
+        with pytest.raises(NotConnected, match="not the name of a host"):
+            await connection.call(GET, b"", 3600)
+
+    run(test())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_is_cancelled_while_it_is_made_fails_what_waits(turns: int) -> None:
+    async def test() -> None:
+        async with serving(lambda call: None) as listener:
+            connection = Connection(f"127.0.0.1:{listener.port}")
+            answer = connection.request(GET, b"", 3600)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            connection._connecting.cancel()
+            await asyncio.wait([connection._connecting])
+            if not connection.stands:
+                with pytest.raises(ConnectError, match="the client was closed"):
+                    await answer
+            connection.close()
+            with pytest.raises(ConnectError, match="the client was closed"):
+                await answer
+
+    run(test())

@@ -1,137 +1,22 @@
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from mq.client.errors import BadAnswer, ClientError, ConnectError, RequestTimeout
-from mq.client.tube.credentials import TubeCredentials
-from mq.client.tube.errors import NotAuthenticated, StandbyMaster, TubeError
+from mq.client.tube.errors import TubeError
 from mq.client.tube.producer import TubeProducer
 from mq.client.tube.producer_options import TubeProducerOptions
-from mq.daemons.tube.rpc import MAX_SEND, Call, Route, RpcListener, ServiceFailure
+from mq.daemons.tube.rpc import Call, Route, ServiceFailure
 from mq.protocol.tube import payload
 from mq.protocol.tube.codes import Code, Method
 from mq.protocol.tube.messages import (
-    ApprovedClientConfig,
-    CloseRequestP2M,
-    CloseResponseM2P,
-    HeartRequestP2M,
-    HeartResponseM2P,
-    MasterAuthorizedInfo,
     RegisterRequestP2M,
     RegisterResponseM2P,
     SendMessageRequestP2B,
     SendMessageResponseB2P,
 )
-from mq.protocol.tube.signature import BrokerToken, verify
-from tests.daemons.tube.test_rpc import run, until
-
-QUICK = TubeProducerOptions(heartbeat_interval=0.05, heartbeat_interval_after_failures=0.05)
-
-
-class Cluster:
-    """A master and two brokers that do as they are told; what they have seen."""
-
-    def __init__(self) -> None:
-        self.registered: list[RegisterRequestP2M] = []
-        self.beats: list[HeartRequestP2M] = []
-        self.closed: list[CloseRequestP2M] = []
-        self.sent: list[SendMessageRequestP2B] = []
-        self.beat_code = Code.SUCCESS
-        self.register_code = Code.SUCCESS
-        self.standby = False
-        self.topics = {"test": "1:1:1,2:1:1"}
-        self.checksum = 5
-        self.answer: Callable[[SendMessageRequestP2B], SendMessageResponseB2P | None] = stored
-        master = {
-            Method.PRODUCER_REGISTER_P2M: Route(self._register, RegisterRequestP2M),
-            Method.PRODUCER_HEARTBEAT_P2M: Route(self._beat, HeartRequestP2M),
-            Method.PRODUCER_CLOSE_P2M: Route(self._close, CloseRequestP2M),
-        }
-        self.master = RpcListener(master, "127.0.0.1", 0)
-        send = {Method.SEND_MESSAGE_P2B: Route(self._send, SendMessageRequestP2B, MAX_SEND)}
-        self.brokers = [RpcListener(send, "127.0.0.1", 0) for _ in range(2)]
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.master.port}"
-
-    @property
-    def infos(self) -> list[str]:
-        return [f"{n}:127.0.0.1:{one.port}" for n, one in enumerate(self.brokers, 1)]
-
-    def _check(self) -> None:
-        if self.standby:
-            raise ServiceFailure("StandbyException", "not the active one")
-
-    def _register(self, call: Call) -> RegisterResponseM2P:
-        self._check()
-        self.registered.append(call.message)
-        return RegisterResponseM2P(
-            success=self.register_code == Code.SUCCESS,
-            errCode=self.register_code,
-            errMsg="registered",
-            brokerCheckSum=self.checksum,
-            brokerInfos=self.infos,
-            authorizedInfo=MasterAuthorizedInfo(visitAuthorizedToken=4711),
-            appdConfig=ApprovedClientConfig(configId=9, maxMsgSize=100),
-        )
-
-    def _beat(self, call: Call) -> HeartResponseM2P:
-        self._check()
-        request = call.message
-        self.beats.append(request)
-        wanted = [f"{t}#{self.topics[t]}#" for t in request.topicList if t in self.topics]
-        code, self.beat_code = self.beat_code, Code.SUCCESS
-        known = request.brokerCheckSum == self.checksum
-        return HeartResponseM2P(
-            success=code in (Code.SUCCESS, Code.NOT_READY),
-            errCode=code,
-            errMsg="beaten",
-            brokerCheckSum=self.checksum,
-            brokerInfos=[] if known else self.infos,
-            topicInfos=[] if code == Code.NOT_READY else wanted,
-        )
-
-    def _close(self, call: Call) -> CloseResponseM2P:
-        self.closed.append(call.message)
-        return CloseResponseM2P(success=True, errCode=200, errMsg="OK!")
-
-    def _send(self, call: Call) -> SendMessageResponseB2P | None:
-        self.sent.append(call.message)
-        return self.answer(call.message)
-
-
-def stored(request: SendMessageRequestP2B) -> SendMessageResponseB2P:
-    return SendMessageResponseB2P(success=True, errCode=200, errMsg="123456789")
-
-
-def refused(code: int) -> SendMessageResponseB2P:
-    return SendMessageResponseB2P(success=False, errCode=code, errMsg="no")
-
-
-@contextlib.asynccontextmanager
-async def cluster() -> AsyncIterator[Cluster]:
-    made = Cluster()
-    async with contextlib.AsyncExitStack() as stack:
-        for listener in (made.master, *made.brokers):
-            await stack.enter_async_context(listener)
-        yield made
-
-
-def with_producer(
-    test: Callable[[TubeProducer, Cluster], Awaitable[None]],
-    options: TubeProducerOptions = QUICK,
-    prepare: Callable[[Cluster], None] = lambda _: None,
-) -> None:
-    async def opened() -> None:
-        async with cluster() as made:
-            prepare(made)
-            async with TubeProducer(made.address, ["test"], options) as producer:
-                await test(producer, made)
-
-    run(opened())
+from tests.client.tube.producers import QUICK, Cluster, cluster, refused, stored, with_producer
+from tests.daemons.tube.rpc_peers import run, until
 
 
 def test_a_message_is_sent_to_a_partition_of_its_topic() -> None:
@@ -156,27 +41,6 @@ def test_a_message_is_sent_to_a_partition_of_its_topic() -> None:
         assert request.sentAddr == 0x7F000001
 
     with_producer(test)
-
-
-def test_a_producer_says_who_it_is_when_it_registers_and_leaves() -> None:
-    async def test() -> None:
-        async with cluster() as made:
-            async with TubeProducer(made.address, ["test"]) as producer:
-                name = producer.client_id
-                assert name.startswith("PRODUCER_127.0.0.1-")
-            (registered,) = made.registered
-            assert (registered.clientId, registered.hostName) == (name, "127.0.0.1")
-            assert (registered.brokerCheckSum, registered.appdConfig.configId) == (-1, -2)
-            assert list(registered.topicList) == ["test"]
-            assert not registered.HasField("authInfo")
-            assert [closed.clientId for closed in made.closed] == [name]
-            assert (made.beats[0].brokerCheckSum, made.beats[0].appdConfig.configId) == (5, 9)
-            await producer.close()
-            with pytest.raises(TubeError) as error:
-                await producer.send("test", b"x")
-            assert error.value.code == Code.CLIENT_SHUTDOWN
-
-    run(test())
 
 
 def test_options_are_keywords_too_and_text_is_one_topic() -> None:
@@ -332,6 +196,20 @@ def test_an_exception_of_a_broker_is_an_error_of_the_client() -> None:
     with_producer(test)
 
 
+def test_a_send_to_a_broker_that_stops_is_not_tried_at_another() -> None:
+    # The original says so and stores the message all the same: see _ELSEWHERE.
+    def stop(request: SendMessageRequestP2B) -> SendMessageResponseB2P:
+        raise ServiceFailure("ServiceStoppingException", "service is stopping...")
+
+    async def test(producer: TubeProducer, made: Cluster) -> None:
+        made.answer = stop
+        with pytest.raises(TubeError, match="ServiceStoppingException"):
+            await producer.send("test", b"x")
+        assert len(made.sent) == 1
+
+    with_producer(test)
+
+
 def test_an_answer_without_an_id_is_none() -> None:
     async def test(producer: TubeProducer, made: Cluster) -> None:
         made.answer = lambda request: SendMessageResponseB2P(
@@ -341,96 +219,6 @@ def test_an_answer_without_an_id_is_none() -> None:
             await producer.send("test", b"x")
 
     with_producer(test)
-
-
-def test_a_producer_that_was_forgotten_registers_again() -> None:
-    async def test(producer: TubeProducer, made: Cluster) -> None:
-        made.beat_code = Code.HB_NO_NODE
-        await until(lambda: len(made.registered) == 2)
-        before = len(made.beats)
-        await until(lambda: len(made.beats) > before)
-        await producer.send("test", b"x")
-
-    with_producer(test)
-
-
-def test_what_a_master_says_that_is_not_ready_is_ignored() -> None:
-    async def test(producer: TubeProducer, made: Cluster) -> None:
-        made.beat_code = Code.NOT_READY
-        before = len(made.beats)
-        await until(lambda: len(made.beats) >= before + 1)
-        assert len(producer.partitions("test")) == 2
-
-    with_producer(test)
-
-
-def test_a_new_list_of_brokers_is_taken() -> None:
-    async def test(producer: TubeProducer, made: Cluster) -> None:
-        made.brokers.pop()
-        made.checksum = 6
-        await until(lambda: len(producer.partitions("test")) == 1)
-
-    with_producer(test)
-
-
-def test_a_standby_is_passed_over_and_so_is_one_that_becomes_it() -> None:
-    async def test() -> None:
-        async with cluster() as first, cluster() as second:
-            first.standby = True
-            masters = f"{first.address},{second.address}"
-            async with TubeProducer(masters, ["test"], QUICK) as producer:
-                assert len(second.registered) == 1 and not first.registered
-                first.standby, second.standby = False, True
-                await until(lambda: len(first.beats) > 0)
-                assert first.registered[0].clientId == producer.client_id
-
-    run(test())
-
-
-def test_a_master_that_is_gone_is_left_for_the_next() -> None:
-    async def test() -> None:
-        async with cluster() as first, cluster() as second:
-            masters = f"{first.address},{second.address}"
-            second.beat_code = Code.HB_NO_NODE
-            async with TubeProducer(masters, ["test"], QUICK) as producer:
-                await first.master.close()
-                await until(lambda: len(second.beats) > 1)
-                assert len(second.registered) == 1
-                await producer.send("test", b"x")
-
-    run(test())
-
-
-def test_no_master_that_takes_it_is_why_it_does_not_open() -> None:
-    async def test() -> None:
-        async with cluster() as made:
-            made.standby = True
-            with pytest.raises(StandbyMaster):
-                await TubeProducer(made.address, ["test"]).open()
-            made.standby = False
-            made.register_code = Code.CERTIFICATE_FAILURE
-            producer = TubeProducer(made.address, ["test"])
-            with pytest.raises(NotAuthenticated):
-                await producer.open()
-            with pytest.raises(ClientError, match="not open"):
-                await producer.send("test", b"x")
-            await producer.close()
-
-    run(test())
-
-
-def test_a_user_signs_what_masters_and_brokers_are_asked() -> None:
-    credentials = TubeCredentials("user", "pwd")
-
-    async def test(producer: TubeProducer, made: Cluster) -> None:
-        await producer.send("test", b"x")
-        info = made.registered[0].authInfo.authInfo
-        assert info.userName == "user"
-        assert verify("user", "pwd", info.timestamp, info.nonce, info.signature)
-        token = BrokerToken.parse(made.sent[0].authInfo.authAuthorizedToken)
-        assert verify("user", "pwd", token.timestamp_ms, token.nonce, token.signature)
-
-    with_producer(test, TubeProducerOptions(credentials=credentials))
 
 
 def test_sends_on_their_way_are_waited_for_when_a_producer_closes() -> None:

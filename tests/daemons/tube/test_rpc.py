@@ -1,115 +1,38 @@
 import asyncio
-import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Coroutine
 
 import pytest
 import trustme
 
 from mq.client.tube.connection import Connection
-from mq.daemons.memory import MemoryBudget
-from mq.daemons.tube import channel, rpc
+from mq.daemons.tube import rpc
 from mq.daemons.tube.rpc import Call, Route, RpcListener, ServiceFailure
 from mq.protocol.tube.codes import Method, Service
-from mq.protocol.tube.errors import IllegalName, RemoteFailure
-from mq.protocol.tube.frame import FrameDecoder, encode_frame
+from mq.protocol.tube.errors import IllegalName
+from mq.protocol.tube.frame import encode_frame
 from mq.protocol.tube.messages import (
     CloseRequestC2M,
     CloseResponseM2C,
-    RequestBody,
-    RequestHeader,
     parse,
 )
 from mq.protocol.tube.rpc import (
     ERROR,
     FATAL,
-    decode_response,
     encode_request,
     encode_response,
 )
-
-CLOSE = Method.CONSUMER_CLOSE_C2M
-REQUEST = CloseRequestC2M(clientId="c", groupName="g").SerializeToString()
-ANSWER = CloseResponseM2C(success=True, errCode=200, errMsg="OK!")
-SECONDS = 20
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other callbacks of this loop bring about."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-
-
-def run(test: Coroutine[None, None, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await test
-
-    asyncio.run(limited())
-
-
-@contextlib.asynccontextmanager
-async def serving(
-    handle: rpc.Handler, kind: type[CloseRequestC2M] | None = CloseRequestC2M, **options: object
-) -> AsyncIterator[RpcListener]:
-    routes = {CLOSE: Route(handle, kind)}
-    async with RpcListener(routes, "127.0.0.1", 0, **options) as listener:  # type: ignore[arg-type]
-        yield listener
-
-
-class Client:
-    """A peer that sends whatever bytes, and reads frames."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self._decoder = FrameDecoder()
-        self._frames: list[tuple[int, bytes]] = []
-
-    def send(self, *frames: bytes) -> None:
-        self.writer.write(b"".join(frames))
-
-    async def frame(self) -> tuple[int, bytes] | None:
-        """The next frame; None if the connection has been closed."""
-        while not self._frames:
-            data = await self.reader.read(65536)
-            if not data:
-                return None
-            self._frames = self._decoder.feed(data)
-        return self._frames.pop(0)
-
-    async def answer(self) -> bytes:
-        frame = await self.frame()
-        assert frame is not None
-        return decode_response(frame[1])
-
-    async def failure(self) -> RemoteFailure:
-        with pytest.raises(RemoteFailure) as failure:
-            await self.answer()
-        return failure.value
-
-
-@contextlib.asynccontextmanager
-async def client(listener: RpcListener) -> AsyncIterator[Client]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-    try:
-        yield Client(reader, writer)
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-
-
-def request(serial: int = 1, method: int = CLOSE, timeout_ms: int = 5000, **more: int) -> bytes:
-    service = Service(more.get("service", Service.MASTER))
-    return encode_request(
-        serial,
-        method,  # type: ignore[arg-type]
-        REQUEST,
-        timeout_ms,
-        service=service,
-        version=more.get("version", 3),
-    )
+from tests.daemons.tube.rpc_peers import (
+    ANSWER,
+    CLOSE,
+    REQUEST,
+    SECONDS,
+    client,
+    request,
+    run,
+    serving,
+    until,
+)
 
 
 def test_a_handler_answers_with_what_it_returns() -> None:
@@ -340,131 +263,6 @@ def test_exceptions_are_named_as_the_version_of_the_request_wants(version: int, 
         async with serving(handle) as listener, client(listener) as peer:
             peer.send(request(version=version))
             assert (await peer.failure()).exception == name
-
-    run(test())
-
-
-@pytest.mark.parametrize(
-    "data", [b"GET / HTTP/1.1\r\n\r\n", request()[:8] + b"\xff" * 4, request()[:12] + b"\xff" * 4]
-)
-def test_what_is_no_frame_closes_the_connection(
-    data: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def test() -> None:
-        async with serving(lambda call: ANSWER) as listener, client(listener) as peer:
-            peer.send(data)
-            assert await peer.frame() is None
-            assert listener.counters["broken_frames"] == 1
-            assert not listener.channels
-
-    run(test())
-
-
-def test_a_request_that_waited_longer_than_its_client_does_is_not_answered() -> None:
-    calls: list[Call] = []
-
-    def handle(call: Call) -> CloseResponseM2C | None:
-        if call.request.serial == 1:
-            calls.append(call)
-            return None
-        return ANSWER
-
-    async def test() -> None:
-        async with serving(handle) as listener, client(listener) as peer:
-            peer.send(request(1, timeout_ms=1))
-            await until(lambda: bool(calls))
-            await until(lambda: listener.now() >= calls[0].deadline)
-            calls[0].answer(ANSWER)
-            peer.send(request(2))
-            frame = await peer.frame()
-            assert frame is not None and frame[0] == 2
-            assert listener.counters["expired_requests"] == 1
-
-    run(test())
-
-
-def test_a_request_without_a_timeout_is_answered() -> None:
-    async def test() -> None:
-        async with serving(lambda call: ANSWER) as listener, client(listener) as peer:
-            body = RequestBody(method=CLOSE, request=REQUEST).SerializeToString()
-            header = RequestHeader(serviceType=1, protocolVer=2).SerializeToString()
-            parts = (b"\x08\x00", header, body)
-            peer.send(encode_frame(1, b"".join(bytes([len(part)]) + part for part in parts)))
-            assert await peer.answer() == ANSWER.SerializeToString()
-
-    run(test())
-
-
-def test_a_peer_that_does_not_read_is_not_served() -> None:
-    served = 0
-    big = bytes(1024 * 1024)
-
-    def handle(call: Call) -> bytes:
-        nonlocal served
-        served += 1
-        return big
-
-    async def test() -> None:
-        async with serving(handle) as listener, client(listener) as peer:
-            peer.send(*[request(serial) for serial in range(150)])
-            await peer.writer.drain()
-            (channel,) = listener.channels
-            await until(lambda: channel.stalled)
-            assert served < 100
-            assert channel.memory < 100 * len(big)
-            for serial in range(150):
-                frame = await peer.frame()
-                assert frame is not None and frame[0] == serial
-            assert served == 150
-
-    run(test())
-
-
-def test_a_peer_with_many_requests_under_way_is_not_read_from(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(channel, "MAX_CALLS", 10)
-    calls: list[Call] = []
-
-    async def test() -> None:
-        async with serving(calls.append) as listener, client(listener) as peer:
-            peer.send(*[request(serial) for serial in range(25)])
-            for most in (10, 20, 25):
-                await until(lambda most=most: len(calls) >= most)  # type: ignore[misc]
-                await asyncio.sleep(0)
-                assert len(calls) == most
-                for call in calls[-10:]:
-                    call.answer(ANSWER)
-            for _ in range(25):
-                assert await peer.answer() == ANSWER.SerializeToString()
-
-    run(test())
-
-
-def test_a_peer_that_makes_the_server_hold_too_much_is_closed(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def test() -> None:
-        memory = MemoryBudget(lambda: 100_000)
-        async with serving(lambda call: ANSWER, memory=memory) as listener:
-            async with client(listener) as peer:
-                peer.send(encode_frame(1, bytes(200_000))[:-1])
-                with contextlib.suppress(ConnectionError):
-                    assert await peer.frame() is None
-                assert sum(memory.evicted.values()) == 1
-
-    run(test())
-
-
-def test_a_connection_over_the_limit_is_closed(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        async with serving(lambda call: ANSWER, max_connections=lambda: 1) as listener:
-            async with client(listener) as first, client(listener) as second:
-                with contextlib.suppress(ConnectionError):
-                    assert await second.frame() is None
-                assert listener.counters["refused_connections"] == 1
-                first.send(request())
-                assert await first.answer() == ANSWER.SerializeToString()
 
     run(test())
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies
 
 from mq.daemons.tube import web
 from mq.daemons.tube.web import Methods, Redirected, RequestRefused, WebRequest, WebServer
@@ -278,6 +279,16 @@ def test_a_port_that_is_taken_is_named() -> None:
                 await WebServer("127.0.0.1", first.port, {}).__aenter__()
 
     asyncio.run(run())
+
+
+@given(
+    strategies.recursive(
+        strategies.none() | strategies.booleans() | strategies.integers() | strategies.text(),
+        lambda inner: strategies.lists(inner) | strategies.dictionaries(strategies.text(), inner),
+    )
+)
+def test_an_answer_written_in_steps_is_the_same_as_one_written_at_once(value: object) -> None:
+    assert asyncio.run(web._dumped(value)) == web.dump(value)
 
 
 def test_half_a_surrogate_pair_is_answered() -> None:

@@ -31,6 +31,7 @@ KEY = PartitionKey(1, "test", 10003)
 
 EXAMPLES = [
     ("10.0.0.1:8715", Address("10.0.0.1", 8715)),
+    ("[2001:db8::1]:8715", Address("2001:db8::1", 8715)),
     ("1:10.0.0.1:8123", BROKER),
     ("1:test:10003", KEY),
     ("1:10.0.0.1:8123#test:10003", PARTITION),
@@ -151,6 +152,7 @@ def test_masters_are_a_list() -> None:
         Address("b", 8715),
         Address("c", 2),
     )
+    assert parse_addresses("[::1], [::2]:3") == (Address("::1", 8715), Address("::2", 3))
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from mq.client.tube.producer import TubeProducer
 from mq.protocol.message import Message
 from mq.protocol.tube.codes import Code, Method
 from mq.protocol.tube.messages import SendMessageRequestP2B, SendMessageResponseB2P
+from tests.client.tube.producers import QUICK, Cluster, cluster, refused, stored
 from tests.client.tube.scripted import HANG_UP, Broker, Master, accept, message, opened, refuse
-from tests.client.tube.test_producer import QUICK, Cluster, cluster, refused, stored
 from tests.client.tube.virtual_time import run_fast
-from tests.daemons.tube.test_rpc import run
+from tests.daemons.tube.rpc_peers import run
 
 GET = Method.GET_MESSAGES_C2B
 TAKE = Method.CONSUMER_REGISTER_C2B

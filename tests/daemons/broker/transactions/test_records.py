@@ -5,8 +5,14 @@ import time
 import pytest
 
 from mq.daemons.broker.transactions.ledger import Ledger, Operations
-from mq.daemons.broker.transactions.records import ended_offsets, is_final_of, transaction_key
+from mq.daemons.broker.transactions.records import (
+    ended_offsets,
+    is_final_of,
+    transaction_key,
+    unique_id_in,
+)
 from mq.protocol.message import StoredMessage
+from mq.protocol.properties import decode
 
 
 def half(offset: int, unique: str | None = None, topic: str = "T") -> StoredMessage:
@@ -41,6 +47,23 @@ def test_transactions_differ_by_id_topic_and_without_an_id_by_offset() -> None:
     )]  # fmt: skip
     assert len(set(keys)) == 5
     assert transaction_key(half(7, "U")) == keys[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UNIQ_KEY\x01U",
+        "a\x01b\x02UNIQ_KEY\x01U\x02c\x01d",
+        "UNIQ_KEY\x01U\x01V",  # all behind the first separator is the value
+        "UNIQ_KEY\x01U\x02UNIQ_KEY\x01V",  # the last one counts
+        "UNIQ_KEY\x01U\x02UNIQ_KEY\x01",  # and one without a value does not
+        "NOT_UNIQ_KEY\x01U",
+        "a\x01UNIQ_KEY",
+    ],
+)
+def test_a_half_of_a_batch_has_the_id_that_its_record_is_read_with(text: str) -> None:
+    field = len(text).to_bytes(2, "big") + text.encode()
+    assert unique_id_in(field).decode() == decode(text).get("UNIQ_KEY", "")
 
 
 def test_a_message_with_another_body_or_id_is_not_what_became_of_a_half() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import ssl
 import subprocess
@@ -62,6 +63,38 @@ def test_a_folder_has_one_broker(tmp_path: Path) -> None:
                 run(tmp_path, _nothing)
         finally:
             other.kill()
+
+
+def test_stores_leave_files_for_connections_and_say_which_limit_to_raise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one topic more is one offset that cannot be saved, and a client that cannot connect."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (128, 128))
+    # Two files of each; 32 of 128 are left for other things, and the broker has a topic of its own.
+    fits = ",".join(f"t{n}:1:1" for n in range(47))
+    run(tmp_path, _nothing, topicList=fits)
+    with pytest.raises(OSError, match=r"have 96 files open.*raise the limit"):
+        run(tmp_path, _nothing, topicList=f"{fits},more:1:1")
+
+
+def test_connections_leave_files_for_the_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (128, 128))
+
+    async def check(broker: Broker, client: Client) -> None:
+        most = 128 - 64 - broker.serving.stores.held_files
+        assert most == 24  # the client's, and 23 more
+        others = [await asyncio.open_connection("127.0.0.1", broker.port) for _ in range(most - 1)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        with pytest.raises(ConnectionError):
+            if not await reader.read(1):
+                raise ConnectionResetError
+        for _, one in [*others, (reader, writer)]:
+            one.close()
+        assert (await client.send(b"x")).success
+
+    run(tmp_path, check, topicList=",".join(f"t{n}:1:1" for n in range(18)) + ",demo:1:1")
 
 
 async def _nothing(broker: Broker, client: Client) -> None: ...

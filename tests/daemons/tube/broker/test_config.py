@@ -10,6 +10,7 @@ import pytest
 from mq.daemons.config import ConfigError
 from mq.daemons.tube.broker.config import BrokerSettings
 from mq.daemons.tube.broker.store.refused import FlushMode
+from mq.daemons.tube.master.config import MasterSettings
 
 SAMPLE = """[broker]
 ; unique id of broker server
@@ -89,3 +90,16 @@ def test_two_way_tls_needs_to_know_who_signs_clients(tmp_path: Path) -> None:
         BrokerSettings.load(path)
     settings = BrokerSettings.load(path, {"tls.server.trustCertPath": "trusted.pem"})
     assert (settings.tls.auth_client, settings.tls.need_client_auth) == (True, "require")
+
+
+@pytest.mark.parametrize("kind", [BrokerSettings, MasterSettings])
+def test_certificates_may_be_named_in_a_file_of_their_own(
+    tmp_path: Path, kind: type[BrokerSettings | MasterSettings]
+) -> None:
+    path = tmp_path / "tls.properties"
+    path.write_text("tls.server.trustCertPath=/etc/mq/ca.pem\ntls.server.certPath=/etc/mq/mq.pem\n")
+    two_way = {"tls.server.authClient": "true", "tls.server.need.client.auth": "require"}
+    with pytest.raises(ConfigError, match="trustCertPath"):
+        kind.load(None, {"tls.config.file": "", **two_way})
+    tls = kind.load(None, {"tls.config.file": str(path), **two_way}).tls
+    assert (tls.trust_cert_path, tls.cert_path) == ("/etc/mq/ca.pem", "/etc/mq/mq.pem")

@@ -1,0 +1,206 @@
+"""What a broker lists by HTTP (BrokerAdminServlet): topics, stores, consumers, offsets of groups.
+
+A broker has up to a million offsets, and anybody may ask for all of them: what grows with topics
+and groups is put together in steps, between which others are served. A listing is of no single
+moment.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from mq.daemons.steps import Steps
+from mq.daemons.tube.broker.consumers import Consumer
+from mq.daemons.tube.broker.offsets import Key
+from mq.daemons.tube.broker.serving import Serving
+from mq.daemons.tube.web import Result, WebRequest
+
+Row = dict[str, Any]
+
+UNKNOWN = -2
+
+GROUP = ("groupName", "group")
+TOPIC = ("topicName", "topic")
+
+
+class Listings:
+    """The methods that list something."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    async def stores(self, request: WebRequest) -> Result:
+        """Of each topic its stores: offsets and sizes."""
+        wanted, steps = request.items(*TOPIC), Steps()
+        found: list[Row] = []
+        for name in wanted or self._serving.stores.names():
+            await steps.rest()
+            topic = self._serving.topics.get(name)
+            stores = [
+                {
+                    "storeId": number,
+                    "numPartition": topic.partitions if topic else 0,
+                    "minDataOffset": store.min_data,
+                    "maxDataOffset": store.max_data,
+                    "sizeInBytes": store.data.bytes(),
+                    "partitionInfo": [
+                        {
+                            "partitionId": partition,
+                            "minOffset": store.min_index,
+                            "maxOffset": store.max_index,
+                            "sizeInBytes": store.index.bytes(),
+                        }
+                        for partition in range(topic.partitions if topic else 0)
+                    ],
+                }
+                for number, store in self._serving.stores.of_topic(name)
+            ]
+            if stores:
+                found.append({"index": len(found) + 1, "topicName": name, "storeInfo": stores})
+        return listed("dataSet", found, "totalCnt")
+
+    async def published(self, request: WebRequest) -> Result:
+        """Of each topic its partitions: where they begin and end."""
+        wanted, steps = frozenset(request.items(*TOPIC)), Steps()
+        found: list[Row] = []
+        for topic in list(self._serving.topics):
+            await steps.rest()
+            if wanted and topic.name not in wanted:
+                continue
+            offsets = [
+                {
+                    "partitionId": partition,
+                    "offsetMin": store.min_index,
+                    "offsetMax": store.max_index,
+                    "dataMin": store.min_data,
+                    "dataMax": store.max_data,
+                }
+                for partition in topic.partition_ids()
+                if (store := self._serving.stores.get(topic.name, partition)) is not None
+            ]
+            if offsets:
+                found.append(
+                    {"topicName": topic.name, "offsetInfo": offsets, "itemCount": len(offsets)}
+                )
+        return listed("dataSet", found, "dataCount")
+
+    async def registrations(self, request: WebRequest) -> Result:
+        """Which consumer has which partition."""
+        found: list[Row] = []
+        async for one in self._consumers(request):
+            index = len(found) + 1
+            found.append({"Partition": one.name, "Consumer": one.client_id, "index": index})
+        return listed("dataSet", found, "totalCnt")
+
+    async def _consumers(self, request: WebRequest) -> AsyncIterator[Consumer]:
+        """Those of the groups that are asked for, in steps."""
+        wanted, steps = frozenset(request.items(*GROUP)), Steps()
+        for one in list(self._serving.consumers):
+            await steps.rest()
+            if not wanted or one.group in wanted:
+                yield one
+
+    async def consumers(self, request: WebRequest) -> Result:
+        """The same with how far and how fast each is."""
+        found: list[Row] = []
+        async for one in self._consumers(request):
+            entry: Row = {
+                "index": len(found) + 1,
+                "groupName": one.group,
+                "topicName": one.topic,
+                "partitionId": one.partition,
+                "consumerId": one.client_id,
+                "isRegOk": not self._serving.consumers.is_over(one),
+                "lastRegTime": one.registered_ms,
+                "isFilterConsume": one.codes is not None,
+                "receivedFrom": one.address,
+                "qryPriorityId": one.priority,
+                "curDataLimitInM": one.limit // (1024 * 1024),
+                "curFreqLimit": one.interval_ms,
+                "totalSentSec": one.sent_slice,
+                "isSupportLimit": True,
+                "sentUnitSec": one.limit // 12,
+                "totalSentMin": one.sent_stage,
+                "sentUnit": one.unit,
+                "isMessageStoreOk": False,
+            }
+            store = self._serving.stores.get(one.topic, one.partition)
+            if store is not None:
+                held = self._serving.offsets.of_group(one.group).get((one.topic, one.partition))
+                entry |= {
+                    "isMessageStoreOk": True,
+                    "tmpOffset": held.pending if held else 0,
+                    "minOffset": store.min_index,
+                    "maxOffset": store.max_index,
+                    "zkOffset": held.offset if held else 0,
+                    "minDataOffset": store.min_data,
+                    "maxDataOffset": store.max_data,
+                }
+            found.append(entry)
+        return listed("dataSet", found, "totalCnt")
+
+    async def groups(self, request: WebRequest) -> Result:
+        """Which groups have offsets here."""
+        offsets = self._serving.offsets
+        if not request.flag("divide", "withDivide", default=False):
+            names = offsets.groups()
+            found = [{"type": "all", "groupName": names, "groupCount": len(names)}]
+        else:
+            there = {one.group for one in self._serving.consumers}
+            online = sorted(there)
+            offline = [group for group in offsets.groups() if group not in there]
+            found = [
+                {"type": "online", "groupName": online, "groupCount": len(online)},
+                {"type": "offline", "groupName": offline, "groupCount": len(offline)},
+            ]
+        return listed("dataSet", found, "dataCount")
+
+    async def offsets(self, request: WebRequest) -> Result:
+        """Where groups are in all partitions of their topics."""
+        offsets, topics = self._serving.offsets, request.items(*TOPIC)
+        steps = Steps()
+        groups = [g for g in request.items(*GROUP) or offsets.groups() if g in offsets]
+        found: list[Row] = []
+        for group in groups:
+            by_topic: dict[str, list[dict[str, int]]] = {}
+            booked = {topic for topic, _ in offsets.of_group(group)}
+            for name in topics or sorted(booked):
+                await steps.rest()
+                topic = self._serving.topics.get(name)
+                if topic is not None and name in booked:
+                    by_topic[name] = [
+                        self._position(group, (name, partition))
+                        for partition in topic.partition_ids()
+                    ]
+            subscribed = [
+                {"topicName": name, "offsets": parts, "partCount": len(parts)}
+                for name, parts in by_topic.items()
+            ]
+            found.append({"groupName": group, "subInfo": subscribed, "topicCount": len(subscribed)})
+        return listed("dataSet", found, "totalCnt")
+
+    def _position(self, group: str, key: Key) -> dict[str, int]:
+        held = self._serving.offsets.of_group(group).get(key)
+        store = self._serving.stores.get(*key)
+        consumer = self._serving.consumers.get(group, *key)
+        data = consumer.last_data if consumer is not None and consumer.last_data >= 0 else UNKNOWN
+        return {
+            "partitionId": key[1],
+            "curOffset": held.offset if held else UNKNOWN,
+            "flightOffset": held.pending if held else UNKNOWN,
+            "curDataOffset": data,
+            "offsetLag": store.max_index - held.offset if store and held else UNKNOWN,
+            "dataLag": store.max_data - data if store and data >= 0 else UNKNOWN,
+            "offsetMax": store.max_index if store else UNKNOWN,
+            "dataMax": store.max_data if store else UNKNOWN,
+        }
+
+
+def listed(name: str, found: list[Row], count: str) -> Mapping[str, Any]:
+    """An answer that is a list, with its length."""
+    return {
+        "result": True,
+        "errCode": 0,
+        "errMsg": "Success!",
+        name: found,
+        count: len(found),
+    }

@@ -1,0 +1,44 @@
+"""Lists of what a broker has, of which there may be very much."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.tube.broker.app import Broker
+from mq.daemons.tube.web import WebRequest
+from tests.daemons.tube.broker.harness import Client, run
+
+TOPICS = 40
+
+
+@pytest.mark.parametrize(
+    ("method", "rows"),
+    [
+        ("admin_query_broker_all_store_info", TOPICS + 1),  # and the broker's own
+        ("admin_query_pubinfo", TOPICS + 1),
+        ("admin_query_offset", 1),
+    ],
+)
+def test_others_are_served_while_a_long_list_is_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, rows: int
+) -> None:
+    monkeypatch.setattr("mq.daemons.steps.STEP_SECONDS", -1.0)  # each step takes too long
+
+    async def main(broker: Broker, client: Client) -> None:
+        names = broker.serving.stores.names()
+        await broker.serving.offsets.replace([("group", (name, 0), 0) for name in names])
+        assert broker.web is not None
+        request = WebRequest("/broker.htm", "/broker.htm", {"method": method}, "peer")
+        answer = asyncio.ensure_future(broker.web.answer(request))
+        turns = 0
+        while not answer.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert len(json.loads(answer.result()[1])["dataSet"]) == rows
+        assert turns > 2 * TOPICS  # while it is put together, and while it is written
+
+    run(tmp_path, main, webPort=0, topicList=",".join(f"t{n}:1:1" for n in range(TOPICS)))
