@@ -1,5 +1,6 @@
 """A Spark session for all tests of a worker. Starting one takes ten seconds."""
 
+import logging
 import os
 import shutil
 import sys
@@ -87,6 +88,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 
     import mq.pipeline
 
+    # It tells of each connection that ends, also when this process does and all logs are closed.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
