@@ -8,8 +8,11 @@ SEEDS ?= 1000
 FIRST ?= 1
 SEED ?=
 # More than cores: many tests wait for JVMs and timers.
-PROCESSES ?= 6
+PROCESSES ?= 8
 SPARKS ?= 4.0 4.1
+
+# Each process of the suite would compile hypothesis for itself.
+unexport PYTHONDONTWRITEBYTECODE
 
 NATIVE := protocol/native/_native.abi3.so
 CARGO := protocol/native/Cargo.toml
@@ -63,7 +66,7 @@ test-spark: tools ## tables, writes and jobs on earlier releases of Spark: make 
 	  test -x $(VENV)/spark-$$release/bin/mq && continue; \
 	  $(PYTHON) -m venv $(VENV)/spark-$$release && \
 	  $(VENV)/spark-$$release/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
-	    "pyspark==$$release.*" pyarrow numpy pandas pytest pytest-rerunfailures pytest-timeout pytest-xdist || exit 1; \
+	    "pyspark==$$release.*" pyarrow numpy pandas pytest pytest-timeout pytest-xdist || exit 1; \
 	done
 	MQ_SPARK_PYTHONS=$$(echo $(foreach release,$(SPARKS),$(CURDIR)/$(VENV)/spark-$(release)/bin/python) | tr ' ' ':') \
 	  $(BIN)/python -m pytest --quiet tests/pipeline/test_earlier_releases.py

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as property_settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from mq.client.options import ClientOptions
 from mq.client.producer_options import ProducerOptions
@@ -61,10 +62,19 @@ def group(file: str) -> str:
 
 
 class BySharedFixture(LoadFileScheduling):  # type: ignore[misc]  # which has no types
-    """As --dist=loadfile, but files with the same shared fixture go to the same process."""
+    """As --dist=loadfile, but files with the same shared fixture go to the same process.
+
+    Every other process begins with the shortest groups: the longest start JVMs, which take all
+    cores, the shortest wait for timers, and neither is left for the end alone.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return group(super()._split_scope(nodeid))
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if int(node.gateway.id.removeprefix("gw")) % 2:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:

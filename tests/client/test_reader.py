@@ -167,13 +167,13 @@ def test_the_members_of_a_group_are_asked_of_another_broker_when_the_first_is_de
             dead.blocked = True
             brokers = {"a": {0: dead.address}, "b": {0: there}}
             async with scripted(routes_of(brokers)) as namesrv:
-                consumer = Consumer(namesrv, GROUP, {TOPIC: "*"}, listener=nothing, timeout=0.5)
+                consumer = Consumer(namesrv, GROUP, {TOPIC: "*"}, listener=nothing, timeout=2)
                 live.consumers.append(consumer)
                 async with consumer:
                     await until(lambda: len(live.pulled) == 2)
                     began = time.monotonic()
                     await consumer.reader._shares.members.ask(await consumer.session.route(TOPIC))
-                    assert time.monotonic() - began < 0.4  # it asks the one that has answered
+                    assert time.monotonic() - began < 1.9  # it asks the one that has answered
 
     asyncio.run(scenario())
 
@@ -246,7 +246,7 @@ def test_failing_pulls_are_told_once_for_each_broker_and_state_and_once_when_the
 
 
 def test_queues_are_given_up_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "HAND_OVER_SECONDS", 0.3)
+    monkeypatch.setattr(leaving, "HAND_OVER_SECONDS", 1.0)
     inside: set[int] = set()
 
     async def scenario() -> None:
@@ -264,7 +264,7 @@ def test_queues_are_given_up_side_by_side(monkeypatch: pytest.MonkeyPatch) -> No
                 await until(lambda: len(inside) == 4)
                 began = time.monotonic()
                 await consumer.reader.assign([])
-                assert time.monotonic() - began < 0.8
+                assert time.monotonic() - began < 3.5  # one after the other they take 4
                 release.set()
 
     asyncio.run(scenario())

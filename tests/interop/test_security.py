@@ -196,7 +196,8 @@ def test_our_client_signs_as_the_java_broker_wants_it(java: tuple[str, str]) -> 
                 bodies: list[bytes] = []
                 async with asyncio.timeout(30):  # Java lets them be read some time after it answers
                     while len(bodies) < 3:
-                        result = await consumer.pull(one.queue, len(bodies))
+                        offset = one.queue_offset + len(bodies)
+                        result = await consumer.pull(one.queue, offset)
                         bodies += [bytes(message.body) for message in result.messages]
             assert bodies == [b"one", b"two", "zwö".encode()]
         async with Producer(namesrv, "app") as unsigned:

@@ -42,12 +42,12 @@ async def prepare(names: str, master: str, count: int) -> None:
         await admin.create_topic(master, config)
         group = SubscriptionGroupConfig(group_name=GROUP, retry_max_times=7)
         await admin.update_subscription_group(master, group)
+        sent = 0
         async with asyncio.timeout(PATIENCE):
-            while True:
+            while sent < count:
                 try:
-                    for number in range(count):
-                        await producer.send(Message(TOPIC, b"%d" % number))
-                    break
+                    await producer.send(Message(TOPIC, b"%d" % sent))
+                    sent += 1
                 except MQError:
                     await asyncio.sleep(0.2)
         await admin.update_consumer_offset(master, GROUP, TOPIC, 2, 1)

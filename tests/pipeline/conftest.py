@@ -1,5 +1,6 @@
 """A Spark session for all tests of a worker. Starting one takes ten seconds."""
 
+import logging
 import os
 import shutil
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from tests.pipeline.jvm import jvm_options, starting_spark
 
@@ -25,12 +27,25 @@ PATIENCE = 200
 SPARK_IMPATIENT = "Python worker failed to connect back"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that Spark ended for nothing but its own ten seconds is run again."""
-    again = pytest.mark.flaky(reruns=2, only_rerun=[SPARK_IMPATIENT])
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(again)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A test that Spark ended for nothing but its own ten seconds is run again, twice at most.
+
+    pytest-rerunfailures asks the first process over a socket before and behind every test of the
+    suite, a byte at a time, which took as long as a thousand tests.
+    """
+    if not item.path.is_relative_to(Path(__file__).parent):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for is_last in (False, False, True):
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        failed = [report for report in reports if report.failed]
+        if is_last or not failed or any(SPARK_IMPATIENT not in r.longreprtext for r in failed):
+            break
+        item.add_report_section("setup", "run again", SPARK_IMPATIENT)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def require_spark() -> None:
@@ -73,6 +88,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 
     import mq.pipeline
 
+    # It tells of each connection that ends, also when this process does and all logs are closed.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 
@@ -125,19 +124,18 @@ def test_one_that_hangs_stops_nobody_and_is_asked_for_a_limited_number_of_topics
         for each in many:
             await each.__aenter__()
         asked = [asyncio.create_task(ask(p, f"T{i}")) for i, p in enumerate(many)]
-        done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         (refused,) = [task.result() for task in done]
         assert refused.code == ResponseCode.SYSTEM_BUSY
         assert "clusterTest" in (refused.remark or "")
-        began = perf_counter()
         assert (await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).code == ResponseCode.SUCCESS
-        assert perf_counter() - began < 0.3
+        assert not any(task.done() for task in waiting)
         replies = await asyncio.gather(*asked)
         assert [r.code for r in replies].count(ResponseCode.TOPIC_NOT_EXIST) == MOST_ASKED
         for each in many:
             await each.close()
 
-    monkeypatch.setattr(product_env, "TIMEOUT", 0.5)
+    monkeypatch.setattr(product_env, "TIMEOUT", 2.0)
     with closing(socket.create_server(("127.0.0.1", 0))) as hanging:
         addresses.text = f"127.0.0.1:{hanging.getsockname()[1]}"
         run(tmp_path, addresses, script)

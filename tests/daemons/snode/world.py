@@ -18,6 +18,7 @@ from mq.daemons.snode.app import Snode
 from mq.daemons.snode.config import SnodeSettings
 from mq.protocol.bodies import BrokerData, TopicConfig
 from mq.protocol.command import Command
+from tests.interop.ports import free_port
 
 T = TypeVar("T")
 
@@ -95,7 +96,9 @@ async def world(
         name_server = await parts.enter_async_context(NameServer(loaded))
         made = {}
         for name in names:
-            one = Broker(broker_settings(folder, name, name_server.address, **(brokers or {})))
+            # Not a port that a connection may take while the broker is away.
+            fixed = {"listenPort": str(free_port()), **(brokers or {})}
+            one = Broker(broker_settings(folder, name, name_server.address, **fixed))
             made[name] = await parts.enter_async_context(one)
         snode = await parts.enter_async_context(
             Snode(snode_settings(name_server.address, **settings))

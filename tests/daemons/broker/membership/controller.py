@@ -20,6 +20,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers import controller as headers
 from tests.daemons.peer import PATIENCE
+from tests.interop.ports import free_port
 
 R = ResponseCode
 
@@ -53,8 +54,8 @@ class ScriptedController:
     asked and answers nothing; those in ``refuses`` are refused with the code there.
     """
 
-    def __init__(self, port: int = 0) -> None:
-        self.port = port
+    def __init__(self) -> None:
+        self.port = free_port()  # no connection may take it while this is closed
         self.sets: dict[str, Set] = {}
         self.asked: list[int] = []
         self.mute: set[int] = set()
@@ -78,7 +79,6 @@ class ScriptedController:
         handlers = {code: self._told(handle) for code, handle in handlers_of(self).items()}
         listener = self._listener = Listener(Dispatcher(handlers), "127.0.0.1", self.port)
         await listener.__aenter__()
-        self.port = listener.port
 
     async def close(self) -> None:
         """Its connections end, and nobody lives for it; what it was told to keep it keeps."""
