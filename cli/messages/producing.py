@@ -193,7 +193,7 @@ class Run:
             again = f"mq {self.call.name} {quote(self.topic)} …"
             rest = Rest(producing.sent, producing.left(), feed.taken + 1)
             failures += rest.lines(self._file, "" if self._is_typed else again)
-        result = sent_result(producing.by_queue(), failures)
+        result = sent_result(self.call, producing.by_queue(), failures)
         if interrupted:
             result.status = Status.INTERRUPTED
         elif failures and not producing.sent:

@@ -65,6 +65,8 @@ _NEXT_STEPS: dict[str, str] = {
     NextStep.CORRECT_THE_LINE: "the lines before it are sent; correct it and go on with --resume",
     NextStep.SEND_THE_REST: "the lines before it are sent; correct it, and send it and those "
     "after it by another mq message import -",
+    NextStep.SEND_FROM_A_FILE: "the lines before it are sent, and maybe some after it: import from "
+    "a file, which can go on with --resume",
     NextStep.MAKE_ROOM: "make room, and go on with --resume",
     NextStep.EXPORT_OFFSETS: "nothing was done; a file of offsets is made by: "
     "mq offset export FILE",
