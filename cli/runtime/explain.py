@@ -1,5 +1,7 @@
 """Turns errors of operations, client and protocol into one line, a next step and a status."""
 
+from errno import EDQUOT, EFBIG, ENOSPC
+
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
@@ -43,6 +45,8 @@ _OPERATIONS: dict[type[operations.OperationError], Status] = {
     operations.Locked: Status.LOCKED,
     operations.CannotWrite: Status.CANNOT_CREATE,
 }
+
+_NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
 
 _NAME_SERVER_HINT = "check that it runs there, or give the name server: -n HOST:9876"
 
@@ -127,6 +131,8 @@ def explain(error: Exception, environment: Environment) -> CommandError:
         return CommandError(str(error), hint=getattr(error, "hint", ""), status=status)
     if isinstance(error, OSError):
         named = f"{error.filename}: " if error.filename else ""
+        if not named and error.errno in _NO_ROOM:  # a stream: files are named
+            named = "the output cannot be written: "
         return CommandError(f"{named}{error.strerror or error}", status=Status.IO_ERROR)
     if environment.variables.get("MQ_DEBUG"):
         raise error
