@@ -761,7 +761,7 @@ function __mq_options -a command
             echo '--slaves|1||Number of slaves in total, spread over the masters.'
             echo '--sync|0||Acknowledge a message when a slave has it too.'
             echo '--controller|0||Let controllers, with etcd, elect the masters.'
-            echo '--hosts|1||Machines to run on. Default: this one.'
+            echo '--hosts|1||Machines to run on, by name or address. Default: this one.'
             echo '-c,--clusterName|1|clusters|Name of the cluster.'
             echo '--columns|1|one:hosts;path;what|Show only these columns, in this order.'
             echo '--sort|1|one:hosts;path;what|Sort rows by these columns; with -, the greatest first.'
