@@ -66,9 +66,13 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
 def _run_or_tell(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
     try:
         return _run(function, call, own)
-    except BaseException:
+    except BaseException as error:
         for shortfall in call.shortfalls:
             call.environment.tell(f"mq {call.name}: {shortfall}")
+        if isinstance(error, Exception) and not isinstance(error, CommandError):
+            from mq.cli.runtime.explain import note_peer
+
+            note_peer(error, call.name_servers)
         raise
 
 
