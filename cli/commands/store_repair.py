@@ -65,9 +65,9 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
 
     Each record of the log is verified with its checksum, each queue and the index are compared with
     the log, checkpoint and settings are read. Where nothing is wrong it says so, and names what was
-    not looked into, such as the timer's files. A checksum is of a message's body: changed bits in
-    properties, times, tags codes, the checkpoint or the numbers of settings are not found. Nothing
-    is changed. While a broker runs, what it is writing may be reported as a
+    not looked into, such as the timer's files. The checksum of a message is of its body: changed
+    bits in its times and in most of its properties, and in the numbers of settings, are not found.
+    Nothing is changed. While a broker runs, what it is writing may be reported as a
     problem. Ends with 65 if there is one.
 
     Examples:
