@@ -2246,16 +2246,6 @@ function __mq_options -a command
             echo '-m,--printImportantConfig|0||Print the important settings and exit.'
             echo '--set|1||Override a setting of the file.'
             __mq_shared_15
-        case 'standalone'
-            echo '-c,--configFile|1|files|Settings file, in the form of Java properties.'
-            echo '--store|1|directories|Directory for messages. Default: a temporary one.'
-            echo '--namesrv-port|1||Port of the name server; 0: any free one.'
-            echo '--broker-port|1||Port of the broker; 0: any free one.'
-            echo '--set|1||Override a setting of the file.'
-            echo '--cluster|1|directories|Run the cluster that `mq cluster init` wrote to this directory.'
-            echo '--console|0||Run the console too, at http://127.0.0.1:8082/.'
-            echo '--console-port|1||Port of the console; 0: any free one.'
-            __mq_shared_15
         case 'console'
             echo '-c,--configFile|1|files|Settings file, in the form of Java properties.'
             echo '-n,--namesrvAddr|1|nameServers|Name servers of a cluster to show.'
@@ -2266,6 +2256,16 @@ function __mq_options -a command
             echo '-p,--printConfigItem|0||Print every setting and exit.'
             echo '-m,--printImportantConfig|0||Print the important settings and exit.'
             echo '--set|1||Override a setting of the file.'
+            __mq_shared_15
+        case 'standalone'
+            echo '-c,--configFile|1|files|Settings file, in the form of Java properties.'
+            echo '--store|1|directories|Directory for messages. Default: a temporary one.'
+            echo '--namesrv-port|1||Port of the name server; 0: any free one.'
+            echo '--broker-port|1||Port of the broker; 0: any free one.'
+            echo '--set|1||Override a setting of the file.'
+            echo '--cluster|1|directories|Run the cluster that `mq cluster init` wrote to this directory.'
+            echo '--console|0||Run the console too, at http://127.0.0.1:8082/.'
+            echo '--console-port|1||Port of the console; 0: any free one.'
             __mq_shared_15
         case 'tube master'
             echo '-f,--file|1|files|Settings file: master.ini or broker.ini.'
