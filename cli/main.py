@@ -70,10 +70,12 @@ def run(arguments: list[str], environment: Environment) -> int:
 
 
 def _interrupted(command: str, error: KeyboardInterrupt, environment: Environment) -> int:
-    from mq.cli.runtime.ending import STATUS, WORDS, number_of
+    from mq.cli.runtime.ending import STATUS, WORDS, Interrupted, number_of
 
     number = number_of(error)
-    environment.stderr.write(f"{command}: {WORDS[number]}\n")
+    late = isinstance(error, Interrupted) and error.late
+    what = "; nothing was cut off, it had done its work" if late else ""
+    environment.stderr.write(f"{command}: {WORDS[number]}{what}\n")
     return STATUS[number]
 
 

@@ -99,7 +99,9 @@ def test_the_console_is_imported_by_its_command_and_by_nothing_else() -> None:
         "cli/commands/console.py",
         "cli/commands/console_accounts.py",
         "cli/console_daemon.py",
-        "cli/commands/daemon.py",  # standalone --console, for its types
+        "cli/commands/console_tokens.py",
+        "cli/commands/console_import.py",
+        "cli/commands/standalone.py",  # --console, for its types
         "cli/manual/pages.py",  # its settings
     }
 

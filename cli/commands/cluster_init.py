@@ -1,5 +1,6 @@
 """The files of a whole cluster: `mq cluster init`."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,7 +41,11 @@ def cluster_init(
     ] = False,
     hosts: Annotated[
         str | None,
-        typer.Option("--hosts", metavar="HOST,…", help="Machines to run on. Default: this one."),
+        typer.Option(
+            "--hosts",
+            metavar="HOST,…",
+            help="Machines to run on, by name or address. Default: this one.",
+        ),
     ] = None,
     cluster_name: Annotated[
         str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Name of the cluster.")
@@ -105,9 +110,11 @@ def _wanted(
 ) -> "cluster_layout.Wanted":
     from mq.cli.machine import cluster_layout
 
-    names = tuple(name.strip() for name in hosts.split(",")) if hosts is not None else ()
-    if not all(names) or any(len(name.split()) != 1 for name in names):
-        raise UsageError(f"--hosts {hosts}: write names or addresses, separated by commas")
+    names = tuple(map(_host, hosts.split(","))) if hosts is not None else ()
+    if not all(names):
+        raise UsageError(
+            f"--hosts {hosts}: write names or addresses, separated by commas, without ports"
+        )
     if len(set(names)) < len(names):
         raise UsageError(f"--hosts {hosts}: the same machine twice")
     if slaves and len(names) == 1:
@@ -134,6 +141,19 @@ def _wanted(
     return cluster_layout.Wanted(cluster_name, masters, slaves, sync, names, controllers)
 
 
+def _host(text: str) -> str:
+    """A name or an address, of IPv6 without its brackets; empty for what is neither."""
+    from ipaddress import IPv6Address
+
+    name = text.strip()
+    if ":" not in name:
+        return name if re.fullmatch(r"[\w.-]+", name) else ""
+    try:
+        return str(IPv6Address(name[1:-1] if name.startswith("[") and name[-1] == "]" else name))
+    except ValueError:
+        return ""
+
+
 def _next_here(folder: Path, wanted: "cluster_layout.Wanted") -> list[str]:
     etcd = f"First, in a shell of its own:  etcd --data-dir {shlex.quote(str(folder / 'etcd'))}"
     return [
@@ -144,21 +164,24 @@ def _next_here(folder: Path, wanted: "cluster_layout.Wanted") -> list[str]:
 
 
 def _next_on_hosts(folder: Path, made: "list[cluster_layout.File]") -> list[str]:
+    from mq.protocol.host import address_text
+
     lines = ["On each machine: install mq and its units (mq systemd install), then"]
     members = [file.hosts[0] for file in made if file.unit == "mq-controller"]
     if members:
         lines.insert(0, f"A cluster of etcd with a member on each of {', '.join(members)}, then")
     for host in dict.fromkeys(host for file in made for host in file.hosts):
+        place = f"[{host}]" if ":" in host else host
         here = [file for file in made if host in file.hosts]
         same = [file for file in here if file.place == file.name]
         paths = " ".join(shlex.quote(str(folder / file.name)) for file in same)
         if same:
-            lines.append(f"  scp {paths} {host}:/etc/mq/")
+            lines.append(f"  scp {paths} {place}:/etc/mq/")
         for file in here:
             if file not in same:
                 path = shlex.quote(str(folder / file.name))
-                lines.append(f"  scp {path} {host}:/etc/mq/{file.place}")
+                lines.append(f"  scp {path} {place}:/etc/mq/{file.place}")
         lines.append(f"  ssh {host} systemctl enable --now {' '.join(file.unit for file in here)}")
     servers = next(file for file in made if file.unit == "mq-namesrv")
-    address = f"{servers.hosts[0]}:{servers.settings['listenPort']}"
+    address = address_text((servers.hosts[0], int(servers.settings["listenPort"])))
     return [*lines, f"and look at it:  mq clusterList -n {address}"]

@@ -15,7 +15,7 @@ from mq.cli.commands.daemon import (
     overrides_of,
     path_of,
     printed,
-    told,
+    started,
 )
 from mq.cli.console_daemon import console_class
 from mq.cli.runtime.context import Contexts
@@ -82,9 +82,7 @@ def console(
         return Status.DONE
     clusters = sources(environment, settings)
     made = console_class()
-    from mq.daemons.service import run
-
-    return run(lambda: told(settings, made(settings, clusters)))
+    return started(settings, lambda its: made(its, clusters))
 
 
 def _overrides(

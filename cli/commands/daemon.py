@@ -17,8 +17,7 @@ from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
     from mq.daemons.config import Settings
-    from mq.daemons.console.app import Console
-    from mq.daemons.standalone import Standalone
+    from mq.daemons.service import Daemon
 
 COMMANDS = {
     "daemon": (
@@ -27,14 +26,11 @@ COMMANDS = {
         "controller",
         "filtersrv",
         "snode",
-        "standalone",
     )
 }
 
 D = TypeVar("D")
-
-# How the files of snodes begin in a folder of settings.
-_SNODE = "snode"
+S = TypeVar("S", bound="Settings")
 
 ConfigFile = Annotated[
     str | None,
@@ -117,10 +113,16 @@ def printed(
     return True
 
 
-def told(settings: "Settings", daemon: D) -> D:
-    """A daemon that is about to start, its settings written to the log first."""
-    settings.log_all()
-    return daemon
+def started(settings: S, make: "Callable[[S], Daemon]") -> int:
+    """Run the daemon of these settings, which it writes to the log first, until the signal to stop;
+    returns the exit status."""
+    from mq.daemons.service import run
+
+    def daemon() -> "Daemon":
+        settings.log_all()
+        return make(settings)
+
+    return run(daemon)
 
 
 def namesrv(
@@ -147,9 +149,8 @@ def namesrv(
     if printed(environment, settings, print_all, print_important):
         return Status.DONE
     from mq.daemons.namesrv.app import NameServer
-    from mq.daemons.service import run
 
-    return run(lambda: told(settings, NameServer(settings)))
+    return started(settings, NameServer)
 
 
 def broker(
@@ -206,18 +207,16 @@ def broker(
             environment.stdout.write(f"[{name}]\n" if len(brokers) > 1 else "")
             printed(environment, settings, print_all, print_important)
         return Status.DONE
-    from mq.daemons.service import run
-
     if len(brokers) > 1 or (planned and instance is None):
         return _several(list(brokers), instances, config_file, name_servers, config_item)
     (settings,) = brokers.values()
     if settings.broker.enable_controller_mode:
         from mq.daemons.broker.membership.controlled_broker import ControlledBroker
 
-        return run(lambda: told(settings, ControlledBroker(settings)))
+        return started(settings, ControlledBroker)
     from mq.daemons.broker.app import Broker
 
-    return run(lambda: told(settings, Broker(settings)))
+    return started(settings, Broker)
 
 
 def controller(
@@ -245,9 +244,8 @@ def controller(
     if printed(environment, settings, print_all, print_important):
         return Status.DONE
     from mq.daemons.controller.app import Controller
-    from mq.daemons.service import run
 
-    return run(lambda: told(settings, Controller(settings)))
+    return started(settings, Controller)
 
 
 def filtersrv(
@@ -278,9 +276,8 @@ def filtersrv(
     if printed(environment, settings, print_all, False):
         return Status.DONE
     from mq.daemons.filtersrv.app import FilterServer
-    from mq.daemons.service import run
 
-    return run(lambda: told(settings, FilterServer(settings)))
+    return started(settings, FilterServer)
 
 
 def snode(
@@ -307,10 +304,9 @@ def snode(
         settings = SnodeSettings.load(path_of(config_file), overrides | overrides_of(config_item))
     if printed(environment, settings, print_all, print_important):
         return Status.DONE
-    from mq.daemons.service import run
     from mq.daemons.snode.app import Snode
 
-    return run(lambda: told(settings, Snode(settings)))
+    return started(settings, Snode)
 
 
 def _several(
@@ -334,107 +330,3 @@ def _several(
         words += ["--instances", str(count)]
     commands = {name: [*this_mq(), *words, "--instance", name] for name in names}
     return run(lambda: Instances("brokers", commands))
-
-
-def _cluster(folder: Path) -> int:
-    """Run a daemon for each file of settings in a folder until the signal to stop."""
-    from mq.cli.machine.cluster_layout import CONTROLLER, NAME_SERVER
-    from mq.daemons.instances.command import this_mq
-    from mq.daemons.instances.supervisor import Instances
-    from mq.daemons.service import run
-
-    commands, first = {}, []
-    for path in sorted(folder.glob("*.conf")):
-        kinds = (NAME_SERVER, CONTROLLER, _SNODE)
-        word = next((kind for kind in kinds if path.name.startswith(kind)), "broker")
-        if word in (NAME_SERVER, CONTROLLER):
-            first.append(path.stem)
-        commands[path.stem] = [*this_mq(), word, "-c", str(path)]
-    if not commands:
-        raise CommandError(
-            f"{folder} has no *.conf", hint=f"mq cluster init {folder}", status=Status.NOT_FOUND
-        )
-    with configuring(printing=False):
-        return run(lambda: Instances("daemons", commands, first=first))
-
-
-def standalone(
-    environment: Environment,
-    config_file: ConfigFile = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store", metavar="DIR", help="Directory for messages. Default: a temporary one."
-        ),
-    ] = None,
-    name_server_port: Annotated[
-        int,
-        typer.Option(
-            "--namesrv-port", metavar="PORT", help="Port of the name server; 0: any free one."
-        ),
-    ] = 9876,
-    broker_port: Annotated[
-        int,
-        typer.Option("--broker-port", metavar="PORT", help="Port of the broker; 0: any free one."),
-    ] = 10911,
-    config_item: ConfigItem = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            metavar="DIR",
-            help="Run the cluster that `mq cluster init` wrote to this directory.",
-        ),
-    ] = None,
-    console: Annotated[
-        bool, typer.Option("--console", help="Run the console too, at http://127.0.0.1:8082/.")
-    ] = False,
-    console_port: Annotated[
-        int,
-        typer.Option(
-            "--console-port", metavar="PORT", help="Port of the console; 0: any free one."
-        ),
-    ] = 8082,
-) -> int:
-    """Run a name server and a broker in one process, or a whole cluster.
-
-    For trying things out and for tests: both on loopback, until SIGTERM or Ctrl-C, with a store
-    that is gone afterwards unless --store names one. -c and --set are the broker's settings. With
-    --cluster each file of settings in DIR is a daemon in a process of its own, and messages stay.
-    With --console there is the console beside them, whose data lie in the store, too.
-
-    Examples:
-        mq standalone                            on ports 9876 and 10911; messages go when it ends
-        mq standalone --store ./store --console  messages stay; with the console
-        mq standalone --cluster demo             the cluster that `mq cluster init demo` made
-    """
-    from mq.daemons.config import read_file
-    from mq.daemons.service import run
-    from mq.daemons.standalone import Standalone
-
-    if cluster is not None:
-        if config_file or store or config_item or console:
-            raise UsageError(
-                "--cluster goes with none of -c, --set, --store and --console: settings are in DIR"
-            )
-        return _cluster(Path(cluster))
-    with configuring(printing=False):
-        properties = read_file(Path(config_file)) if config_file else {}
-        properties |= overrides_of(config_item)
-    return run(
-        lambda: Standalone(
-            Path(store) if store else None,
-            name_server_port=name_server_port,
-            broker_port=broker_port,
-            properties=properties,
-            beside=_console_at(console_port) if console else None,
-        )
-    )
-
-
-def _console_at(port: int) -> "Callable[[Standalone], Console]":
-    """What makes a console for both. Raises CommandError where it is not installed."""
-    from mq.cli.console_daemon import console_class, of_pair
-
-    made = console_class()
-    return lambda pair: made(*of_pair(pair.name_server_address, pair.folder / "console", port))

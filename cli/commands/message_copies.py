@@ -194,7 +194,7 @@ async def message_copy(
             failures = await copier.run_from(Path(resume), asked)
         else:
             failures = await copier.run()
-    return sent_result(targets.all(), failures + copier.gaps)
+    return sent_result(call, targets.all(), failures + copier.gaps)
 
 
 def _copier(
@@ -299,7 +299,7 @@ async def _from_tube(
                     "map": sending.mapping or [],
                 }
                 failures = await copier.run_from(Path(resume), asked)
-    return sent_result(targets.all(), failures + copier.gaps)
+    return sent_result(call, targets.all(), failures + copier.gaps)
 
 
 def _asked(

@@ -155,7 +155,7 @@ async def _import(
             failures = await _run(call, importer, source, can_go_on=state is not None)
     if state is not None and not failures and not call.dry_run:
         local_files.remove(state)
-    return sent_result(importer.targets(), failures)
+    return sent_result(call, importer.targets(), failures)
 
 
 def _unseen(size: int) -> None:

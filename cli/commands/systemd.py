@@ -73,6 +73,9 @@ def systemd_install(
     changed by hand nothing is written, and the status is 73. Nothing is started: it prints what to
     run next. Ends with 1 if the units cannot see the mq that they are to run.
 
+    To remove what was installed, disable the units and have their files removed:
+    mq systemd install --dry-run --no-header --columns path | xargs -r rm
+
     Examples:
         mq systemd install --dry-run      show the units that would be written
         mq systemd install --prefix /usr  for a package

@@ -16,7 +16,7 @@ from mq.cli.commands.daemon import (
     overrides_of,
     path_of,
     printed,
-    told,
+    started,
 )
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.status import Status
@@ -52,10 +52,9 @@ def tube_master(
         settings = MasterSettings.load(path_of(config_file), overrides_of(config_item))
     if printed(environment, settings, print_all, print_important):
         return Status.DONE
-    from mq.daemons.service import run
     from mq.daemons.tube.master.app import Master
 
-    return run(lambda: told(settings, Master(settings)))
+    return started(settings, Master)
 
 
 def tube_broker(
@@ -80,10 +79,9 @@ def tube_broker(
         settings = BrokerSettings.load(path_of(config_file), overrides_of(config_item))
     if printed(environment, settings, print_all, print_important):
         return Status.DONE
-    from mq.daemons.service import run
     from mq.daemons.tube.broker.app import Broker
 
-    return run(lambda: told(settings, Broker(settings)))
+    return started(settings, Broker)
 
 
 def tube_standalone(

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from mq.daemons.broker.config import DEFAULT_PORT
 from mq.daemons.controller.config import DEFAULT_PORT as CONTROLLER_PORT
-from mq.daemons.host_addresses import LOOPBACK
+from mq.daemons.host_addresses import EVERYWHERE, LOOPBACK
 from mq.daemons.instances.plan import PORT_STEP
 from mq.daemons.properties import write_properties
+from mq.protocol.host import address_text
 
 MOST = len(string.ascii_lowercase)
 _NAME_SERVER_PORT = 9876
@@ -76,7 +77,7 @@ def files(wanted: Wanted, folder: Path) -> list[File]:
     ports = dict.fromkeys(hosts, DEFAULT_PORT)
     common = {
         "brokerClusterName": wanted.name,
-        "namesrvAddr": ";".join(f"{host}:{_NAME_SERVER_PORT}" for host in name_servers),
+        "namesrvAddr": _addresses(name_servers, _NAME_SERVER_PORT),
     }
     for name, number, replica in _brokers(wanted):
         host = hosts[(number + _distance(replica, len(hosts))) % len(hosts)]
@@ -88,6 +89,8 @@ def files(wanted: Wanted, folder: Path) -> list[File]:
             "brokerIP1": host,
             "listenPort": str(ports[host]),
         }
+        if ":" in host:
+            settings["bindAddress"] = _everywhere((host,))
         if not wanted.hosts:
             settings["storePathRootDir"] = str(folder / stem)
         ports[host] += PORT_STEP
@@ -105,9 +108,18 @@ def _role(wanted: Wanted, replica: int) -> dict[str, str]:
 
 def _controlled(wanted: Wanted, controllers: tuple[str, ...]) -> dict[str, str]:
     """Of a broker whose role controllers say."""
-    addresses = ";".join(f"{host}:{CONTROLLER_PORT}" for host in controllers)
+    addresses = _addresses(controllers, CONTROLLER_PORT)
     found = {"enableControllerMode": "true", "controllerAddr": addresses}
     return {**found, "allAckInSyncStateSet": "true"} if wanted.sync else found
+
+
+def _addresses(hosts: tuple[str, ...], port: int) -> str:
+    return ";".join(address_text((host, port)) for host in hosts)
+
+
+def _everywhere(hosts: tuple[str, ...]) -> str:
+    """Where to listen so that these are heard: an IPv6 host hears IPv4 there, too."""
+    return "::" if any(":" in host for host in hosts) else EVERYWHERE
 
 
 def _distance(replica: int, hosts: int) -> int:
@@ -128,7 +140,7 @@ def _brokers(wanted: Wanted) -> Iterator[tuple[str, int, int]]:
 def _name_servers(wanted: Wanted, folder: Path, hosts: tuple[str, ...]) -> File:
     settings = {"listenPort": str(_NAME_SERVER_PORT)}
     if wanted.hosts:
-        settings["bindAddress"] = "0.0.0.0"
+        settings["bindAddress"] = _everywhere(hosts)
     else:
         settings["bindAddress"] = LOOPBACK
         settings["kvConfigPath"] = str(folder / NAME_SERVER / "kvConfig.json")
@@ -138,12 +150,12 @@ def _name_servers(wanted: Wanted, folder: Path, hosts: tuple[str, ...]) -> File:
 
 def _controllers(wanted: Wanted, folder: Path, hosts: tuple[str, ...]) -> Iterator[File]:
     """A file for each: brokers and the other controllers are told its own address."""
-    endpoints = ";".join(f"http://{host}:{_ETCD_PORT}" for host in hosts)
+    endpoints = ";".join(f"http://{address_text((host, _ETCD_PORT))}" for host in hosts)
     for host in hosts:
         settings = {
             "listenPort": str(CONTROLLER_PORT),
-            "bindAddress": "0.0.0.0" if wanted.hosts else LOOPBACK,
-            "controllerAddress": f"{host}:{CONTROLLER_PORT}",
+            "bindAddress": _everywhere(hosts) if wanted.hosts else LOOPBACK,
+            "controllerAddress": address_text((host, CONTROLLER_PORT)),
             "controllerDLegerGroup": wanted.name,
             "etcdEndpoints": endpoints,
         }

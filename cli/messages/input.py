@@ -30,7 +30,9 @@ class Input:
         str | None,
         typer.Option("-f", "--file", metavar="FILE", help="Read FILE; -: standard input."),
     ] = None
-    whole: Annotated[bool, typer.Option("--whole", help="All of the input is one message.")] = False
+    whole: Annotated[
+        bool, typer.Option("--whole", help="All of the input is one message, byte for byte.")
+    ] = False
     json_lines: Annotated[
         bool,
         typer.Option(

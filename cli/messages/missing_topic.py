@@ -26,8 +26,9 @@ Create = Annotated[
 async def make_sure(call: Call, session: "Caller", topic: str, *, create: bool) -> bool:
     """Have `topic` there; whether it is: a dry run only says that it would be made.
 
-    At a terminal the user is asked. Raises CommandError where there is no topic and it is not
-    to be made, and what making it raises.
+    At a terminal the user is asked. A master that did not make it is a shortfall of the call.
+    Raises CommandError where there is no topic and it is not to be made, and what making it
+    raises.
     """
     from mq.client.admin import Admin
 
@@ -49,8 +50,10 @@ async def make_sure(call: Call, session: "Caller", topic: str, *, create: bool) 
         call.would("create", topic, f"{count} queues at each master of cluster {name}")
         return False
     made = await new_topic.make(admin, topic, name, call.timeout)
-    for failure in made.failures:
-        call.environment.tell(f"mq {call.name}: {topic} was not made at {failure}")
+    later = f"later: mq updateTopic -t {topic} -c {name} -r {count} -w {count}"
+    call.shortfalls += [
+        f"topic {topic} was not made at {failure}; {later}" for failure in made.failures
+    ]
     return True
 
 

@@ -193,7 +193,7 @@ class Run:
             again = f"mq {self.call.name} {quote(self.topic)} …"
             rest = Rest(producing.sent, producing.left(), feed.taken + 1)
             failures += rest.lines(self._file, "" if self._is_typed else again)
-        result = sent_result(producing.by_queue(), failures)
+        result = sent_result(self.call, producing.by_queue(), failures)
         if interrupted:
             result.status = Status.INTERRUPTED
         elif failures and not producing.sent:
@@ -226,7 +226,7 @@ async def ready(producer: "Producer", common: dict[str, Any], body: str) -> "Mes
 
 
 async def whole(source: LineSource, longest: int) -> bytes:
-    """All of an input, with its lines' ends but the last; cut where it is longer than that."""
+    """All of an input, byte for byte; cut where it is longer than that."""
     found: list[bytes] = []
     size = 0
     async for lines in source:
@@ -235,6 +235,8 @@ async def whole(source: LineSource, longest: int) -> bytes:
             size += len(line) + 1
             if size > longest + 1:
                 return b"\n".join(found)
+    if found and source.closed:
+        found.append(b"")
     return b"\n".join(found)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
+    from mq.cli.runtime.call import Call
     from mq.client.operations.messages.sending import Sent
     from mq.client.operations.messages.tube_copying import TubeTarget
 
@@ -20,7 +21,9 @@ SENT = (
 TOTALS = (number("messages", "All messages that were sent"),)
 
 
-def sent_result(targets: "Iterable[Sent | TubeTarget]", failures: Sequence[str]) -> Result:
+def sent_result(
+    call: "Call", targets: "Iterable[Sent | TubeTarget]", failures: Sequence[str]
+) -> Result:
     """A row for each queue that has got something."""
     found = sorted((target for target in targets if target.sent), key=lambda item: item.queue)
     rows: list[Row] = [
@@ -35,4 +38,4 @@ def sent_result(targets: "Iterable[Sent | TubeTarget]", failures: Sequence[str])
         for target in found
     ]
     totals = {"messages": sum(target.sent for target in found)}
-    return Result(SENT, rows, totals=totals, failures=list(failures))
+    return Result(SENT, rows, totals=totals, failures=[*call.shortfalls, *failures])

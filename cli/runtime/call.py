@@ -59,6 +59,9 @@ class Call:
     yes: bool = False
     until_stopped: bool = False  # Ctrl-C is how one ends it
     line: list[str] = field(default_factory=list)  # what was typed behind mq
+    # What could not be done before the command's own work: failures of its result, or told where
+    # it ends without one.
+    shortfalls: list[str] = field(default_factory=list)
     given_masters: str | None = None  # of TubeMQ, in commands that are `of_tube`
     web_port: int = 8080
 

@@ -43,11 +43,12 @@ T = TypeVar("T")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal, its `number`, is to end the command."""
+    """A signal, its `number`, is to end the command; `late` when that had done its work."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, late: bool = False) -> None:
         super().__init__()
         self.number = signal.Signals(number)
+        self.late = late
 
 
 class Signals:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -96,12 +97,14 @@ class Environment:
         self.stdout.write(text)
 
     def tell(self, line: str) -> None:
-        """Write a line to standard error, likewise."""
+        """Write a line to standard error, likewise. Where that cannot be written, as after the
+        terminal has gone, nobody is there to be told: the status is what the command came to."""
         if self.error_terminal:
             from mq.cli.show.visible import visible
 
             line = visible(line)
-        self.stderr.write(f"{line}\n")
+        with suppress(OSError):
+            self.stderr.write(f"{line}\n")
 
     @property
     def shown(self) -> "TextIO | Visible":

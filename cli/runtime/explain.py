@@ -1,5 +1,8 @@
 """Turns errors of operations, client and protocol into one line, a next step and a status."""
 
+from collections.abc import Sequence
+from errno import EDQUOT, EFBIG, ENOSPC
+
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
@@ -44,7 +47,13 @@ _OPERATIONS: dict[type[operations.OperationError], Status] = {
     operations.CannotWrite: Status.CANNOT_CREATE,
 }
 
+_NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
+
 _NAME_SERVER_HINT = "check that it runs there, or give the name server: -n HOST:9876"
+_OTHER_HINT = "check that it runs there; the brokers there are: mq clusterList"
+_MIXED_UP_HINT = (
+    "-n wants a name server, usually HOST:9876, and -b a broker: is this the other one?"
+)
 
 # The options by which parameters of operations are given, where they have another name.
 _OPTIONS = {"tags": "--tag"}
@@ -65,12 +74,18 @@ _NEXT_STEPS: dict[str, str] = {
     NextStep.CORRECT_THE_LINE: "the lines before it are sent; correct it and go on with --resume",
     NextStep.SEND_THE_REST: "the lines before it are sent; correct it, and send it and those "
     "after it by another mq message import -",
+    NextStep.SEND_FROM_A_FILE: "the lines before it are sent, and maybe some after it: import from "
+    "a file, which can go on with --resume",
     NextStep.MAKE_ROOM: "make room, and go on with --resume",
     NextStep.EXPORT_OFFSETS: "nothing was done; a file of offsets is made by: "
     "mq offset export FILE",
     NextStep.RESET_AT_BROKERS: "to set its offsets without consumers: mq resetOffsetByTimeOld",
     NextStep.RESET_WHOLE_TOPIC: "stop them first, or reset the whole topic: without -b and -q",
 }
+
+
+def _of_name_server(error: Exception) -> bool:
+    return bool(error.__dict__.get("of_name_server", True))
 
 
 def _explain_operation(error: operations.OperationError) -> CommandError:
@@ -87,6 +102,13 @@ def _explain_operation(error: operations.OperationError) -> CommandError:
     return CommandError(message, hint=hint, status=status)
 
 
+def note_peer(error: Exception, name_servers: Sequence[str]) -> None:
+    """Note whether the peer that an error is about is a name server: `explain` gives other hints
+    then."""
+    if isinstance(error, client.MQError) and (address := getattr(error, "address", None)):
+        error.__dict__["of_name_server"] = address in name_servers
+
+
 def explain(error: Exception, environment: Environment) -> CommandError:
     """What the user is told of an exception that is not a CommandError.
 
@@ -96,11 +118,15 @@ def explain(error: Exception, environment: Environment) -> CommandError:
         return _explain_operation(error)
     if isinstance(error, client.BrokerError):
         status, hint = _REFUSALS.get(type(error), (Status.UNAVAILABLE, ""))
+        if isinstance(error, client.RequestNotSupported) and _of_name_server(error):
+            hint = _MIXED_UP_HINT
         return CommandError(str(error), hint=hint, status=status)
     if isinstance(error, client.ConnectError):
         return CommandError(
             f"cannot reach {error}",
-            hint=getattr(error, "hint", _NAME_SERVER_HINT),
+            hint=getattr(
+                error, "hint", _NAME_SERVER_HINT if _of_name_server(error) else _OTHER_HINT
+            ),
             status=Status.UNAVAILABLE,
         )
     if isinstance(error, client.RequestTimeout):
@@ -115,7 +141,9 @@ def explain(error: Exception, environment: Environment) -> CommandError:
                 hint="list the groups there are: mq consumerProgress",
                 status=Status.NOT_FOUND,
             )
-        return CommandError(str(error), hint=_ASK_LIST, status=Status.NOT_FOUND)
+        is_there = " in its route" in str(error)
+        hint = f"see: mq topicRoute -t {error.topic}" if is_there else _ASK_LIST
+        return CommandError(str(error), hint=hint, status=Status.NOT_FOUND)
     if isinstance(error, client.BadAnswer | ProtocolError):
         return CommandError(str(error), hint="is that a RocketMQ port?", status=Status.PROTOCOL)
     if isinstance(error, client.ClientError | IllegalName):
@@ -125,6 +153,8 @@ def explain(error: Exception, environment: Environment) -> CommandError:
         return CommandError(str(error), hint=getattr(error, "hint", ""), status=status)
     if isinstance(error, OSError):
         named = f"{error.filename}: " if error.filename else ""
+        if not named and error.errno in _NO_ROOM:  # a stream: files are named
+            named = "the output cannot be written: "
         return CommandError(f"{named}{error.strerror or error}", status=Status.IO_ERROR)
     if environment.variables.get("MQ_DEBUG"):
         raise error

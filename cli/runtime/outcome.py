@@ -109,6 +109,7 @@ class _EventLoop(AbstractContextManager[Drive]):
         self._bulk = bulk
         self._reader = reader
         self._alone = False  # the reader has gone
+        self._ended = False  # what was driven
         self._cancel: Callable[[], None] | None = None
         self._parts = ExitStack()
 
@@ -157,7 +158,9 @@ class _EventLoop(AbstractContextManager[Drive]):
             if reader is not None:
                 loop.add_reader(reader, alone)  # all that can come from there is its end
             try:
-                return await coroutine
+                result = await coroutine
+                self._ended = True
+                return result
             finally:
                 self._cancel = None
                 if reader is not None:
@@ -171,7 +174,7 @@ class _EventLoop(AbstractContextManager[Drive]):
             number = received()
             if number is None:
                 raise
-            raise Interrupted(number) from None
+            raise Interrupted(number, late=self._ended) from None
 
 
 def _pipe(stream: TextIO) -> int | None:

@@ -40,7 +40,7 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
     call.until_stopped = call.until_stopped or effect_of(function).endless
     with signals() as ended:
         try:
-            status = _run(function, call, own)
+            status = _run_or_tell(function, call, own)
         except KeyboardInterrupt as error:
             number = number_of(error)
             if call.until_stopped and number is signal.SIGINT:
@@ -61,6 +61,19 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
                 call.environment.tell(f"hint: {line(call, left)}")
             return status
         return STATUS[ended.number]
+
+
+def _run_or_tell(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
+    try:
+        return _run(function, call, own)
+    except BaseException as error:
+        for shortfall in call.shortfalls:
+            call.environment.tell(f"mq {call.name}: {shortfall}")
+        if isinstance(error, Exception) and not isinstance(error, CommandError):
+            from mq.cli.runtime.explain import note_peer
+
+            note_peer(error, call.name_servers)
+        raise
 
 
 def _run(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:

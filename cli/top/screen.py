@@ -76,7 +76,7 @@ class Screen:
         await self._look()
         looking = asyncio.ensure_future(self._look_again())
         try:
-            with _own_screen(self._call), self._signals(), _keys(self._call, self._take):
+            with _keys(self._call, self._take), _own_screen(self._call), self._signals():
                 while not (self._quit or looking.done()):
                     self._draw()
                     self._changed.clear()
@@ -325,13 +325,17 @@ def _keys(call: Call, pressed: Any) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
     def read() -> None:
-        typed = os.read(descriptor, 256)
-        if not typed:  # the terminal has gone
+        try:
+            typed = os.read(descriptor, 256)
+        except OSError:
+            typed = b""
+        if not typed:  # the terminal has gone: drawing fails
             loop.remove_reader(descriptor)
         pressed(typed.decode("utf-8", "ignore"))
 
     def back() -> None:
-        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+        with suppress(termios.error):  # the terminal has gone
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
     tty.setcbreak(descriptor, termios.TCSANOW)
     try:

@@ -34,6 +34,9 @@ class NextStep(StrEnum):
     )
     CORRECT_THE_LINE = "the lines before it are sent; correct it and go on"
     SEND_THE_REST = "the lines before it are sent; correct it, and send it and those after it"
+    SEND_FROM_A_FILE = (
+        "the lines before it are sent, and maybe some after it: only from a file each goes once"
+    )
     MAKE_ROOM = "make room, and go on"
     EXPORT_OFFSETS = "nothing was done; a file of offsets is made by exporting them"
     RESET_AT_BROKERS = "set the offsets that the brokers keep, while no consumer runs"

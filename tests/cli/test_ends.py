@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ import pytest
 from mq.cli.main import load, run
 from mq.cli.runtime.effects import effect_of
 from mq.cli.runtime.env import Environment
+from mq.client.operations import local_files
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from mq.protocol.message_id import encode_offset_id
@@ -246,6 +248,36 @@ def workers_left() -> list[str]:
     return [command.decode() for command in commands if b"mq.client.load.worker" in command]
 
 
+def test_an_export_that_a_signal_finds_at_its_end_says_that_nothing_was_cut_off(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "WholeExport", 1)
+    put(standalone, [Message("WholeExport", b"%d" % number) for number in range(5)])
+    file = tmp_path / "whole.jsonl"
+    sent: list[int] = []
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != local_files.__file__:
+            return None
+        if file.exists() and not sent:  # between the renaming and the end
+            sent.append(INT)
+            os.kill(os.getpid(), INT)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        ended = cluster("message", "export", "WholeExport", str(file))
+    finally:
+        sys.settrace(before)
+    assert (sent, ended.status) == ([INT], 130)
+    assert ended.err == (
+        "mq message export: interrupted; nothing was cut off, it had done its work\n"
+    )
+    assert len(file.read_text().splitlines()) == 5
+    assert list(tmp_path.glob("*whole*")) == [file]
+
+
 def test_a_signal_ends_the_commands_of_a_shell_too(mq: Mq) -> None:
     for number in (INT, TERM):
         with silence(lambda number=number: send(number)) as address:  # type: ignore[misc]
@@ -288,6 +320,7 @@ import asyncio, sys, time
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.ending import giving_back
 from mq.cli.runtime.env import Environment
+from mq.client.operations import local_files
 from mq.cli.runtime.runner import concurrently, run_command
 from mq.cli.show.output import Format
 
@@ -361,6 +394,7 @@ AMID = """
 import os, signal, sys, types
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.env import Environment
+from mq.client.operations import local_files
 from mq.cli.runtime.runner import run_command
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result

@@ -338,3 +338,19 @@ def test_help_on_a_daemon_names_the_commands_that_begin_with_its_word(mq: Mq) ->
     shown = mq("help", "broker").out
     assert shown.startswith(mq("broker", "--help").out)
     assert "  broker drain " in shown
+
+
+@pytest.mark.parametrize("gone", ["pipe", "full"])
+def test_an_error_that_nobody_can_be_told_has_its_status(gone: str, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "mq", "topicList", "-n", "127.0.0.1:1"],
+            stdout=subprocess.DEVNULL,
+            stderr=writer if gone == "pipe" else full,
+            env={**os.environ, "MQ_CONFIG_DIR": str(tmp_path)},
+            timeout=60,
+        )
+    os.close(writer)
+    assert ended.returncode == 69

@@ -22,7 +22,13 @@ from mq.client.operations.messages.line_source import LineSource
 from mq.client.operations.messages.lines import Line, MalformedLine, message_again, messages_of
 from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.resumable import SAVE_SECONDS, unreadable
-from mq.client.operations.messages.sending import Target, Targets, check_same
+from mq.client.operations.messages.sending import (
+    ITS_OWN_FAULT,
+    Target,
+    Targets,
+    check_same,
+)
+from mq.protocol.names import IllegalName, check_topic
 from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
@@ -42,23 +48,51 @@ class Done(NamedTuple):
     to: str
 
 
-class _Lane(Lane[tuple[str, int]]):
-    """A target queue; marks are the source and the line, up to which all is stored behind it."""
+class _Mark(NamedTuple):
+    """Where a message comes from, its line, and the line up to which all is stored behind it."""
 
-    def __init__(self, target: Target, failed: Callable[[], None]) -> None:
-        """`failed` is called where sending does: nobody may be waiting for that now."""
+    source: str
+    line: int
+    done: int
+
+
+class _Lane(Lane[_Mark]):
+    """A target queue."""
+
+    def __init__(
+        self,
+        target: Target,
+        failed: Callable[[], None],
+        wrong: Callable[[int, Exception], BadData],
+    ) -> None:
+        """`failed` is called where sending fails: nobody may be waiting for that now. `wrong`
+        makes the error of a line whose message cannot be sent."""
         super().__init__(self._store)
         self.target = target
         self.done: dict[str, int] = {}  # the last line that is stored, by its source
         self._failed = failed
+        self._wrong = wrong
+        self._refused: BadData | None = None  # nothing goes behind that line
 
-    async def _store(self, batch: "list[Message]", marks: list[tuple[str, int]]) -> None:
+    async def _store(self, batch: "list[Message]", marks: list[_Mark]) -> None:
+        if self._refused is not None:
+            raise self._refused
+        before = self.target.sent
         try:
             await self.target.send(batch)
+        except ITS_OWN_FAULT as error:
+            stored = self.target.sent - before
+            self._note(marks[:stored])
+            self._failed()
+            self._refused = self._wrong(marks[stored].line, error)
+            raise self._refused from error
         except BaseException:
             self._failed()
             raise
-        self.done.update(marks)
+        self._note(marks)
+
+    def _note(self, marks: list[_Mark]) -> None:
+        self.done.update((mark.source, mark.done) for mark in marks)
 
 
 class Importer:
@@ -84,7 +118,7 @@ class Importer:
         self._topic = topic
         self._new_ids = new_ids
         self._rate = rate
-        self._hint = NextStep.CORRECT_THE_LINE if can_go_on else NextStep.SEND_THE_REST
+        self._can_go_on = can_go_on
         self._done = done
         self._save = save
         self._topics: dict[str, Targets] = {}
@@ -95,7 +129,8 @@ class Importer:
     async def run(self, source: LineSource) -> None:
         """Send all lines. Raises BadData for a line that is wrong, MQError of a broker.
 
-        After a wrong line all lines before it are sent; `save` tells what was sent until then.
+        After a wrong line all lines before it are sent, and behind one that a broker refuses
+        maybe some more; `save` tells what was sent until then.
         """
         self._stop = source.end
         try:
@@ -134,8 +169,8 @@ class Importer:
             if len(text) > LONGEST_LINE:
                 raise MalformedLine(f"longer than {LONGEST_LINE:,} bytes")
             found = [(line, self._message(line)) for line in messages_of(text)]
-        except (MalformedLine, InvalidRequest) as error:
-            raise BadData(f"{self._source}, line {number}: {error}", hint=self._hint) from None
+        except (MalformedLine, InvalidRequest, IllegalName) as error:
+            raise self._wrong(number, error, NextStep.SEND_THE_REST) from None
         for place, (line, message) in enumerate(found, 1):
             source = _source(message.topic, line, number)
             target = self._sources.get(source)
@@ -148,18 +183,28 @@ class Importer:
             name = f"{message.topic}:{target.name}"
             lane = self._lanes.get(name)
             if lane is None:
-                lane = self._lanes[name] = _Lane(target, self._stop)
+                lane = self._lanes[name] = _Lane(target, self._stop, self._refused)
             if self._rate.pauses:
                 self._hurry()
             await self._rate.wait(1)
             # Until the last message of a line is stored, only the lines before it are done.
-            if lane.add(message, (source, number if place == len(found) else number - 1)):
+            done = number if place == len(found) else number - 1
+            if lane.add(message, _Mark(source, number, done)):
                 await lane.start()
+
+    def _refused(self, number: int, why: Exception) -> BadData:
+        return self._wrong(number, why, NextStep.SEND_FROM_A_FILE)
+
+    def _wrong(self, number: int, why: Exception, of_a_pipe: NextStep) -> BadData:
+        hint = NextStep.CORRECT_THE_LINE if self._can_go_on else of_a_pipe
+        return BadData(f"{self._source}, line {number}: {why}", hint=hint)
 
     def _message(self, line: Line) -> "Message":
         topic = self._topic or line.topic
         if not topic:
             raise MalformedLine("topic is missing")
+        if topic not in self._topics:
+            check_topic(topic)
         if not line.body:
             raise MalformedLine("an empty body, which no broker takes")
         message = message_again(topic, line.body, line.flag, line.properties, new_id=self._new_ids)

@@ -135,8 +135,7 @@ class Feed:
     async def whole(self, body: bytes) -> None:
         """All of the input as one message."""
         self.taken = 1
-        if body:
-            await self._one(1, body)
+        await self._one(1, body)
         await self.producing.flush()
 
     async def _one(self, number: int, line: bytes) -> None:

@@ -50,6 +50,9 @@ class LineSource:
     file always has more until its end.
     A line of more than `longest` bytes comes cut to one more than that; the rest of it is dropped
     as it is read, so a file without an end of line cannot fill the memory.
+
+    Attributes:
+        closed: at the end, whether the last line had an end of its own.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class LineSource:
         self._news = asyncio.Event()
         self._stopped = False
         self._ended = False
+        self.closed = False
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -138,5 +142,6 @@ class LineSource:
             lines = [bytes(rest), *others.split(b"\n")]
             rest = bytearray(lines.pop())
             yield lines
+        self.closed = not rest
         if rest:
             yield [bytes(rest)]

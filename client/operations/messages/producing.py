@@ -10,9 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from mq.client.errors import ClientError, ConnectError, MessageIllegal, MQError, RequestTimeout
+from mq.client.errors import ConnectError, MQError, RequestTimeout
 from mq.client.operations.messages.lanes import Lane
-from mq.client.operations.messages.sending import BATCH_BYTES, Sent, parts, send_part
+from mq.client.operations.messages.sending import (
+    BATCH_BYTES,
+    ITS_OWN_FAULT,
+    Sent,
+    parts,
+    send_part,
+)
 from mq.client.send_result import SendStatus
 from mq.protocol.properties import PropertyKey
 
@@ -21,8 +27,6 @@ if TYPE_CHECKING:
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import Message
 
-# Of a single message these say that it is at fault, and not the broker or the way there.
-_ITS_OWN_FAULT = (MessageIllegal, ClientError, ValueError)
 _NO_BROKER = (ConnectError, RequestTimeout)
 
 
@@ -160,8 +164,8 @@ class Producing:
                 if not free or self._is_alone:
                     raise
                 result = await send_part(self._producer, part, None)
-        except (*_ITS_OWN_FAULT, MQError) as error:
-            if isinstance(error, _ITS_OWN_FAULT):
+        except (*ITS_OWN_FAULT, MQError) as error:
+            if isinstance(error, ITS_OWN_FAULT):
                 if len(part) == 1:
                     self.refuse(lines[0], str(error))
                     return

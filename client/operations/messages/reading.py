@@ -1,7 +1,7 @@
 """Pulling the messages that a Choice means, queue by queue."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,8 @@ from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.messages.choice import Choice
 from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
 from mq.protocol.bodies import MessageQueue
+from mq.protocol.compression import MAX_DECOMPRESSED
+from mq.protocol.message import restore_body
 
 if TYPE_CHECKING:
     from mq.client.caller import Caller
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 TRIES = 3  # of a pull that fails for the moment
 RETRY_SECONDS = 1.0
 PULL_COUNT = 1024  # messages asked for at a time; brokers give 32, unless they are set to more
+MOST_UNPACKED = 64 * 1024 * 1024  # bytes of bodies given at a time, and one body more
 
 
 @dataclass
@@ -187,7 +190,12 @@ class Reader:
                     messages = [item for item in messages if item.queue_offset < end]
                 if test is not None:
                     messages = [item for item in messages if test(item)]
-                yield messages, end if over else after
+                upto = end if over else after
+                if self._decompress:
+                    for part in _unpacked(messages, upto):
+                        yield part
+                else:
+                    yield messages, upto
                 if over:
                     return
                 offset = after
@@ -230,10 +238,31 @@ class Reader:
                     expression,
                     max_count=PULL_COUNT,
                     expression_type=kind,
-                    decompress=self._decompress,
+                    decompress=False,
                 )
             except MQError as error:
                 if not (left and error.retriable):
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
         raise AssertionError("the last try returns or raises")
+
+
+def _unpacked(
+    messages: "list[StoredMessage]", after: int
+) -> "Iterator[tuple[list[StoredMessage], int]]":
+    """Messages with their bodies decompressed, in parts; with each part what comes after it.
+
+    A pull of 32 small records may stand for 2 GB: what is given at a time is bounded.
+    """
+    part: list[StoredMessage] = []
+    size = 0
+    messages.reverse()
+    while messages:
+        message = messages.pop()  # nobody else holds what has been given
+        restore_body(message, MAX_DECOMPRESSED)
+        part.append(message)
+        size += len(message.body)
+        if size >= MOST_UNPACKED and messages:
+            yield part, message.queue_offset + 1
+            part, size = [], 0
+    yield part, after

@@ -21,6 +21,8 @@ BATCH_BYTES = 256 * 1024  # of bodies; a larger message goes by itself, compress
 BATCH_MESSAGES = 128
 TRIES = 3
 RETRY_SECONDS = 0.5
+# Of a single message these say that it is at fault, and not the broker or the way there.
+ITS_OWN_FAULT = (MessageIllegal, ClientError, ValueError)
 
 
 class QueueMap:
@@ -114,7 +116,9 @@ class Target(Sent):
         return f"{self.queue.broker_name}:{self.queue.queue_id}"
 
     async def send(self, messages: "Sequence[Message]") -> None:
-        """Store messages in their order. Raises MQError, after `TRIES` tries."""
+        """Store messages in their order. Raises MQError, after `TRIES` tries; one of
+        ITS_OWN_FAULT for a message that is the first that is not `sent`.
+        """
         async with self._turn:
             for part in parts(messages, self.queue.topic):
                 await self._send(part)
@@ -122,7 +126,7 @@ class Target(Sent):
     async def _send(self, part: "list[Message]") -> None:
         try:
             result = await send_part(self._producer, part, self.queue)
-        except (MessageIllegal, ClientError):  # a broker may take less than a batch has
+        except ITS_OWN_FAULT:  # a broker may take less than a batch has
             if len(part) == 1:
                 raise
             half = len(part) // 2

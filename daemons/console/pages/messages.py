@@ -58,9 +58,11 @@ QUERY = (
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The page before a topic is chosen: the topics that there are."""
+    """The page before a topic is chosen: the topics that there are, or the messages of an id that
+    several of them have."""
 
     topics: tuple[str, ...]
+    messages: tuple[MessageRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,9 @@ async def choose(call: Call) -> Page | Redirect:
     return Page("messages/choose.html", call.text("Messages"), Chosen(topic_names(call)))
 
 
-async def _find_anywhere(call: Call, message_id: str) -> Redirect:
-    """A message by its id alone: in all topics that the user may see."""
+async def _find_anywhere(call: Call, message_id: str) -> Page | Redirect:
+    """A message by its id alone: in all topics that the user may see. What was imported or copied
+    has the id of its origin, so an id may be in several."""
     async with turn(call.cluster):
         found = await lookup.by_id(Admin(call.cluster.session), message_id, None)
     found = visible(call, found)
@@ -107,7 +110,19 @@ async def _find_anywhere(call: Call, message_id: str) -> Redirect:
         raise NotFound(call.text("No message has the id %(id)s.", id=message_id))
     if len(found) == 1 and found[0].broker_name:
         return Redirect(_place(found[0]))
-    return Redirect(_address(found[0].topic, {"id": message_id}))
+    topics = sorted({message.topic for message in found})
+    if len(topics) == 1:
+        return Redirect(_address(topics[0], {"id": message_id}))
+    seen = {topic for topic in topics if sees_bodies(call, topic)}
+    for topic in sorted(seen):
+        call.viewed(topic, "bodies in a list")
+    data = Chosen((), tuple(row(item, bodies=item.topic in seen) for item in found))
+    return Page(
+        "messages/choose.html",
+        call.text("Messages of an id"),
+        data,
+        command=("trace", message_id),
+    )
 
 
 def _of_id(call: Call, topic: str, found: list[StoredMessage]) -> Page:

@@ -102,6 +102,25 @@ def test_what_is_there_is_not_written_over(mq: Mq, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_hosts_with_addresses_of_ipv6_listen_there_and_are_told_in_brackets(
+    mq: Mq, tmp_path: Path
+) -> None:
+    words = ("--masters", "1", "--slaves", "1", "--controller", "--hosts", "[2001:db8::1],fd00::2")
+    done = mq("cluster", "init", str(tmp_path / "c"), *words)
+    assert done.status == 0, done.err
+    files = {path.stem: read_file(path) for path in (tmp_path / "c").glob("*.conf")}
+    broker = files["broker-a"]
+    assert (broker["brokerIP1"], broker["bindAddress"]) == ("2001:db8::1", "::")
+    assert broker["namesrvAddr"] == "[2001:db8::1]:9876;[fd00::2]:9876"
+    assert files["namesrv"]["bindAddress"] == "::"
+    controller = files["controller-fd00::2"]
+    assert controller["bindAddress"] == "::"
+    assert controller["controllerAddress"] == "[fd00::2]:9878"
+    assert controller["etcdEndpoints"] == "http://[2001:db8::1]:2379;http://[fd00::2]:2379"
+    assert "[fd00::2]:/etc/mq/" in done.out and "ssh fd00::2 systemctl" in done.out
+    assert "mq clusterList -n [2001:db8::1]:9876" in done.out
+
+
 @pytest.mark.parametrize("hosts", ["h1,h2", "h1,h2,h3"])
 def test_no_slave_of_many_is_on_the_machine_of_its_master(
     mq: Mq, tmp_path: Path, hosts: str
@@ -126,6 +145,9 @@ def test_no_slave_of_many_is_on_the_machine_of_its_master(
         (("--controller", "--slaves", "1"), "--controller with 1 slaves: each of 2 masters needs"),
         (("--hosts", "a", "--slaves", "1"), "--hosts a: a slave is on another machine than its"),
         (("--hosts", "a,,b"), "--hosts a,,b: write names or addresses, separated by commas"),
+        (("--hosts", "a b"), "--hosts a b: write names or addresses"),
+        (("--hosts", "10.0.0.1:9876"), "separated by commas, without ports"),
+        (("--hosts", "[::1,a"), "--hosts [::1,a: write names or addresses"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.cli.commands.console_accounts import dashboard_users
+from mq.cli.commands.console_import import dashboard_users
 from mq.client.machine import clock
 from mq.daemons.console.security import accounts
 from mq.daemons.console.security.passwords import Passwords

@@ -611,7 +611,9 @@ def test_standard_output_with_no_room_is_an_error(standalone: Standalone) -> Non
             env={**os.environ, "HOME": "/nonexistent"},
         )
     assert ended.returncode == 74
-    assert ended.stderr == "mq message export: No space left on device\n"
+    assert (
+        ended.stderr == "mq message export: the output cannot be written: No space left on device\n"
+    )
 
 
 def test_a_pipe_is_exported_to_and_stays_one(

@@ -449,7 +449,7 @@ def test_no_room_for_standard_output_is_an_error(standalone: Standalone) -> None
         )
     assert (ended.returncode, ended.stderr) == (
         74,
-        "mq offset export: No space left on device\n",
+        "mq offset export: the output cannot be written: No space left on device\n",
     )
 
 

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -262,16 +263,27 @@ def test_what_a_broker_takes_less_of_goes_in_smaller_batches(tmp_path: Path) -> 
         assert [int(body) for body in bodies(mq, "Small")] == list(range(100))
 
 
-def test_the_whole_input_is_one_message(
-    cluster: Mq, standalone: Standalone, tmp_path: Path
+@pytest.mark.parametrize("command", ["produce", "sendMessage"])
+def test_the_whole_input_is_one_message_byte_for_byte(
+    cluster: Mq, standalone: Standalone, tmp_path: Path, command: str
 ) -> None:
-    make_topic(standalone, "ProduceWhole")
-    file = tmp_path / "order.json"
-    file.write_text('{\n  "total": 5\n}\n')
-    for command in ("produce", "sendMessage"):
-        finished = cluster(command, "ProduceWhole", "--whole", "-f", str(file))
+    topic = f"Whole-{command}"
+    make_topic(standalone, topic, 1)
+    inputs = [b'{\n  "total": 5\n}\n', b"no end", b"\n", b"two\n\n", b"\x00\xff\r\n"]
+    for body in inputs:
+        file = tmp_path / "body"
+        file.write_bytes(body)
+        finished = cluster(command, topic, "--whole", "-f", str(file), "-b", "broker-a", "-i", "0")
         assert finished.status == 0, finished.err
-    assert bodies(cluster, "ProduceWhole") == ['{\n  "total": 5\n}'] * 2
+    sent = stored(cluster, topic, "--body", "base64")
+    assert [b64decode(line["body"]) for line in sent] == inputs
+
+
+def test_a_whole_input_with_nothing_in_it_is_refused(cluster: Mq, standalone: Standalone) -> None:
+    make_topic(standalone, "WholeEmpty", 1)
+    finished = cluster("produce", "WholeEmpty", "--whole", piped="")
+    assert finished.status == 65
+    assert "standard input, line 1: an empty body, which no broker takes\n" in finished.err
 
 
 def test_send_message_reads_lines_where_it_is_given_no_body(

@@ -117,6 +117,14 @@ def test_verify_says_that_a_store_is_sound_and_what_was_looked_at(mq: Mq, root: 
             f"the log are right; what 2 queues with {MESSAGES} messages and {MESSAGES} items of "
             "the index point at is there; "
         )
+    assert "not looked into" not in done.out
+    (root / "timerwheel").write_bytes(b"x")
+    (root / "timerlog").mkdir()
+    for terminal in (False, True):
+        done = mq("store", "verify", str(root), terminal=terminal, columns=500)
+        assert done.status == 0
+        assert done.out.endswith("\nnot looked into: timerlog, timerwheel\n")
+    assert mq("store", "verify", str(root), "-o", "json").status == 0
     destroy_a_size(root)
     assert "is sound" not in mq("store", "verify", str(root)).out
 

@@ -42,6 +42,17 @@ def test_every_file_goes_where_systemd_looks_for_its_kind(mq: Mq, prefix: Path) 
     assert modes == {0o644}
 
 
+def test_a_dry_run_names_the_files_to_remove_and_none_where_nothing_is_installed(
+    mq: Mq, prefix: Path
+) -> None:
+    listing = ("systemd", "install", "--prefix", str(prefix), "--dry-run", "--no-header")
+    before = mq(*listing, "--columns", "path")
+    assert not [line for line in before.out.splitlines() if line.startswith("/")]
+    mq("systemd", "install", "--prefix", str(prefix))
+    named = mq(*listing, "--columns", "path").out.split()
+    assert set(map(Path, named)) == {path for path in prefix.rglob("*") if path.is_file()}
+
+
 def test_the_units_run_the_mq_that_installed_them(mq: Mq, prefix: Path) -> None:
     mq("systemd", "install", "--prefix", str(prefix))
     text = (prefix / "lib/systemd/system/mq-broker@.service").read_text()

@@ -7,6 +7,8 @@ from mq.cli.runtime.explain import explain
 from mq.cli.runtime.status import Status
 from mq.client.operations import errors
 from mq.client.operations.errors import InvalidRequest, NextStep, NotFound, Parameter
+from mq.daemons.standalone import Standalone
+from tests.cli.support import Mq
 
 STATUSES = {
     errors.NotFound: Status.NOT_FOUND,
@@ -46,3 +48,36 @@ def test_every_next_step_has_words_for_the_command_line(step: NextStep) -> None:
     hint = explain(NotFound("none", hint=step), Environment.of_process()).hint
     assert hint != step
     assert "mq " in hint or "-" in hint
+
+
+DEAD = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("topicList", "-n", DEAD), "or give the name server: -n HOST:9876"),
+        (("brokerStatus", "-b", DEAD), "the brokers there are: mq clusterList"),
+        (("getSyncStateSet", "-a", DEAD, "-b", "a"), "the brokers there are: mq clusterList"),
+        (
+            ("clusterList", "-n", "BROKER"),
+            "-n wants a name server, usually HOST:9876, and -b a broker",
+        ),
+        (("brokerStatus", "-b", "NAME-SERVER"), "is this the other one?"),
+        (
+            ("queryMsgByOffset", "-t", "SELF_TEST_TOPIC", "-b", "none", "-i", "0", "-o", "0"),
+            "hint: see: mq topicRoute -t SELF_TEST_TOPIC\n",
+        ),
+    ],
+    ids=lambda item: item[0] if isinstance(item, tuple) else "",
+)
+def test_a_hint_fits_the_peer_that_failed(
+    words: tuple[str, ...], hint: str, cluster: Mq, standalone: Standalone
+) -> None:
+    places = {
+        "BROKER": standalone.broker.address,
+        "NAME-SERVER": standalone.name_server_address,
+    }
+    finished = cluster(*(places.get(word, word) for word in words))
+    assert finished.status in (66, 69)
+    assert hint in finished.err

@@ -10,6 +10,8 @@ import pytest
 
 from mq.client.operations.messages.search import Budget
 from mq.daemons.console.pages import messages
+from mq.daemons.console.route import Page
+from mq.daemons.console.security.roles import User
 from mq.protocol.message import Message
 from tests.client.scenarios import eventually
 from tests.daemons.console.pages.filled import (
@@ -17,6 +19,7 @@ from tests.daemons.console.pages.filled import (
     TOPIC,
     Filled,
     assert_harmless,
+    call_of,
     filled,
     hostile_messages,
 )
@@ -227,5 +230,38 @@ def test_several_messages_of_an_id_are_listed_and_their_bodies_audited(console: 
             assert bodies(page) == ["sent twice"] * 2
             lines = [line for line in made.site.audit if line["what"] == "bodies in a list"]
             assert len(lines) == number + 1
+
+    run(console, test)
+
+
+def test_an_id_that_several_topics_have_shows_all_that_the_user_may_see(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        wanted = "AC11000100002A9F0000000000000002"
+        for topic in ("Copied", "Hidden", TOPIC):
+            await made.topic(topic)
+            message = Message(topic, topic.encode())
+            message.system["UNIQ_KEY"] = wanted
+            await made.send(message)
+
+            async def indexed(topic: str = topic) -> bool:
+                return len(await made.admin.find_by_unique_id(topic, wanted)) == 1
+
+            await eventually(indexed)
+        page = await made.site.get(f"/messages?id={wanted}")
+        assert [(row[1], row[7]) for row in page.tables()[0]] == [
+            (topic, topic) for topic in ("Copied", "Hidden", TOPIC)
+        ]
+        assert f"trace {wanted}" in page.text
+        audited = [line for line in made.site.audit if line["what"] == "bodies in a list"]
+        assert [line["target"] for line in audited] == ["Copied", "Hidden", TOPIC]
+        limited = User("limited", {"*": "viewer"}, topics=(TOPIC, "Copied"))
+        found = await messages.choose(
+            call_of(made.site, limited, {}, {"topic": None, "id": wanted})
+        )
+        assert isinstance(found, Page)
+        assert [(row.topic, row.body) for row in found.data.messages] == [
+            ("Copied", None),
+            (TOPIC, None),
+        ]
 
     run(console, test)

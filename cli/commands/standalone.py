@@ -1,0 +1,125 @@
+"""A cluster on one machine, for a try: a pair in one process, or a process for each daemon."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.commands.daemon import ConfigFile, ConfigItem, configuring, overrides_of
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.status import Status
+
+if TYPE_CHECKING:
+    from mq.daemons.console.app import Console
+    from mq.daemons.standalone import Standalone
+
+COMMANDS = {"daemon": ("standalone",)}
+
+# How the files of snodes begin in a folder of settings.
+_SNODE = "snode"
+
+
+def _cluster(folder: Path) -> int:
+    """Run a daemon for each file of settings in a folder until the signal to stop."""
+    from mq.cli.machine.cluster_layout import CONTROLLER, NAME_SERVER
+    from mq.daemons.instances.command import this_mq
+    from mq.daemons.instances.supervisor import Instances
+    from mq.daemons.service import run
+
+    commands, first = {}, []
+    for path in sorted(folder.glob("*.conf")):
+        kinds = (NAME_SERVER, CONTROLLER, _SNODE)
+        word = next((kind for kind in kinds if path.name.startswith(kind)), "broker")
+        if word in (NAME_SERVER, CONTROLLER):
+            first.append(path.stem)
+        commands[path.stem] = [*this_mq(), word, "-c", str(path)]
+    if not commands:
+        raise CommandError(
+            f"{folder} has no *.conf", hint=f"mq cluster init {folder}", status=Status.NOT_FOUND
+        )
+    with configuring(printing=False):
+        return run(lambda: Instances("daemons", commands, first=first))
+
+
+def standalone(
+    environment: Environment,
+    config_file: ConfigFile = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="DIR", help="Directory for messages. Default: a temporary one."
+        ),
+    ] = None,
+    name_server_port: Annotated[
+        int,
+        typer.Option(
+            "--namesrv-port", metavar="PORT", help="Port of the name server; 0: any free one."
+        ),
+    ] = 9876,
+    broker_port: Annotated[
+        int,
+        typer.Option("--broker-port", metavar="PORT", help="Port of the broker; 0: any free one."),
+    ] = 10911,
+    config_item: ConfigItem = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="DIR",
+            help="Run the cluster that `mq cluster init` wrote to this directory.",
+        ),
+    ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Run the console too, at http://127.0.0.1:8082/.")
+    ] = False,
+    console_port: Annotated[
+        int,
+        typer.Option(
+            "--console-port", metavar="PORT", help="Port of the console; 0: any free one."
+        ),
+    ] = 8082,
+) -> int:
+    """Run a name server and a broker in one process, or a whole cluster.
+
+    For trying things out and for tests: both on loopback, until SIGTERM or Ctrl-C, with a store
+    that is gone afterwards unless --store names one. -c and --set are the broker's settings. With
+    --cluster each file of settings in DIR is a daemon in a process of its own, and messages stay.
+    With --console there is the console beside them, whose data lie in the store, too.
+
+    Examples:
+        mq standalone                            on ports 9876 and 10911; messages go when it ends
+        mq standalone --store ./store --console  messages stay; with the console
+        mq standalone --cluster demo             the cluster that `mq cluster init demo` made
+    """
+    from mq.daemons.config import read_file
+    from mq.daemons.service import run
+    from mq.daemons.standalone import Standalone
+
+    if cluster is not None:
+        if config_file or store or config_item or console:
+            raise UsageError(
+                "--cluster goes with none of -c, --set, --store and --console: settings are in DIR"
+            )
+        return _cluster(Path(cluster))
+    with configuring(printing=False):
+        properties = read_file(Path(config_file)) if config_file else {}
+        properties |= overrides_of(config_item)
+    return run(
+        lambda: Standalone(
+            Path(store) if store else None,
+            name_server_port=name_server_port,
+            broker_port=broker_port,
+            properties=properties,
+            beside=_console_at(console_port) if console else None,
+        )
+    )
+
+
+def _console_at(port: int) -> "Callable[[Standalone], Console]":
+    """What makes a console for both. Raises CommandError where it is not installed."""
+    from mq.cli.console_daemon import console_class, of_pair
+
+    made = console_class()
+    return lambda pair: made(*of_pair(pair.name_server_address, pair.folder / "console", port))
