@@ -125,15 +125,21 @@ class Member:
         except ControllerRefused as error:
             if error.code in _DEPOSED:
                 self.look()
+            if error.code == ResponseCode.SYSTEM_ERROR:  # it may be done, or be done later
+                self._may_become(role, members)
             raise
         except (TimeoutError, ConnectionError):
-            if self.role is role:  # who was asked for may be in sync by now, and be elected
-                self._members = self._members[0] | members, self._members[1]
-                self._settled_at = clock.monotonic() + SETTLED_SECONDS
+            self._may_become(role, members)
             raise
         if self.role is role and found[1] > self._members[1]:
             self._members = found
         return found
+
+    def _may_become(self, role: ControlledRole, members: frozenset[int]) -> None:
+        """Who was asked for, as the master of a role, may be in sync by now, and be elected."""
+        if self.role is role:
+            self._members = self._members[0] | members, self._members[1]
+            self._settled_at = clock.monotonic() + SETTLED_SECONDS
 
     # its life -----------------------------------------------------------------------------------
 

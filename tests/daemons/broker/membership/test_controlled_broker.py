@@ -10,6 +10,7 @@ import pytest
 
 from mq.daemons.broker.membership import controlled_broker
 from mq.daemons.broker.membership.member import MasterControllers
+from mq.daemons.broker.replication.controlled import ControllerRefused
 from mq.daemons.service import CannotStart
 from mq.protocol.bodies import HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -545,6 +546,29 @@ def test_a_master_that_was_not_told_whether_a_slave_has_joined_may_not_be_alone(
             await controller.close()
             with pytest.raises(ConnectionError):
                 await asking
+            await is_slave(member, "")
+
+    asyncio.run(play())
+
+
+def test_a_master_whose_controllers_have_not_confirmed_a_set_may_not_be_alone(
+    tmp_path: Path,
+) -> None:
+    """They refuse as failed what they may have done, or do later."""
+
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, **BRIEF) as member,
+        ):
+            await is_master(member, 1)
+            role = member.member.role
+            assert role is not None
+            alter = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
+            controller.refuses[alter] = ResponseCode.SYSTEM_ERROR
+            with pytest.raises(ControllerRefused):
+                await member.member.alter(role, frozenset({1, 2}), 1)
+            await controller.close()
             await is_slave(member, "")
 
     asyncio.run(play())
