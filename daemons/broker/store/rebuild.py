@@ -3,19 +3,28 @@
 The numbers of a queue's messages go up by one. No checksum covers them, and one wrong bit lets a
 record claim a place far behind its own: the messages that follow would have no place of theirs any
 more. So a record that leaves a gap before it is kept back until the next one of its queue shows
-whether there is a gap: messages may be missing, or the older ones be gone with their files.
+whether there is a gap: messages may be missing, or the older ones be gone with their files. A queue
+that begins with a number far too low would have no place for those behind it, either.
 """
 
 import logging
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.consume_queue import MOST_FILLED, ConsumeQueue
 from mq.daemons.broker.store.queues import Queues
-from mq.daemons.broker.store.records import Record, queue_tags_code, read_log
+from mq.daemons.broker.store.records import (
+    BadRecord,
+    EndOfLog,
+    Record,
+    queue_tags_code,
+    read_file,
+    read_record,
+)
 from mq.protocol.properties import decode
 
 log = logging.getLogger(__name__)
@@ -49,11 +58,13 @@ def rebuild_queues(
     for queue in suspects:
         queue.clear()
         wanted.add((queue.topic, queue.queue_id))
-    kept: dict[ConsumeQueue, _Kept] = {}
+
+    def on_wrong(one: _Kept) -> None:
+        on_damage(one.physical, _WRONG_NUMBER.format(one.number))
+
+    kept: dict[ConsumeQueue, list[_Kept]] = {}
     doubles: Counter[ConsumeQueue] = Counter()  # as of a topic that Java deleted and made again
-    for record in read_log(commit_log, commit_log.minimum):
-        if record.physical >= end:
-            break
+    for record in _records(commit_log, end, on_damage):
         if (record.topic, record.queue_id) not in wanted or not record.is_queued:
             continue
         if is_left_out(record):
@@ -62,17 +73,70 @@ def rebuild_queues(
         code = queue_tags_code(record.topic, properties, record.store_timestamp, delays)
         entry = layout.ENTRY.pack(record.physical, record.size, code)
         queue = queues.get_or_make(record.topic, record.queue_id)
-        before = kept.pop(queue, None)
-        if before is not None:
-            is_gap = record.queue_offset > before.number
-            if not (is_gap and queue.restore(before.number, before.entry)):
-                on_damage(before.physical, _WRONG_NUMBER.format(before.number))
-        if record.queue_offset > queue.appended:
-            kept[queue] = _Kept(record.queue_offset, entry, record.physical)
-        elif not queue.restore(record.queue_offset, entry):
+        claimed = _Kept(record.queue_offset, entry, record.physical)
+        rest = kept.setdefault(queue, [])
+        _decide(queue, rest, claimed.number, on_wrong)
+        if rest or claimed.number > queue.appended or not queue.appended:
+            rest.append(claimed)
+        elif not queue.restore(claimed.number, entry):
             doubles[queue] += 1
-    for queue, last in kept.items():
-        if not queue.restore(last.number, last.entry):
-            on_damage(last.physical, _WRONG_NUMBER.format(last.number))
+    for queue, rest in kept.items():
+        if len(rest) > 1 and rest[1].number <= rest[0].number:
+            on_wrong(rest.pop(0))
+        for last in rest:
+            if not queue.restore(last.number, last.entry):
+                on_wrong(last)
     for queue, count in doubles.items():
         log.error("%r: %d records are left out, the queue has their offsets already", queue, count)
+
+
+def _records(
+    commit_log: CommitLog, end: int, on_damage: Callable[[int, str], None]
+) -> Iterator[Record]:
+    """The records before a physical offset. One with a damaged body is among them, and told: it
+    lies before what a start verifies, and all behind it would be gone with it."""
+    position = commit_log.minimum
+    while position < end and (file := commit_log.file_at(position)) is not None:
+        try:
+            for record in read_file(file, position - file.start):
+                if record.physical >= end:
+                    return
+                yield record
+                position = record.physical + record.size
+            position = file.end
+        except EndOfLog:
+            return
+        except BadRecord as error:
+            why = str(error)
+            record = read_record(file.view, position - file.start, position, check_body=False)
+            on_damage(position, why)
+            yield record
+            position += record.size
+
+
+def _decide(
+    queue: ConsumeQueue, kept: list[_Kept], following: int, on_wrong: Callable[[_Kept], None]
+) -> None:
+    """Restore those kept back that the number of the next record agrees with, and take out those
+    that it shows to be wrong. Of two that do not agree the one is wrong that is farther from the
+    third."""
+    while kept:
+        if len(kept) > 1:
+            first, second = (_missing(one.number, following) for one in kept)
+            is_second = first < second or 0 < first == second < math.inf  # its own place is free
+            on_wrong(kept.pop(is_second))
+        elif following == queue.appended > 0:
+            on_wrong(kept.pop())
+        elif _missing(kept[0].number, following) > MOST_FILLED:
+            return
+        else:
+            one = kept.pop()
+            if not queue.restore(one.number, one.entry):
+                on_wrong(one)
+
+
+def _missing(number: int, following: int) -> float:
+    """How many messages are missing between two of a queue; infinity where they cannot follow each
+    other."""
+    missing = following - number - 1
+    return missing if 0 <= missing <= MOST_FILLED else math.inf
