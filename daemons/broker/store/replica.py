@@ -215,8 +215,9 @@ class Replica:
         queue = self._queues.get(*doubt.key)
         assert queue is not None
         if physical is None:
-            # Where it does not show the one that comes next here either, it may show both soon.
-            is_right = end <= queue.appended
+            # Where it does not show the one that comes next here either, it may show both soon. Or
+            # it shows all before this one, which it may show when a slave has it.
+            is_right = end <= queue.appended or end == doubt.number
         else:
             is_right = physical == doubt.physical
         if is_right:

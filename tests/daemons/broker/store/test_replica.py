@@ -360,6 +360,28 @@ def test_a_gap_that_the_master_shows_is_one(tmp_path: Path) -> None:
     on_slave(tmp_path / "slave", check)
 
 
+def test_a_gap_is_one_though_the_master_shows_what_is_behind_it_when_its_slave_has_it(
+    tmp_path: Path,
+) -> None:
+    """With allAckInSyncStateSet. What is missing is a message whose queue cannot be read."""
+    data = written(tmp_path / "master", 30)
+    at = data.index(b"orders", data.index(b"12-" * 12))
+    spoiled = data[:at] + b"/" + data[at + 1 :]  # of 4, the fifth of queue 0
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        for start in range(0, len(spoiled), 50):
+            replica.receive(replica.received, spoiled[start : start + 50])
+            while replica.doubt is not None:
+                replica.decide_number(None, replica.doubt.number)
+        assert log_of(store) == spoiled
+        queue = store.queue("orders", 0)
+        assert queue.readable == 10
+        shown = bodies_at(store, "orders", 0)
+        assert shown[5:] == [b"%d-" % number * number for number in range(15, 30, 3)]
+
+    on_slave(tmp_path / "slave", check)
+
+
 def bodies_at(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
     """What the entries of a queue point to."""
     queue = store.queue(topic, queue_id)
