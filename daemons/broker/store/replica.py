@@ -21,11 +21,11 @@ checksum covers, and the queue would be dropped for it. So from there on what co
 that has begun anew nothing is left there before this record. It is not in the log here before that,
 so no start finds it undecided. Likewise a record whose queue offset leaves a gap: messages may be
 missing, or one bit is wrong, and all that follow would have no place in the queue here. The master
-says whether it shows this message under that number.
+says whether it shows this message under that number. And one that belongs before the first that is
+here: that one, which was believed, or this has a wrong number.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -214,16 +214,29 @@ class Replica:
         assert doubt is not None
         queue = self._queues.get(*doubt.key)
         assert queue is not None
+        is_there = physical == doubt.physical
+        if doubt.number < queue.minimum:
+            self._decide_begin(doubt, end <= doubt.number if physical is None else is_there)
+            return
         if physical is None:
             # Where it does not show the one that comes next here either, it may show both soon. Or
             # it shows all before this one, which it may show when a slave has it.
             is_right = end <= queue.appended or end == doubt.number
         else:
-            is_right = physical == doubt.physical
+            is_right = is_there
         if is_right:
             self._believed = doubt.physical
         else:
             self._misnumbered = doubt.physical
+        self._take_all(bytes(self._rest))
+
+    def _decide_begin(self, doubt: Doubt, is_right: bool) -> None:
+        """Go on behind a doubt about a record that belongs before the first of its queue: it was
+        that one's number that is wrong, or it has no place."""
+        if is_right:
+            log.error("%s-%d: the number of its first message here is wrong", *doubt.key)
+            self._begin_anew({doubt.key: doubt.physical})
+        self._believed = doubt.physical
         self._take_all(bytes(self._rest))
 
     def _begin_of(self, topic: str, queue_id: int) -> int:
@@ -268,7 +281,7 @@ class Replica:
                 return taken
         data = memoryview(received)[start:]
         records: list[Record] = []
-        counts: Counter[tuple[str, int]] = Counter()  # of these, by queue
+        nexts: dict[tuple[str, int], int] = {}  # numbers behind these, by queue
         position = 0
         problem: NotReplicated | None = None
         while len(data) - position >= BLANK.size:
@@ -282,8 +295,8 @@ class Replica:
             if magic != MAGIC_BLANK:
                 try:
                     record = self._read(data, position, total, begin + position)
-                    if record is not None and not self._is_next(record, counts):
-                        if counts[record.topic, record.queue_id]:
+                    if record is not None and not self._is_next(record, nexts):
+                        if (record.topic, record.queue_id) in nexts:
                             break  # what is before it goes now
                         record = self._numbered(record, data[position : position + total])
                 except NotReplicated as error:
@@ -293,7 +306,8 @@ class Replica:
                     break
                 if record is not None:
                     records.append(record)
-                    counts[record.topic, record.queue_id] += record.is_queued
+                    if record.is_queued:
+                        nexts[record.topic, record.queue_id] = self._next_of(record)
             position += total
             if begin + position == file_end or len(records) == self._at_once:
                 break
@@ -363,15 +377,23 @@ class Replica:
         except BadRecord:
             return None
 
-    def _is_next(self, record: Record, counts: Mapping[tuple[str, int], int]) -> bool:
+    def _is_next(self, record: Record, nexts: Mapping[tuple[str, int], int]) -> bool:
         """Whether a record is the next of its queue, behind those that came with it, or the first
-        that is here; one that has the number of an older one is left out later."""
+        that is here; one that has the number of an older one that is here is left out later."""
         if not record.is_queued or implausible(record):
             return True
         key = record.topic, record.queue_id
+        if key in nexts:
+            return record.queue_offset == nexts[key]
         queue = self._queues.get(*key)
-        comes_next = counts.get(key, 0) + (0 if queue is None else queue.appended)
-        return not comes_next or 0 < record.queue_offset <= comes_next
+        if queue is None or not queue.appended:
+            return True
+        return max(1, queue.minimum) <= record.queue_offset <= queue.appended
+
+    def _next_of(self, record: Record) -> int:
+        """The number that comes next in its queue behind a record that is to be stored."""
+        queue = self._queues.get(record.topic, record.queue_id)
+        return max(record.queue_offset + 1, 0 if queue is None else queue.appended)
 
     def _numbered(self, record: Record, data: memoryview) -> Record:
         """A record as the master says that it is; one that it has not been asked about is in doubt.

@@ -382,6 +382,61 @@ def test_a_gap_is_one_though_the_master_shows_what_is_behind_it_when_its_slave_h
     on_slave(tmp_path / "slave", check)
 
 
+@pytest.mark.parametrize("size", [50, 1 << 20])
+@pytest.mark.parametrize("answer", ["shown", "not yet"])
+def test_a_wrong_number_of_the_first_message_of_a_queue_takes_no_other_out_of_it(
+    tmp_path: Path, size: int, answer: str
+) -> None:
+    data = written(tmp_path / "master", 30)
+    spoiled = wrong_offset(data, b"1-", 10)  # 0 is 1024, the first of queue 1
+    slave, killed = tmp_path / "slave", tmp_path / "killed"
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        for start in range(0, len(spoiled), size):
+            replica.receive(replica.received, spoiled[start : start + size])
+            while (doubt := replica.doubt) is not None:
+                assert doubt.number == 1
+                if answer == "shown":
+                    replica.decide_number(doubt.physical, 10)
+                else:
+                    replica.decide_number(None, 1)
+        check_all(store)
+        shutil.copytree(store.root, killed)
+
+    def check_all(store: MessageStore) -> None:
+        assert log_of(store) == spoiled
+        queue = store.queue("orders", 1)
+        assert (queue.minimum, queue.readable) == (1, 10)
+        physical = [entry[0] for index in range(1, 10) if (entry := queue.entry(index))]
+        shown = [decode_record(store.record_at(one) or b"").body for one in physical]
+        assert shown == [b"%d-" % number * number for number in range(4, 30, 3)]
+
+    async def check_again(store: MessageStore) -> None:
+        check_all(store)
+
+    on_slave(slave, check)
+    with_store(killed, check_again)
+
+
+def test_a_message_that_the_master_does_not_show_before_the_first_of_a_queue_has_no_place(
+    tmp_path: Path,
+) -> None:
+    data = written(tmp_path / "master", 30)
+    spoiled = wrong_offset(data, b"1-", 2)  # 0 is 4
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        replica.receive(0, spoiled)
+        for number in range(1, 4):
+            assert replica.doubt is not None and replica.doubt.number == number
+            replica.decide_number(None, 10)
+        assert replica.doubt is None
+        queue = store.queue("orders", 1)
+        assert (queue.minimum, queue.readable) == (4, 10)
+        assert log_of(store) == spoiled
+
+    on_slave(tmp_path / "slave", check)
+
+
 def bodies_at(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
     """What the entries of a queue point to."""
     queue = store.queue(topic, queue_id)
