@@ -53,7 +53,7 @@ class Listener(ListeningPort[Channel]):
         self._tls = tls
         self._buffers = buffers
 
-    def _accept(self) -> asyncio.Protocol:
+    def _admit(self) -> asyncio.Protocol:
         most = self._limit_reached()
         if most:
             self.turned_away += 1

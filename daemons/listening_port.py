@@ -7,7 +7,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar, cast
 
 from mq.daemons.memory import MemoryBudget, MemoryUser
 from mq.daemons.open_files import most_open_files
@@ -76,6 +76,9 @@ class ListeningPort(Generic[C]):
         self._gone: asyncio.Future[None] | None = None  # done when the last channel has gone
 
     def _accept(self) -> asyncio.Protocol:
+        return _Accepted(self._admit)
+
+    def _admit(self) -> asyncio.Protocol:
         """What is to have a connection that has come."""
         raise NotImplementedError
 
@@ -176,3 +179,19 @@ class ListeningPort(Generic[C]):
                 log.info("closing %s: idle", channel.remote)
                 channel.close()
         self._timer = asyncio.get_running_loop().call_later(self.TICK, self._tick)
+
+
+class _Accepted(asyncio.Protocol):
+    """A connection that is being accepted.
+
+    asyncio accepts as many as wait, at once, before it opens the first: which of them is one too
+    many shows only as they are opened, one after the other.
+    """
+
+    def __init__(self, admit: Callable[[], asyncio.Protocol]) -> None:
+        self._admit = admit
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        protocol = self._admit()
+        cast(asyncio.Transport, transport).set_protocol(protocol)
+        protocol.connection_made(transport)

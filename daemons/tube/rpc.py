@@ -125,7 +125,7 @@ class RpcListener(ListeningPort[RpcChannel]):
         await super().bind()
         self.now = asyncio.get_running_loop().time
 
-    def _accept(self) -> asyncio.Protocol:
+    def _admit(self) -> asyncio.Protocol:
         most = self._limit_reached()
         if most:
             self.count("refused_connections")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 
@@ -23,23 +24,24 @@ from mq.protocol.tube.rpc import encode_request
 CLOSE = Method.CONSUMER_CLOSE_C2M
 
 Port = Listener | RpcListener
-Make = Callable[[Callable[[], Awaitable[None]]], Port]
+Make = Callable[..., Port]
 
 
-def of_rocketmq(work: Callable[[], Awaitable[None]]) -> Port:
+def of_rocketmq(work: Callable[[], Awaitable[None]], most: int = 0) -> Port:
     async def serve(command: Command, channel: Channel) -> Command:
         await work()
         return command.reply()
 
-    return Listener(Dispatcher({1: serve}), "127.0.0.1", 0)
+    return Listener(Dispatcher({1: serve}), "127.0.0.1", 0, max_connections=lambda: most)
 
 
-def of_tubemq(work: Callable[[], Awaitable[None]]) -> Port:
+def of_tubemq(work: Callable[[], Awaitable[None]], most: int = 0) -> Port:
     async def serve(call: Call) -> bytes:
         await work()
         return b""
 
-    return RpcListener({CLOSE: Route(serve, CloseRequestC2M)}, "127.0.0.1", 0)
+    routes = {CLOSE: Route(serve, CloseRequestC2M)}
+    return RpcListener(routes, "127.0.0.1", 0, max_connections=lambda: most)
 
 
 def request(port: Port) -> bytes:
@@ -89,6 +91,25 @@ def test_a_connection_that_is_just_being_accepted_does_not_outlive_its_port(
         assert not port.channels
         await asyncio.wait(closes)
         writer.close()
+
+    asyncio.run(main())
+
+
+@BOTH
+def test_of_connections_that_come_at_once_no_more_are_let_in_than_may_be_open(make: Make) -> None:
+    """asyncio accepts all that wait in one turn of its loop, before the first of them is open."""
+
+    async def main() -> None:
+        async with make(nothing, most=2) as port:
+            address = ("127.0.0.1", port.port)
+            peers = [socket.create_connection(address) for _ in range(8)]  # none is accepted yet
+            readers = [await asyncio.open_connection(sock=peer) for peer in peers]
+            try:
+                await asyncio.gather(*(is_ended(reader) for reader, _ in readers[2:]))
+                assert len(port.channels) == 2
+            finally:
+                for _, writer in readers:
+                    writer.close()
 
     asyncio.run(main())
 
