@@ -61,12 +61,16 @@ def parse_address(address: str) -> Endpoint:
     if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ClientError(f"{address!r} is not host:port")
     if not _can_be_looked_up(host):
-        raise ClientError(f"{address!r}: a part of that name is empty, or too long")
+        raise ClientError(
+            f"{address!r}: that name has a NUL, or a part of it is empty, or too long"
+        )
     return Endpoint(host, int(port))
 
 
 def _can_be_looked_up(host: str) -> bool:
-    """Whether the system takes a host for a look-up, which raises UnicodeError for others."""
+    """Whether the system takes a host for a look-up, which raises ValueError for others."""
+    if "\0" in host:
+        return False
     if host.isascii():
         return all(0 < len(part) < 64 for part in host.removesuffix(".").split("."))
     try:

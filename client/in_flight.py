@@ -96,7 +96,7 @@ class InFlight(asyncio.Protocol):
             self._end(self._unconnected("no connection in time"))
         except OSError as error:
             self._end(self._unconnected(reason_of(error)))
-        except UnicodeError:  # of the look-up: a part of the name is empty, or too long
+        except ValueError:  # of the look-up: a part of the name is empty, too long, or has a NUL
             self._end(self._unconnected("that is not the name of a host"))
         except MQError as error:
             self._end(error)
@@ -105,7 +105,7 @@ class InFlight(asyncio.Protocol):
             raise
 
     async def _dial(self) -> None:
-        """Connect this protocol. Raises OSError, UnicodeError, MQError."""
+        """Connect this protocol. Raises OSError, ValueError, MQError."""
         raise NotImplementedError
 
     def _unconnected(self, reason: str) -> ConnectError:

@@ -20,7 +20,7 @@ async def resolve_ipv4(name: str) -> str | None:
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # the latter for what is no name at all
+    except (OSError, ValueError) as error:  # the latter for what is no name at all
         log.warning("%s could not be looked up: %s", name, error)
         return None
     return str(found[0][4][0]) if found else None

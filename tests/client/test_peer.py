@@ -71,7 +71,7 @@ def test_a_slow_answer_ends_no_connection_on_which_others_come(
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("host", ["a..b", "a" * 70])
+@pytest.mark.parametrize("host", ["a..b", "a" * 70, "a\0b"])
 def test_what_is_no_name_of_a_host_fails_at_once(host: str) -> None:
     async def scenario() -> None:
         async with Session("127.0.0.1:1", timeout=60) as session, asyncio.timeout(30):

@@ -263,9 +263,10 @@ def test_what_may_have_been_sent_does_not_fail_as_what_was_not() -> None:
     run(scenario())
 
 
-def test_what_is_no_name_of_a_host_fails_at_once() -> None:
+@pytest.mark.parametrize("host", ["a..b", "a\0b"])
+def test_what_is_no_name_of_a_host_fails_at_once(host: str) -> None:
     async def test() -> None:
-        connection = Connection("a..b:8715", connect_timeout=3600)
+        connection = Connection(f"{host}:8715", connect_timeout=3600)
         with pytest.raises(NotConnected, match="not the name of a host"):
             await connection.call(GET, b"", 3600)
 

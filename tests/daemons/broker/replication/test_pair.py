@@ -318,7 +318,7 @@ def test_a_master_of_a_name_that_no_host_has_is_told_of_and_tried_again(tmp_path
             of_slave = slave.replication.slave
             assert of_slave is not None
             slave.master_addresses.tell(first.address, "a..b:10912")
-            await until(lambda: "a..b:10912" in of_slave.problem)
+            await until(lambda: "empty, or too long" in of_slave.problem)
             assert not slave.tasks.failures
             follow(slave, first)
             await fill(first, 3)
@@ -327,19 +327,17 @@ def test_a_master_of_a_name_that_no_host_has_is_told_of_and_tried_again(tmp_path
     asyncio.run(main())
 
 
-def spoil_offset(broker: Broker, queue_id: int, index: int, wrong: int = 0) -> None:
-    """Have a bit of the log be wrong: the message at an offset says that it is at another one, or
-    that its queue begins anew."""
+def spoil_offset(broker: Broker, queue_id: int, index: int) -> None:
+    """Have a bit of the log be wrong: the message at an offset says that its queue begins anew."""
     log = broker.stores.messages.log
     entry = broker.stores.messages.queue("Orders", queue_id).entry(index)
-    assert entry is not None and (index ^ wrong).bit_count() == 1
+    assert entry is not None and index.bit_count() == 1
     file = log.file_at(entry[0])
     assert file is not None
-    raw = memoryview(wrong.to_bytes(8, "big"))
-    file.write(raw, entry[0] - file.start + AT["queue_offset"])
+    file.write(memoryview(bytes(8)), entry[0] - file.start + AT["queue_offset"])
 
 
-def test_a_slave_keeps_its_queues_though_bits_of_its_masters_log_say_what_they_do_not_hold(
+def test_a_slave_keeps_a_queue_though_a_bit_of_its_masters_log_says_that_it_begins_anew(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -350,8 +348,6 @@ def test_a_slave_keeps_its_queues_though_bits_of_its_masters_log_say_what_they_d
             await fill(first, 60)
             spoil_offset(first, 1, 8)
             spoil_offset(first, 3, 1)
-            spoil_offset(first, 0, 5, 5 + 1024)
-            spoil_offset(first, 2, 9, 9 + 4)
             async with slave_of(tmp_path, first) as slave:
                 await caught_up(slave, first)
                 assert_equal(slave, first)
