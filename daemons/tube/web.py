@@ -18,6 +18,7 @@ import hmac
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Self
@@ -113,13 +114,15 @@ class Methods:
     """What one path offers, by name. Those in ``changing`` need the token (`confModAuthToken`).
 
     ``token`` "" refuses all of those, None asks for none. ``before`` may raise Redirected or
-    RequestRefused.
+    RequestRefused. Of those in ``long``, whose answers may be very large, a server has one at a
+    time in memory: until its peer has taken it, or is closed for taking nothing.
     """
 
     by_name: Mapping[str, Method]
     changing: frozenset[str] = frozenset()
     token: str | None = ""
     before: Callable[[WebRequest], None] = field(default=lambda _: None)
+    long: frozenset[str] = frozenset()
 
     async def call(self, request: WebRequest) -> Result:
         """What a request is answered. Raises RequestRefused and Redirected."""
@@ -162,6 +165,8 @@ class WebServer:
         self.calls = 0
         self.failures = 0
         self._server: asyncio.Server | None = None
+        self._one_long = asyncio.Lock()
+        self.has_ended = False  # what has been accepted and comes now is broken off
 
     async def __aenter__(self) -> Self:
         """Listen. Raises OSError naming an address that is taken."""
@@ -179,13 +184,19 @@ class WebServer:
     async def __aexit__(self, *_: object) -> None:
         if self._server is None:
             return
-        server, self._server = self._server, None
+        server, self._server, self.has_ended = self._server, None, True
         server.close()
         tasks = [one.task for one in self.connections if one.task is not None]
         for connection in list(self.connections):
             connection.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.wait_closed()
+
+    def turn(self, request: WebRequest) -> AbstractAsyncContextManager[None]:
+        """`async with` around making an answer, and having it taken."""
+        methods = self.paths.get(request.path)
+        is_long = methods is not None and request.parameters.get("method") in methods.long
+        return self._one_long if is_long else nullcontext()
 
     async def answer(self, request: WebRequest) -> tuple[HTTPStatus, bytes, dict[str, str]]:
         """Status, body and further headers of an answer. Raises nothing."""
@@ -265,13 +276,15 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._least = 0  # bytes that a request has that has begun to come
         self._is_full = False  # the peer has not taken its answers
+        self._taken: asyncio.Event = asyncio.Event()
+        self._taken.set()
         self.task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         host, port, *_ = transport.get_extra_info("peername") or ("", 0)
         self._peer = f"{host}:{port}"
-        if len(self._server.connections) >= MAX_CONNECTIONS:
+        if self._server.has_ended or len(self._server.connections) >= MAX_CONNECTIONS:
             transport.abort()
             return
         self._server.connections.add(self)
@@ -297,10 +310,12 @@ class _Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_full = True
+        self._taken.clear()
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._is_full = False
+        self._taken.set()
         self._transport.resume_reading()
         if self.task is None:
             self._next()
@@ -333,12 +348,14 @@ class _Connection(asyncio.Protocol):
         self.task = asyncio.get_running_loop().create_task(self._answer(request, stays))
 
     async def _answer(self, request: WebRequest, stays: bool) -> None:
-        status, body, headers = await self._server.answer(request)
+        async with self._server.turn(request):
+            status, body, headers = await self._server.answer(request)
+            if not self._transport.is_closing():
+                self._write(status, body, headers, stays)
+                self._wait()  # also for the peer to take it
+                del body
+                await self._taken.wait()
         self.task = None
-        if self._transport.is_closing():
-            return
-        self._write(status, body, headers, stays)
-        self._wait()  # also for the peer to take it
         if stays:
             self._next()
 

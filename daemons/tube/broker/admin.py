@@ -55,8 +55,11 @@ class BrokerAdmin:
         changing = frozenset(
             name for name in named if name.split("_")[1] in ("set", "clone", "rmv", "manual")
         )
+        long = frozenset(
+            name for name, method in named.items() if getattr(method, "__self__", None) is listings
+        )
         # Without a token nothing has to be shown: the settings allow that on loopback only.
-        self.methods = Methods(named, changing, token or None)
+        self.methods = Methods(named, changing, token or None, long=long)
 
     def methods_known(self, request: WebRequest) -> Result:
         found = [

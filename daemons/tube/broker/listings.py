@@ -156,17 +156,22 @@ class Listings:
 
     async def offsets(self, request: WebRequest) -> Result:
         """Where groups are in all partitions of their topics."""
-        offsets, topics = self._serving.offsets, request.items(*TOPIC)
+        offsets = self._serving.offsets
+        order = {name: place for place, name in enumerate(request.items(*TOPIC))}
+        wanted = frozenset(order)
         steps = Steps()
         groups = [g for g in request.items(*GROUP) or offsets.groups() if g in offsets]
         found: list[Row] = []
         for group in groups:
+            await steps.rest()
             by_topic: dict[str, list[dict[str, int]]] = {}
             booked = {topic for topic, _ in offsets.of_group(group)}
-            for name in topics or sorted(booked):
+            for name in (
+                sorted(booked & wanted, key=order.__getitem__) if wanted else sorted(booked)
+            ):
                 await steps.rest()
                 topic = self._serving.topics.get(name)
-                if topic is not None and name in booked:
+                if topic is not None:
                     by_topic[name] = [
                         self._position(group, (name, partition))
                         for partition in topic.partition_ids()

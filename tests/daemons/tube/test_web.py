@@ -1,6 +1,7 @@
 """The administration port: what it answers, and what it does not let peers do."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -65,6 +66,7 @@ METHODS = Methods(
     },
     changing=frozenset({"change"}),
     token="own",
+    long=frozenset({"large"}),
 )
 
 
@@ -361,4 +363,58 @@ def with_server(use: Callable[[WebServer], Awaitable[None]]) -> None:
         async with asyncio.timeout(30), WebServer("127.0.0.1", 0, {"/broker.htm": METHODS}) as one:
             await use(one)
 
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("goes", [True, False])
+def test_of_long_answers_one_at_a_time_is_made_and_taken_while_others_are_answered(
+    goes: bool,
+) -> None:
+    async def main() -> None:
+        async with WebServer("127.0.0.1", 0, {"/": METHODS}) as server:
+            long = b"GET /?method=large&size=30000000 HTTP/1.1\r\nConnection: close\r\n\r\n"
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1000)
+            writer.write(long)
+            await reader.readline()  # the rest is not taken
+            second = asyncio.ensure_future(exchange(server.port, long))
+            for _ in range(3):
+                assert b'"result":true' in await exchange(
+                    server.port, b"GET /?method=echo HTTP/1.1\r\nConnection: close\r\n\r\n"
+                )
+            assert server.calls == 4  # the second one has not begun
+            if goes:
+                writer.transport.abort()
+            else:
+                await reader.read()
+                writer.close()
+            assert len(await second) > 30_000_000
+            assert server.calls == 5
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_is_just_being_accepted_does_not_outlive_its_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = WebServer("127.0.0.1", 0, {"/": METHODS})
+    ends: list[asyncio.Future[None]] = []
+
+    class Last(web._Connection):
+        """What the event loop asks for before it makes the connection."""
+
+        def __init__(self, server: WebServer) -> None:
+            super().__init__(server)
+            ends.append(asyncio.ensure_future(server.__aexit__()))
+
+    async def main() -> None:
+        await server.__aenter__()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        assert not server.connections
+        await asyncio.wait(ends)
+        writer.close()
+
+    monkeypatch.setattr(web, "_Connection", Last)
     asyncio.run(main())

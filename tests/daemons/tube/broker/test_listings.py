@@ -42,3 +42,31 @@ def test_others_are_served_while_a_long_list_is_put_together(
         assert turns > 2 * TOPICS  # while it is put together, and while it is written
 
     run(tmp_path, main, webPort=0, topicList=",".join(f"t{n}:1:1" for n in range(TOPICS)))
+
+
+def test_names_of_topics_that_groups_do_not_read_are_no_work_for_each_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both may be many: a request has room for ten thousand names."""
+    monkeypatch.setattr("mq.daemons.steps.STEP_SECONDS", -1.0)  # each step takes too long
+    groups = 100
+
+    async def main(broker: Broker, client: Client) -> None:
+        offsets = broker.serving.offsets
+        await offsets.replace([(f"g{n}", ("demo", 0), 0) for n in range(groups)])
+        names = ",".join([*(f"none{n}" for n in range(1000)), "demo"])
+        parameters = {"method": "admin_query_offset", "topicName": names}
+        assert broker.web is not None
+        request = WebRequest("/broker.htm", "/broker.htm", parameters, "peer")
+        answer = asyncio.ensure_future(broker.web.answer(request))
+        turns = 0
+        while not answer.done():
+            await asyncio.sleep(0)
+            turns += 1
+        found = json.loads(answer.result()[1])["dataSet"]
+        assert [[topic["topicName"] for topic in one["subInfo"]] for one in found] == [
+            ["demo"]
+        ] * groups
+        assert turns < 100 * groups
+
+    run(tmp_path, main, webPort=0)
