@@ -188,7 +188,8 @@ class Stores:
             keep = kept_ms(topic.delete_policy)
             for _, store in list(self.of_topic(topic.name)):
                 self.deleted += await delete_expired(store, keep, clock.milliseconds())
-        self._count_files()
+        if not self._opening.locked():  # else files are open that are of no store yet
+            self._count_files()
 
     def _count_files(self) -> None:
         self.held_files = sum(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import resource
 import signal
@@ -98,6 +99,35 @@ def test_connections_leave_files_for_the_stores(
 
 
 async def _nothing(broker: Broker, client: Client) -> None: ...
+
+
+def test_files_of_stores_that_are_being_opened_count_also_where_others_are_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(broker: Broker, client: Client) -> None:
+        stores, demo = broker.serving.stores, broker.serving.topics.get("demo")
+        assert demo is not None
+        recovered, may_go_on = asyncio.Event(), asyncio.Event()
+
+        async def wait(_: object) -> None:
+            recovered.set()
+            await may_go_on.wait()
+
+        monkeypatch.setattr(stores, "_before_serving", wait)
+        before = stores.held_files
+        new = [dataclasses.replace(demo, name=f"new{n}") for n in range(3)]
+        opening = asyncio.ensure_future(stores.open(new))
+        await recovered.wait()
+        held = stores.held_files
+        assert held > before
+        await stores.clean([])
+        assert stores.held_files == held
+        may_go_on.set()
+        await opening
+        await stores.clean([])
+        assert stores.held_files == held
+
+    run(tmp_path, check)
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
