@@ -76,7 +76,8 @@ class Copier:
 
     @property
     def gaps(self) -> list[str]:
-        """A line for each stretch of messages that were gone before they could be copied."""
+        """A line for each stretch of messages that were gone before they could be copied, and for
+        each queue with bodies that cannot be decompressed: those are not copied."""
         return self._reader.gaps
 
     async def _one(self, span: Span, step: Callable[[int], None]) -> str | None:
@@ -94,6 +95,7 @@ class Copier:
                             new_id=self._new_ids,
                         )
                         for message in messages
+                        if not message.body_error  # nothing would say that the copy is compressed
                     ]
                 )
                 step(after - span.next)

@@ -62,11 +62,22 @@ class Reader:
         """Without `decompress` bodies are as they are stored."""
         self.choice = choice
         self._decompress = decompress
-        self.gaps: list[str] = []  # what was to be read, but is not there any more; a line each
+        self._gaps: list[str] = []
+        self._packed: dict[str, tuple[int, int, str]] = {}  # count, first offset, and why, by queue
         self.unread: list[str] = []  # the names of queues that `spans` could not ask
         self.gone: set[str] = set()  # those of them that are not in the routes
         self._consumer = PullConsumer(session)
         self._test = choice.test()
+
+    @property
+    def gaps(self) -> list[str]:
+        """What was to be read, but is not there any more, or has a body that cannot be
+        decompressed; a line each."""
+        return self._gaps + [
+            f"{name}: bodies that cannot be decompressed: {count}, the first at offset {first}: "
+            f"{why}"
+            for name, (count, first, why) in self._packed.items()
+        ]
 
     async def spans(self, known: Collection[str] = ()) -> tuple[list[Span], list[str]]:
         """Where the chosen queues begin and end, and which of them cannot be asked.
@@ -166,7 +177,8 @@ class Reader:
         """The messages of a span, pull by pull; the next pull is on its way meanwhile.
 
         With each batch comes what `span.next` is once the caller has done with it. What a broker
-        passes over, because it has removed it, is noted in `gaps`. Raises MissingMessages where the
+        passes over, because it has removed it, is noted in `gaps`, as is what cannot be
+        decompressed: such a message comes as it is stored. Raises MissingMessages where the
         queue ends before the span does.
         """
         test, end = self._test, span.end
@@ -193,6 +205,7 @@ class Reader:
                 upto = end if over else after
                 if self._decompress:
                     for part in _unpacked(messages, upto):
+                        self._note_packed(span, part[0])
                         yield part
                 else:
                     yield messages, upto
@@ -204,8 +217,15 @@ class Reader:
                 pending.cancelled() or pending.exception()  # seen: nobody waits for it any more
             pending.cancel()
 
+    def _note_packed(self, span: Span, messages: "list[StoredMessage]") -> None:
+        for message in messages:
+            if message.body_error:
+                new = (0, message.queue_offset, message.body_error)
+                count, first, why = self._packed.get(span.name, new)
+                self._packed[span.name] = (count + 1, first, why)
+
     def _note_gap(self, span: Span, begin: int, end: int) -> None:
-        self.gaps.append(
+        self._gaps.append(
             f"{span.name}: {end - begin} messages from offset {begin} on are not there any more"
         )
 

@@ -1,11 +1,20 @@
+import zlib
+
 from mq.client.admin import Admin
 from mq.client.operations.messages import reading
 from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.copying import Copier
+from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.reading import Reader
+from mq.client.operations.messages.sending import Targets, queue_map
 from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, TopicConfig
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.flags import SysFlag
+from mq.protocol.headers import SendMessageRequestHeader
 from mq.protocol.message import Message
 from tests.client.scenarios import in_a_loop
 
@@ -38,3 +47,44 @@ async def test_what_small_records_stand_for_is_given_in_parts() -> None:
 
 def _size(message: object) -> int:
     return len(message.body)  # type: ignore[attr-defined]
+
+
+@in_a_loop
+async def test_a_body_that_cannot_be_decompressed_is_told_of_and_not_copied() -> None:
+    async with Standalone(None, name_server_port=0, broker_port=0) as pair:
+        async with (
+            Session(pair.name_server_address) as session,
+            Producer(session, "bombs") as producer,
+        ):
+            for topic in ("Packed", "Copies"):
+                config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
+                await Admin(session).create_topic(pair.broker.address, config)
+            header = SendMessageRequestHeader(
+                producer_group="bombs",
+                topic="Packed",
+                default_topic="TBW102",
+                default_topic_queue_nums=1,
+                queue_id=0,
+                sys_flag=int(SysFlag.COMPRESSED),
+                born_timestamp=1,
+                flag=0,
+                properties="",
+            )
+            for body in (zlib.compress(b"plain"), zlib.compress(bytes(100_000_000)), b"no zlib"):
+                command = Command(RequestCode.SEND_MESSAGE, header.encode(), body)
+                await session.call(pair.broker.address, command)
+            targets = Targets(producer, await queue_map(producer, "Copies"))
+            choice = Choice("Packed")
+            copier = Copier(session, choice, targets, "Copies", new_ids=False, rate=Rate(None))
+            failures = await copier.run()
+            reader = Reader(session, Choice("Copies"))
+            spans, _ = await reader.spans()
+            copies = [
+                bytes(message.body)
+                async for messages, _ in reader.batches(spans[0])
+                for message in messages
+            ]
+    assert (failures, copies) == ([], [b"plain"])
+    (line,) = copier.gaps
+    assert line.startswith("broker-a:0: bodies that cannot be decompressed: 2, the first at offset")
+    assert "offset 1: the zlib body is larger than" in line
