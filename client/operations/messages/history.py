@@ -1,7 +1,7 @@
 """What has become of a message: pieced together from where it is stored, the offsets and members of
 groups, their retry topics and dead letters, and the traces of clients that write them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,13 +43,19 @@ class Found(NamedTuple):
 
 
 async def find(
-    admin: "Admin", message_id: str, topic: str | None, *, decompress: bool = True
+    admin: "Admin",
+    message_id: str,
+    topic: str | None,
+    *,
+    sees: Callable[[str], bool] = lambda topic: True,
+    decompress: bool = True,
 ) -> Found:
     """The messages of an id, unique or offset id, oldest first. Raises NotFound, MQError.
 
-    Without a topic every topic is looked through: what was imported or copied has the id of its
-    origin. What groups get again, and their dead letters, are copies of what is in another topic,
-    and found where it is not. An id may be in several topics, and in one of them several times.
+    Without a topic every topic that `sees` is true of is looked through: what was imported or
+    copied has the id of its origin. What groups get again, and their dead letters, are copies of
+    what is in another topic, and found where it is not. An id may be in several topics, and in one
+    of them several times.
     """
     with suppress(ClientError, BrokerError, MQError):
         info = await admin.cluster_info()
@@ -61,7 +67,7 @@ async def find(
     failures: dict[str, MQError] = {}
     for topics in ([topic],) if topic else await _topics(admin):
         found: list[StoredMessage] = []
-        for name in topics:
+        for name in filter(sees, topics):
             try:
                 found += await admin.find_by_unique_id(name, message_id, decompress=decompress)
             except RouteNotFound:

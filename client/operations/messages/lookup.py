@@ -11,7 +11,7 @@ from mq.protocol.host import address_text
 from mq.protocol.message import restore_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from mq.client.admin import Admin
     from mq.client.caller import Caller
@@ -50,8 +50,15 @@ async def at_offset(session: "Caller", queue: MessageQueue, offset: int) -> Pull
     )
 
 
-async def by_id(admin: "Admin", message_id: str, topic: str | None) -> "list[StoredMessage]":
+async def by_id(
+    admin: "Admin",
+    message_id: str,
+    topic: str | None,
+    sees: "Callable[[str], bool]" = lambda topic: True,
+) -> "list[StoredMessage]":
     """The messages of a unique id, or the one of an offset id. Raises NotFound, MQError.
+
+    Without a topic a unique id is looked for in those that `sees` is true of.
 
     An offset id names an address: only brokers that the name server knows are asked.
     """
@@ -59,7 +66,7 @@ async def by_id(admin: "Admin", message_id: str, topic: str | None) -> "list[Sto
         history,
     )  # needs an event loop, which the others do not
 
-    found = (await history.find(admin, message_id, topic, decompress=False)).messages
+    found = (await history.find(admin, message_id, topic, sees=sees, decompress=False)).messages
     _restore(found)
     await name_brokers(admin, found)
     return found

@@ -104,7 +104,7 @@ async def _find_anywhere(call: Call, message_id: str) -> Page | Redirect:
     """A message by its id alone: in all topics that the user may see. What was imported or copied
     has the id of its origin, so an id may be in several."""
     async with turn(call.cluster):
-        found = await lookup.by_id(Admin(call.cluster.session), message_id, None)
+        found = await lookup.by_id(Admin(call.cluster.session), message_id, None, call.sees_topic)
     found = visible(call, found)
     if not found:
         raise NotFound(call.text("No message has the id %(id)s.", id=message_id))

@@ -10,7 +10,7 @@ import pytest
 
 from mq.client.operations.messages.search import Budget
 from mq.daemons.console.pages import messages
-from mq.daemons.console.route import Page
+from mq.daemons.console.route import Page, Redirect
 from mq.daemons.console.security.roles import User
 from mq.protocol.message import Message
 from tests.client.scenarios import eventually
@@ -263,5 +263,29 @@ def test_an_id_that_several_topics_have_shows_all_that_the_user_may_see(console:
             ("Copied", None),
             (TOPIC, None),
         ]
+
+    run(console, test)
+
+
+def test_an_id_of_topics_that_the_user_may_not_see_hides_no_letter_that_he_may(
+    console: Consoles,
+) -> None:
+    async def test(made: Filled) -> None:
+        wanted = "AC11000100002A9F0000000000000003"
+        for topic in ("Hidden", "%DLQ%readers"):
+            await made.topic(topic)
+            message = Message(topic, b"letter")
+            message.system["UNIQ_KEY"] = wanted
+            await made.send(message)
+
+            async def indexed(topic: str = topic) -> bool:
+                return len(await made.admin.find_by_unique_id(topic, wanted)) == 1
+
+            await eventually(indexed)
+        limited = User("limited", {"*": "viewer"}, topics=("%DLQ%readers",), groups=("readers",))
+        query = {"topic": None, "id": wanted}
+        found = await messages.choose(call_of(made.site, limited, {}, query))
+        assert isinstance(found, Redirect)
+        assert "readers" in found.path and "Hidden" not in found.path
 
     run(console, test)
