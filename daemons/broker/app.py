@@ -349,7 +349,13 @@ class Broker(Lifecycle):
         try:
             raw = socket.inet_pton(family, host)
         except OSError:
-            raw = socket.inet_aton(socket.gethostbyname(host))
+            try:
+                raw = socket.inet_aton(socket.gethostbyname(host))
+            except (OSError, UnicodeError) as error:
+                raise ConfigError(
+                    f"brokerIP1={host}: expected an address, of IPv6 without brackets, or a name "
+                    f"that can be resolved ({error})"
+                ) from None
         return raw + struct.pack(">i", self.port)
 
     def longest_wait(self) -> float:

@@ -1,7 +1,9 @@
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType
 from mq.daemons.config import ConfigError, NotUpdatable
@@ -190,3 +192,17 @@ def test_settings_nothing_reads_are_named() -> None:
 def test_name_servers_are_told_apart_from_blanks() -> None:
     assert parse_name_servers(" a:1 ; ;b:2;") == ["a:1", "b:2"]
     assert parse_name_servers("") == []
+
+
+def test_an_address_for_others_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    async def start() -> None:
+        settings = BrokerSettings.load(
+            None,
+            {"storePathRootDir": str(tmp_path), "listenPort": "0", "brokerIP1": "[::1]",
+             "bindAddress": "127.0.0.1"},
+        )  # fmt: skip
+        async with Broker(settings):
+            pass
+
+    with pytest.raises(ConfigError, match=r"brokerIP1=\[::1\]: expected an address"):
+        asyncio.run(start())
