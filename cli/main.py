@@ -75,7 +75,7 @@ def _interrupted(command: str, error: KeyboardInterrupt, environment: Environmen
     number = number_of(error)
     late = isinstance(error, Interrupted) and error.late
     what = "; nothing was cut off, it had done its work" if late else ""
-    environment.stderr.write(f"{command}: {WORDS[number]}{what}\n")
+    environment.tell(f"{command}: {WORDS[number]}{what}")
     return STATUS[number]
 
 

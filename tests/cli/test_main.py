@@ -1,4 +1,5 @@
 import os
+import socket
 import subprocess
 import sys
 import typing
@@ -354,3 +355,16 @@ def test_an_error_that_nobody_can_be_told_has_its_status(gone: str, tmp_path: Pa
         )
     os.close(writer)
     assert ended.returncode == 69
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_signal_that_nobody_can_be_told_of_ends_with_its_status(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, open("/dev/full", "w") as full:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = [sys.executable, "-m", "mq", "topicList", "-n", address, "--timeout", "60"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=full) as running:
+            link, _ = server.accept()
+            with link:
+                link.recv(1024)
+                running.terminate()
+                assert running.wait(60) == 143
