@@ -94,14 +94,14 @@ def test_a_change_without_the_token_is_refused(mq: Mq, pair: Any, tmp_path: Path
 
 def test_messages_are_sent_consumed_and_confirmed(mq: Mq, pair: Any, tmp_path: Path) -> None:
     (one,) = rows(
-        mq("tube", "send", "demo", "-p", "hello", "--type", "abc", "--attribute", "a=1",
+        mq("tube", "send", "sent", "-p", "hello", "--type", "abc", "--attribute", "a=1",
            "--time", "202611231015", "-o", "json")
     )  # fmt: skip
-    assert one["topic"] == "demo" and one["partition"].startswith("1:demo:")
+    assert one["topic"] == "sent" and one["partition"].startswith("1:sent:")
     lines = tmp_path / "lines"
     lines.write_bytes(b"one\n\n\xff\xfe\n")
-    assert len(rows(mq("tube", "send", "demo", "--lines", str(lines), "-o", "json"))) == 2
-    words = ("tube", "consume", "demo", "-g", "readers", "--first", "--wait", "20", "--limit", "3")
+    assert len(rows(mq("tube", "send", "sent", "--lines", str(lines), "-o", "json"))) == 2
+    words = ("tube", "consume", "sent", "-g", "readers", "--first", "--wait", "20", "--limit", "3")
     found = rows(mq(*words, "-o", "json"))
     bodies = {row["body"]: row for row in found}
     assert set(bodies) == {"hello", "one", "//4="}
@@ -112,7 +112,7 @@ def test_messages_are_sent_consumed_and_confirmed(mq: Mq, pair: Any, tmp_path: P
     assert bodies["hello"]["attributes"] == text
     offsets = rows(mq("tube", "offsets", "-g", "readers", *web(pair), "-o", "json"))
     assert [(row["topic"], row["behind"], row["pending"]) for row in offsets] == [
-        ("demo", 0, 0)
+        ("sent", 0, 0)
     ] * 3
 
 

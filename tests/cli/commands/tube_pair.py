@@ -26,7 +26,7 @@ def running(topics: Mapping[str, int] | None = None) -> Iterator[Any]:
     made: list[Any] = []
 
     async def serve() -> None:
-        made_first = topics or {"demo": 3, "other": 1}
+        made_first = topics or {"demo": 3, "other": 1, "sent": 3}
         async with tube.TubeStandalone(
             master_port=0, broker_port=0, web_port=0, topics=made_first
         ) as pair:
