@@ -98,10 +98,15 @@ async def name_brokers(admin: "Admin", messages: "Iterable[StoredMessage]") -> N
         except MQError:
             continue
         names = {
-            address: broker.broker_name
+            _plain(address): broker.broker_name
             for broker in route.broker_datas
             for address in broker.broker_addrs.values()
         }
         for message in messages:
             if message.topic == topic:
-                message.broker_name = names.get(address_text(message.store_host), "")
+                message.broker_name = names.get(_plain(address_text(message.store_host)), "")
+
+
+def _plain(address: str) -> str:
+    """Brokers of IPv6 register themselves with or without the brackets."""
+    return address.replace("[", "").replace("]", "")

@@ -2,15 +2,19 @@ import zlib
 
 import pytest
 
+from mq.client.admin import Admin
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.search import Search, Wanted
+from mq.client.producer import Producer
+from mq.client.session import Session
+from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.flags import SysFlag
-from mq.protocol.message import Message
+from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import TOPIC, Cluster, cluster
-from tests.client.scenarios import eventually, opened
+from tests.client.scenarios import eventually, in_a_loop, opened
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 1)
 
@@ -70,3 +74,22 @@ async def test_messages_that_grow_are_found_but_not_unpacked_beyond_the_bound(
     assert second.body_error and zlib.decompress(second.body) == bytes(900_000)
     found = await Search(made.session, Wanted(Choice(TOPIC), text="\0" * 64), keep=10).run()
     assert [(len(hit.message.body), hit.size) for hit in found.hits] == [(10, 900_000)] * 2
+
+
+@in_a_loop
+async def test_messages_say_their_broker_where_that_has_an_address_of_ipv6() -> None:
+    host = {"brokerIP1": "::1", "bindAddress": "::1"}
+    async with Standalone(None, name_server_port=0, broker_port=0, properties=host) as pair:
+        async with Session(pair.name_server_address) as session, Producer(session, "p") as producer:
+            sent = await producer.send(Message("Six", b"x"))
+            admin = Admin(session)
+            found: list[StoredMessage] = []
+
+            async def indexed() -> bool:
+                found[:] = await admin.find_by_unique_id("Six", sent.message_id)
+                return bool(found)
+
+            await eventually(indexed)
+            found[0].broker_name = ""
+            await lookup.name_brokers(admin, found)
+    assert found[0].broker_name == "broker-a"
