@@ -30,7 +30,12 @@ class Mq:
     """Runs commands with a configuration directory and variables of their own."""
 
     def __init__(self, directory: Path, variables: Mapping[str, str] = {}) -> None:
-        self.variables = {"MQ_CONFIG_DIR": str(directory), "HOME": str(directory), **variables}
+        self.variables = {
+            "MQ_CONFIG_DIR": str(directory),
+            "HOME": str(directory),
+            "MQ_TIMEOUT": "30",  # a busy machine: a Java peer may take longer than a user waits
+            **variables,
+        }
 
     def having(self, variables: Mapping[str, str]) -> "Mq":
         """The same with more variables."""

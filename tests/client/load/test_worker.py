@@ -75,8 +75,9 @@ def test_all_that_was_counted_was_stored_and_is_read_back(broker: RunningBroker)
 
 def test_a_rate_is_kept_and_progress_is_told(broker: RunningBroker) -> None:
     measured, progress = run(plan_for(broker, "produce", rate=200.0, warm=0.0, seconds=2.0))
-    # The schedule has 400 messages; a late one is sent all the same.
-    assert 350 <= measured.messages <= 401
+    # The schedule has 400 messages; a late one is sent all the same, if the machine comes to it
+    # before the end. Without a schedule there would be thousands.
+    assert 200 <= measured.messages <= 401
     assert progress == sorted(progress)
     assert progress[0] > 0
 
