@@ -14,20 +14,13 @@ master does: with SYNC_FLUSH behind the fsync.
 A record that is damaged when it comes is asked for once more. If it comes with the same bytes
 again, it is the master's log that is damaged, and it is taken as it is.
 
-A record with queue offset 0 of a queue that has messages begins it anew: its topic was deleted at
-the master and made again, or all of it had expired. Or one bit of the offset is wrong, which no
-checksum covers, and the queue would be dropped for it. So from there on what comes is only kept
-(`doubt`), until the master has said where the first messages of that topic's queues are: of a queue
-that has begun anew nothing is left there before this record. It is not in the log here before that,
-so no start finds it undecided. Likewise a record whose queue offset leaves a gap: messages may be
-missing, or one bit is wrong, and all that follow would have no place in the queue here. The master
-says whether it shows this message under that number. And one that belongs before the first that is
-here: that one, which was believed, or this has a wrong number.
+A record whose number is not the next of its queue is kept until the master has been asked about it
+(mq.daemons.broker.store.numbering).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
@@ -36,6 +29,7 @@ from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import PUT, key_hash
+from mq.daemons.broker.store.numbering import BeginAnew, Doubt, Numbering
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -67,25 +61,10 @@ class NotReplicated(StoreError):
     """What has come cannot be put into this store. The text says why."""
 
 
-class Doubt(NamedTuple):
-    """A record says that it is another of its queue than comes next, 0 where that begins anew, and
-    may be wrong."""
-
-    topic: str
-    queue_id: int
-    physical: int
-    number: int
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.topic, self.queue_id
-
-
 class Replica:
     """Grows a log.
 
-    ``delays`` are milliseconds by delay level. ``begin_anew`` lets queues, by topic and id,
-    begin anew with the records at physical offsets; it raises OSError.
+    ``delays`` are milliseconds by delay level. ``begin_anew`` is that of a Numbering.
     """
 
     def __init__(
@@ -95,7 +74,7 @@ class Replica:
         appender: Appender,
         flusher: Flusher,
         delays: dict[int, int],
-        begin_anew: Callable[[Mapping[tuple[str, int], int]], None],
+        begin_anew: BeginAnew,
         *,
         makes_index: bool,
     ) -> None:
@@ -105,16 +84,13 @@ class Replica:
         self._appender = appender
         self._flusher = flusher
         self._delays = delays
-        self._begin_anew = begin_anew
+        self._numbering = Numbering(commit_log, queues, begin_anew)
         self._makes_index = makes_index
         self._first: int | None = None  # where a log that has nothing is to begin
         self._rest = bytearray()  # of the record that has come in part
         self._wanted = 0  # bytes of it that have to be there before it is looked at again
         self._at_once = 1 << 30 if _read_records is None else _A_FEW
         self._doubtful = (-1, 0)  # where a damaged record was, and the checksum of its bytes
-        self.doubt: Doubt | None = None  # nothing more is stored before the master has been asked
-        # Where a record is of which the master says that its number is wrong, or right.
-        self._misnumbered = self._believed = -1
 
     @property
     def has_nothing(self) -> bool:
@@ -139,8 +115,8 @@ class Replica:
         the master has a new slave begin."""
         self._rest = bytearray()
         self._wanted = 0
-        self._first = self.doubt = None
-        self._misnumbered = self._believed = -1
+        self._first = None
+        self._numbering.forget()
         self.received = self._log.written
         return 0 if self.has_nothing else self.received
 
@@ -170,80 +146,24 @@ class Replica:
             taken += size
         self._rest = bytearray(memoryview(data)[taken:])
 
+    @property
+    def doubt(self) -> Doubt | None:
+        """What the master has to be asked about before more is stored."""
+        return self._numbering.doubt
+
     def queues_in_doubt(self) -> list[tuple[str, int]]:
-        """Of the topic that the doubt is about, by topic and id, those that have messages: where
-        one begins anew, mostly all of them do."""
-        assert self.doubt is not None
-        queues = self._queues.of_topic(self.doubt.topic)
-        return [(queue.topic, queue.queue_id) for queue in queues if queue.appended]
+        """As `Numbering.queues_in_doubt`."""
+        return self._numbering.queues_in_doubt()
 
     def decide(self, firsts: Mapping[tuple[str, int], int | None]) -> None:
-        """Go on behind a doubt: the physical offsets of the first messages that queues show at the
-        master, None of one that shows none. Raises as `receive`.
-
-        Java leaves the new messages out of its slave's queue as long as they have the offsets of
-        old ones (ConsumeQueue.putMessagePositionInfo).
-        """
-        doubt, self.doubt = self.doubt, None
-        assert doubt is not None
-        # A master shows what it has in the order of its log, and not all that it has: of a queue
-        # that shows nothing only older messages than what it shows elsewhere are known to be gone.
-        # One that has gone unseen is in doubt itself when it begins anew.
-        shown = max((first for first in firsts.values() if first is not None), default=0)
-        gone = {
-            key: doubt.physical
-            for key, first in firsts.items()
-            if (
-                key == doubt.key or self._begin_of(*key) < shown
-                if first is None
-                else first >= doubt.physical
-            )
-        }
-        if gone:
-            log.info("%d queues of %s begin anew, as at the master", len(gone), doubt.topic)
-            self._begin_anew(gone)
-        if doubt.key not in gone:
-            self._misnumbered = doubt.physical
+        """Go on behind a doubt, as `Numbering.decide`. Raises as `receive`."""
+        self._numbering.decide(firsts)
         self._take_all(bytes(self._rest))
 
     def decide_number(self, physical: int | None, end: int) -> None:
-        """Go on behind a doubt about a gap: where the message lies that the master shows under that
-        number, None if it shows none, and the number behind the last that it shows. Raises as
-        `receive`."""
-        doubt, self.doubt = self.doubt, None
-        assert doubt is not None
-        queue = self._queues.get(*doubt.key)
-        assert queue is not None
-        is_there = physical == doubt.physical
-        if doubt.number < queue.minimum:
-            self._decide_begin(doubt, end <= doubt.number if physical is None else is_there)
-            return
-        if physical is None:
-            # Where it does not show the one that comes next here either, it may show both soon. Or
-            # it shows all before this one, which it may show when a slave has it.
-            is_right = end <= queue.appended or end == doubt.number
-        else:
-            is_right = is_there
-        if is_right:
-            self._believed = doubt.physical
-        else:
-            self._misnumbered = doubt.physical
+        """Go on behind a doubt about a gap, as `Numbering.decide_number`. Raises as `receive`."""
+        self._numbering.decide_number(physical, end)
         self._take_all(bytes(self._rest))
-
-    def _decide_begin(self, doubt: Doubt, is_right: bool) -> None:
-        """Go on behind a doubt about a record that belongs before the first of its queue: it was
-        that one's number that is wrong, or it has no place."""
-        if is_right:
-            log.error("%s-%d: the number of its first message here is wrong", *doubt.key)
-            self._begin_anew({doubt.key: doubt.physical})
-        self._believed = doubt.physical
-        self._take_all(bytes(self._rest))
-
-    def _begin_of(self, topic: str, queue_id: int) -> int:
-        """Where the first message of a queue lies here."""
-        queue = self._queues.get(topic, queue_id)
-        entry = None if queue is None else queue.entry(queue.minimum)
-        return self._log.written if entry is None else entry[0]
 
     def check_next(self, offset: int) -> None:
         """Raises NotReplicated if bytes at a physical offset are not what comes next."""
@@ -295,7 +215,7 @@ class Replica:
             if magic != MAGIC_BLANK:
                 try:
                     record = self._read(data, position, total, begin + position)
-                    if record is not None and not self._is_next(record, nexts):
+                    if record is not None and not self._numbering.is_next(record, nexts):
                         if (record.topic, record.queue_id) in nexts:
                             break  # what is before it goes now
                         record = self._numbered(record, data[position : position + total])
@@ -307,7 +227,7 @@ class Replica:
                 if record is not None:
                     records.append(record)
                     if record.is_queued:
-                        nexts[record.topic, record.queue_id] = self._next_of(record)
+                        nexts[record.topic, record.queue_id] = self._numbering.next_of(record)
             position += total
             if begin + position == file_end or len(records) == self._at_once:
                 break
@@ -377,39 +297,16 @@ class Replica:
         except BadRecord:
             return None
 
-    def _is_next(self, record: Record, nexts: Mapping[tuple[str, int], int]) -> bool:
-        """Whether a record is the next of its queue, behind those that came with it, or the first
-        that is here; one that has the number of an older one that is here is left out later."""
-        if not record.is_queued or implausible(record):
-            return True
-        key = record.topic, record.queue_id
-        if key in nexts:
-            return record.queue_offset == nexts[key]
-        queue = self._queues.get(*key)
-        if queue is None or not queue.appended:
-            return True
-        return max(1, queue.minimum) <= record.queue_offset <= queue.appended
-
-    def _next_of(self, record: Record) -> int:
-        """The number that comes next in its queue behind a record that is to be stored."""
-        queue = self._queues.get(record.topic, record.queue_id)
-        return max(record.queue_offset + 1, 0 if queue is None else queue.appended)
-
     def _numbered(self, record: Record, data: memoryview) -> Record:
         """A record as the master says that it is; one that it has not been asked about is in doubt.
 
         Raises NotReplicated the first time that a wrong one comes so.
         """
-        if record.physical == self._believed:
-            return record
-        queue = self._queues.get(record.topic, record.queue_id)
-        assert queue is not None
-        if record.physical != self._misnumbered:
-            where = record.topic, record.queue_id, record.physical
-            self.doubt = Doubt(*where, record.queue_offset)
+        if not self._numbering.is_wrong(record):
+            self._numbering.doubts(record)
             return record
         self._check_comes_again(record.physical, data, "its queue offset is wrong")
-        return record._replace(queue_offset=queue.appended)
+        return self._numbering.right(record)
 
     def _check_comes_again(self, physical: int, data: memoryview, why: str) -> None:
         """Raises NotReplicated if a damaged record comes for the first time with these bytes."""
