@@ -5,12 +5,42 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
 
 # Java takes this much off, because its timestamps are taken around a flush, not at it.
 SAFETY_MARGIN_MS = 3000
+
+
+class _Sealed(NamedTuple):
+    """A part of the page that is ours: a magic, values, and the CRC-32 of what stands before it."""
+
+    start: int
+    form: struct.Struct
+    magic: bytes
+
+    @property
+    def crc_at(self) -> int:
+        return self.start + self.form.size - 4
+
+    def read(self, page: bytes) -> tuple[int, ...] | None:
+        """Its values; None where it is not there, or not whole."""
+        if len(page) < self.start + self.form.size:
+            return None
+        magic, *values, crc = self.form.unpack_from(page, self.start)
+        is_whole = magic == self.magic and crc == zlib.crc32(page[self.start : self.crc_at])
+        return tuple(values) if is_whole else None
+
+    def write(self, page: bytearray, *values: int) -> None:
+        self.form.pack_into(page, self.start, self.magic, *values, 0)
+        crc = zlib.crc32(page[self.start : self.crc_at])
+        page[self.crc_at : self.crc_at + 4] = crc.to_bytes(4, "big")
+
+
+_SAFE = _Sealed(layout.FINE_CHECKPOINT_AT, layout.FINE_CHECKPOINT, layout.FINE_CHECKPOINT_MAGIC)
+_FOUND_END = _Sealed(layout.FOUND_END_AT, layout.FOUND_END, layout.FOUND_END_MAGIC)
 
 
 class Checkpoint:
@@ -66,20 +96,16 @@ class Checkpoint:
         if len(data) >= layout.CONFIRM_AT + layout.LONG.size:
             (offset,) = layout.LONG.unpack_from(data, layout.CONFIRM_AT)
             self.confirm_offset = max(0, offset)
-        self.found_end = _read_found_end(data)
+        found_end = _FOUND_END.read(data)
+        self.found_end = None if found_end is None else found_end[0]
 
     def _read_safe_offset(self, data: bytes) -> int:
-        start = layout.FINE_CHECKPOINT_AT
-        end = start + layout.FINE_CHECKPOINT.size
-        if len(data) < end:
+        sealed = _SAFE.read(data)
+        if sealed is None:
             return 0
-        magic, offset, *timestamps, _ = layout.FINE_CHECKPOINT.unpack_from(data, start)
-        ours = (
-            magic == layout.FINE_CHECKPOINT_MAGIC
-            and _is_whole(data[start:end])
-            and timestamps == [self.message_timestamp, self.queue_timestamp, self.index_timestamp]
-        )
-        return int(offset) if ours else 0
+        offset, *timestamps = sealed
+        ours = timestamps == [self.message_timestamp, self.queue_timestamp, self.index_timestamp]
+        return offset if ours else 0
 
     def save(self) -> None:
         """Write and fsync the file. Raises OSError; the file then still holds the old state."""
@@ -87,16 +113,9 @@ class Checkpoint:
         page = bytearray(layout.CHECKPOINT_SIZE)
         layout.CHECKPOINT.pack_into(page, 0, *timestamps)
         layout.LONG.pack_into(page, layout.CONFIRM_AT, self.confirm_offset)
-        start = layout.FINE_CHECKPOINT_AT
-        layout.FINE_CHECKPOINT.pack_into(
-            page, start, layout.FINE_CHECKPOINT_MAGIC, self.safe_offset, *timestamps, 0
-        )
-        end = start + layout.FINE_CHECKPOINT.size
-        page[end - 4 : end] = zlib.crc32(page[start : end - 4]).to_bytes(4, "big")
+        _SAFE.write(page, self.safe_offset, *timestamps)
         if self.found_end is not None:
-            start, end = layout.FOUND_END_AT, layout.FOUND_END_AT + layout.FOUND_END.size
-            layout.FOUND_END.pack_into(page, start, layout.FOUND_END_MAGIC, self.found_end, 0)
-            page[end - 4 : end] = zlib.crc32(page[start : end - 4]).to_bytes(4, "big")
+            _FOUND_END.write(page, self.found_end)
         # In place and not by rename: Java maps this very file, and a page is written whole or,
         # torn by a power cut, fails its checksum and counts as zeros.
         is_new = not files.exists(self._path)
@@ -107,28 +126,10 @@ class Checkpoint:
             files.sync_folder(self._path.parent)
 
 
-def _read_found_end(data: bytes) -> int | None:
-    start, end = layout.FOUND_END_AT, layout.FOUND_END_AT + layout.FOUND_END.size
-    if len(data) < end:
-        return None
-    magic, offset, _ = layout.FOUND_END.unpack_from(data, start)
-    is_ours = magic == layout.FOUND_END_MAGIC and _is_whole(data[start:end])
-    return int(offset) if is_ours else None
-
-
-def _is_whole(sealed: bytes) -> bool:
-    return sealed[-4:] == zlib.crc32(sealed[:-4]).to_bytes(4, "big")
-
-
 def damage_of(data: bytes) -> Iterator[int]:
     """Where in the file the checksums are that do not fit. Java's times have none; where ours stand
     Java writes nothing."""
-    sealed: tuple[tuple[int, struct.Struct, bytes], ...] = (
-        (layout.FINE_CHECKPOINT_AT, layout.FINE_CHECKPOINT, layout.FINE_CHECKPOINT_MAGIC),
-        (layout.FOUND_END_AT, layout.FOUND_END, layout.FOUND_END_MAGIC),
-    )
-    for start, form, magic in sealed:
-        part = data[start : start + form.size]
-        is_ours = part.startswith(magic) and len(part) == form.size and _is_whole(part)
-        if part.strip(b"\0") and not is_ours:
-            yield start + form.size - 4
+    for sealed in (_SAFE, _FOUND_END):
+        part = data[sealed.start : sealed.start + sealed.form.size]
+        if part.strip(b"\0") and sealed.read(data) is None:
+            yield sealed.crc_at
