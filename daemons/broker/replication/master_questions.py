@@ -74,6 +74,14 @@ class MasterQuestions:
                 f"account of namesrvAclFile needs admin=true there"
             )
 
+    async def _answer(self, request: Command, what: str) -> Command:
+        """The reply to a question about what there is. Raises NotReplicated for a refusal."""
+        reply = await self._session.invoke(self._address, request, TIMEOUT)
+        self._check_may_see(reply)
+        if reply.code != ResponseCode.SUCCESS:
+            raise NotReplicated(f"{self._address} does not say {what}: {reply.code} {reply.remark}")
+        return reply
+
     async def first_offsets(
         self, queues: Sequence[tuple[str, int]]
     ) -> dict[tuple[str, int], int | None]:
@@ -91,13 +99,7 @@ class MasterQuestions:
         # (TopicQueueMappingManager.buildTopicQueueMappingContext).
         header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, logical=False)
         request = Command(RequestCode.GET_MIN_OFFSET, header.encode())
-        reply = await self._session.invoke(self._address, request, TIMEOUT)
-        self._check_may_see(reply)
-        if reply.code != ResponseCode.SUCCESS:
-            raise NotReplicated(
-                f"{self._address} does not say where queue {queue_id} of {topic} begins: "
-                f"{reply.code} {reply.remark}"
-            )
+        reply = await self._answer(request, f"where queue {queue_id} of {topic} begins")
         if reply.read_header(GetMinOffsetResponseHeader).offset > 0:
             return 0  # what begins anew has message 0 as long as the log has what came behind
         return (await self._entry(topic, queue_id, 0))[0]
@@ -127,13 +129,7 @@ class MasterQuestions:
             return physical, end
         header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
         request = Command(RequestCode.GET_MAX_OFFSET, header.encode())
-        reply = await self._session.invoke(self._address, request, TIMEOUT)
-        self._check_may_see(reply)
-        if reply.code != ResponseCode.SUCCESS:
-            raise NotReplicated(
-                f"{self._address} does not say where queue {queue_id} of {topic} ends: "
-                f"{reply.code} {reply.remark}"
-            )
+        reply = await self._answer(request, f"where queue {queue_id} of {topic} ends")
         return None, reply.read_header(GetMaxOffsetResponseHeader).offset
 
     async def bounds(self) -> Bounds:
