@@ -348,45 +348,42 @@ def test_the_terminal_is_as_it_was_however_it_ends(
     assert shown.count(ENTER) == 1
 
 
-def test_it_ends_when_its_terminal_goes_and_nothing_tells_it(cluster: Mq) -> None:
-    # As under nohup: SIGHUP is ignored. Nothing is drawn of its own accord for a minute.
-    command = [sys.executable, "-m", "mq", "top", "--interval", "60"]
-    ignoring = f"trap '' HUP; exec {shlex.join(command)}"
+@contextmanager
+def shell_at_terminal(
+    shell: str, script: str, variables: Mapping[str, str]
+) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """A shell that runs a script at a terminal of its own, and our end of that, to be closed."""
     ours, its = pty.openpty()
     with subprocess.Popen(
-        ["sh", "-c", ignoring],
-        env={**os.environ, "TERM": "xterm", **cluster.variables},
+        [shell, "-c", script],
+        env={**os.environ, "TERM": "xterm", **variables},
         stdin=its,
         stdout=its,
         stderr=its,
         start_new_session=True,
     ) as process:
         os.close(its)
-        read_until(ours, b"broker-a")
-        os.close(ours)
         try:
-            assert process.wait(30) == 74
+            yield process, ours
         finally:
             process.kill()
+
+
+def test_it_ends_when_its_terminal_goes_and_nothing_tells_it(cluster: Mq) -> None:
+    # As under nohup: SIGHUP is ignored. Nothing is drawn of its own accord for a minute.
+    command = [sys.executable, "-m", "mq", "top", "--interval", "60"]
+    ignoring = f"trap '' HUP; exec {shlex.join(command)}"
+    with shell_at_terminal("sh", ignoring, cluster.variables) as (shell, ours):
+        read_until(ours, b"broker-a")
+        os.close(ours)
+        assert shell.wait(30) == 74
 
 
 def test_in_the_background_it_stops_before_it_touches_the_screen(cluster: Mq) -> None:
     command = shlex.join([sys.executable, "-m", "mq", "top"])
     # In a group of its own, as a shell starts what stands before &.
     script = f"set -m; {command} & wait $!; echo stopped with $?; kill -9 $!"
-    ours, its = pty.openpty()
-    with subprocess.Popen(
-        ["bash", "-c", script],
-        env={**os.environ, "TERM": "xterm", **cluster.variables},
-        stdin=its,
-        stdout=its,
-        stderr=its,
-        start_new_session=True,
-    ) as shell:
-        os.close(its)
-        try:
-            shown = read_until(ours, b"stopped with 1")  # 128 and the number of SIGTTOU
-            assert ENTER not in shown
-        finally:
-            shell.kill()
-            os.close(ours)
+    with shell_at_terminal("bash", script, cluster.variables) as (_, ours):
+        shown = read_until(ours, b"stopped with 1")  # 128 and the number of SIGTTOU
+        assert ENTER not in shown
+        os.close(ours)

@@ -30,11 +30,7 @@ from tests.client.tube.scripted import (
 from tests.client.tube.virtual_time import run_fast
 
 REGISTER = Method.CONSUMER_REGISTER_C2M
-
-
 BEAT = Method.CONSUMER_HEARTBEAT_C2M
-
-
 CLOSE = Method.CONSUMER_CLOSE_C2M
 
 

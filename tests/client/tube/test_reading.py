@@ -24,8 +24,6 @@ from tests.client.tube.scripted import (
 from tests.client.tube.virtual_time import run_fast
 
 GET = Method.GET_MESSAGES_C2B
-
-
 COMMIT = Method.CONSUMER_COMMIT_C2B
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
@@ -37,6 +39,16 @@ async def send(session: Session, address: str, topic: str, body: bytes) -> None:
 
 async def ask(session: Session, address: str, code: RequestCode) -> None:
     assert (await session.invoke(address, Command(code))).code == ResponseCode.SUCCESS
+
+
+async def seen_during(work: Coroutine[Any, Any, None], look: Callable[[], int]) -> set[int]:
+    """What others of the loop see until some work is done."""
+    task, seen = asyncio.create_task(work), set()
+    while not task.done():
+        seen.add(look())
+        await asyncio.sleep(0)
+    await task
+    return seen
 
 
 def test_expired_log_files_and_then_queues_without_messages_are_deleted(tmp_path: Path) -> None:
@@ -158,14 +170,8 @@ def test_others_are_served_while_queues_of_many_topics_are_deleted(tmp_path: Pat
             store = broker.stores.messages
             for number in range(count):
                 await put(store, f"Dropped{number}", 0, b"x")
-            asking = asyncio.create_task(
-                ask(session, broker.address, RequestCode.CLEAN_UNUSED_TOPIC)
-            )
-            seen = set()
-            while not asking.done():
-                seen.add(len(store.queues.topics()))
-                await asyncio.sleep(0)
-            await asking
+            asking = ask(session, broker.address, RequestCode.CLEAN_UNUSED_TOPIC)
+            seen = await seen_during(asking, lambda: len(store.queues.topics()))
             assert not [one for one in store.queues.topics() if one.startswith("Dropped")]
             assert len(seen) > 2  # between none and all of them
 
@@ -180,12 +186,10 @@ def test_others_are_served_while_many_queues_are_cleaned(tmp_path: Path) -> None
             store = broker.stores.messages
             for number in range(count):
                 await put(store, f"Old{number}", 0, b"x")
-            cleaning = asyncio.create_task(expire(broker, session))
-            seen = set()
-            while not cleaning.done():
-                seen.add(sum(store.max_offset(f"Old{number}", 0) for number in range(count)))
-                await asyncio.sleep(0)
-            await cleaning
+            seen = await seen_during(
+                expire(broker, session),
+                lambda: sum(store.max_offset(f"Old{number}", 0) for number in range(count)),
+            )
             assert max(seen) == count and min(seen) == 0
             assert len(seen) > 2
 

@@ -523,6 +523,29 @@ def test_a_notice_has_a_broker_ask_and_is_not_believed(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+async def agrees_unheard(
+    controller: ScriptedController,
+    member: controlled_broker.ControlledBroker,
+    *,
+    later: bool = False,
+) -> None:
+    """A master asks for a slave to be in sync. The controller agrees, or will ``later``, and is
+    away before it has said so."""
+    role, there = member.member.role, controller.sets[NAME]
+    assert role is not None
+    there.ids[2] = ("127.0.0.1:1", "c")
+    await controller.until(lambda: 1 in there.alive)
+    there.alive[2] = there.alive[1]
+    controller.mute.add(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
+    asking = asyncio.create_task(member.member.alter(role, frozenset({1, 2}), 1))
+    await controller.until(lambda: there.members == {1, 2})
+    if later:
+        there.members, there.members_epoch = {1}, 1
+    await controller.close()
+    with pytest.raises(ConnectionError):
+        await asking
+
+
 def test_a_master_that_was_not_told_whether_a_slave_has_joined_may_not_be_alone(
     tmp_path: Path,
 ) -> None:
@@ -534,18 +557,8 @@ def test_a_master_that_was_not_told_whether_a_slave_has_joined_may_not_be_alone(
             member_of(tmp_path, controller, **BRIEF) as member,
         ):
             await is_master(member, 1)
-            role, there = member.member.role, controller.sets[NAME]
-            assert role is not None
-            there.ids[2] = ("127.0.0.1:1", "c")
-            await controller.until(lambda: 1 in there.alive)
-            there.alive[2] = there.alive[1]
-            controller.mute.add(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
             controller.mute.add(RequestCode.CONTROLLER_GET_REPLICA_INFO)
-            asking = asyncio.create_task(member.member.alter(role, frozenset({1, 2}), 1))
-            await controller.until(lambda: there.members == {1, 2})
-            await controller.close()
-            with pytest.raises(ConnectionError):
-                await asking
+            await agrees_unheard(controller, member)
             await is_slave(member, "")
 
     asyncio.run(play())
@@ -585,18 +598,7 @@ def test_a_master_is_told_too_soon_that_a_set_is_as_it_was_and_may_not_be_alone(
             member_of(tmp_path, controller, **BRIEF) as member,
         ):
             await is_master(member, 1)
-            role, there = member.member.role, controller.sets[NAME]
-            assert role is not None
-            there.ids[2] = ("127.0.0.1:1", "c")
-            await controller.until(lambda: 1 in there.alive)
-            there.alive[2] = there.alive[1]
-            controller.mute.add(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
-            asking = asyncio.create_task(member.member.alter(role, frozenset({1, 2}), 1))
-            await controller.until(lambda: there.members == {1, 2})
-            there.members, there.members_epoch = {1}, 1  # it is done later
-            await controller.close()
-            with pytest.raises(ConnectionError):
-                await asking
+            await agrees_unheard(controller, member, later=True)
             controller.asked.clear()
             await controller.open()
             look = RequestCode.CONTROLLER_GET_REPLICA_INFO
