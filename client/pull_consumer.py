@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 # is over; its clients allow 15 s for that (consumerTimeoutMillisWhenSuspend).
 POLL_MARGIN = 15.0
 DEFAULT_MAX_COUNT = 32  # messages per pull; a broker gives no more unless it is set to
+# Between two pulls that bring neither messages nor another offset, though they were to be held.
+FRUITLESS_SECONDS = 0.05  # doubled each time
+LONGEST_FRUITLESS_SECONDS = 3.0
 
 
 class PullStatus(StrEnum):
@@ -91,6 +94,7 @@ class Puller:
         self._flags = int(PullSysFlag.LITE_PULL) if lite else 0
         self._hooks = hooks
         self._choice = ReplicaChoice(group)
+        self._fruitless: dict[MessageQueue, int] = {}  # answers in a row, see `_slow_down`
 
     async def pull(
         self,
@@ -109,7 +113,8 @@ class Puller:
     ) -> PullResult:
         """Ask for messages of `queue` from `offset` on.
 
-        `wait` seconds is how long the broker may hold the request until a message comes.
+        `wait` seconds is how long the broker may hold the request until a message comes. One that
+        has it asked again at once, and the same, is asked ever more slowly.
         `subscription` goes with the request; without it the broker takes the one of the group's
         heartbeat. What `tags` do not match is left out here too, because the broker compares
         hashes only. `commit_offset` also commits, on the way. A message that is damaged where it is
@@ -146,9 +151,31 @@ class Puller:
         response, address = await ask(queue, header, seconds)
         result = read_result(response, queue, offset, tags, address, decompress=decompress)
         self._choice.suggest(queue, result.suggested_broker_id, address)
+        if wait > 0:
+            await self._slow_down(queue, offset, result)
         if self._hooks is not None and result.messages:
             result = result._replace(messages=self._hooks.kept(queue, result.messages))
         return result
+
+    async def _slow_down(self, queue: MessageQueue, offset: int, result: PullResult) -> None:
+        """Wait before an answer is given that would have us ask the very same again.
+
+        A Java slave whose queues are behind its group's offsets, or whose reading is off, says "at
+        once" for as long as that is so (PullMessageProcessor): thousands of times a second. The
+        first time nothing is waited for: it may have named another broker.
+        """
+        if result.status is not PullStatus.NO_MATCHED or result.next_offset > offset:
+            if self._fruitless:
+                self._fruitless.pop(queue, None)
+            return
+        before = self._fruitless.get(queue, 0)
+        self._fruitless[queue] = before + 1
+        if before:
+            # Only here: who never waits may have no event loop.
+            import asyncio
+
+            pause = FRUITLESS_SECONDS * 2.0 ** min(before - 1, 10)
+            await asyncio.sleep(min(pause, LONGEST_FRUITLESS_SECONDS))
 
     async def _ask(
         self, queue: MessageQueue, header: PullMessageRequestHeader, seconds: float

@@ -1,9 +1,44 @@
 """Queues that are read at will, against our own daemons."""
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
 
 from mq.client.pull_consumer import PullConsumer, PullStatus
+from mq.daemons.channel import Channel
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from tests.client.clusters import GROUP, TOPIC, cluster, numbers
+from tests.client.scripted import name_server, scripted
+
+QUEUE = MessageQueue(TOPIC, "a", 0)
+
+
+@asynccontextmanager
+async def told_to_ask_again(steps: list[int]) -> AsyncIterator[PullConsumer]:
+    """Reads at a broker that says "at once" to each pull, however long it may hold it, and moves
+    the offset by the next of `steps`."""
+    left = iter(steps)
+
+    def answer(request: Command, channel: Channel) -> Command:
+        found = {
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": str(int(request.fields["queueOffset"]) + next(left)),
+            "minOffset": "0",
+            "maxOffset": "0",
+        }
+        return request.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, found)
+
+    async with (
+        scripted({RequestCode.PULL_MESSAGE: answer}) as broker,
+        scripted(name_server({"a": broker})) as names,
+        PullConsumer(names, GROUP) as puller,
+    ):
+        yield puller
 
 
 def test_a_queue_is_read_from_any_offset_and_a_wrong_one_is_corrected() -> None:
@@ -37,5 +72,32 @@ def test_a_held_pull_brings_the_next_message_when_it_comes() -> None:
                 assert not waiting.done()
                 await there.send(b"now")
                 assert [message.body for message in (await waiting).messages] == [b"now"]
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_has_the_same_asked_again_and_again_is_asked_ever_more_slowly() -> None:
+    async def scenario() -> float:
+        async with told_to_ask_again([0] * 5) as puller:
+            began = time.monotonic()
+            for _ in range(5):
+                result = await puller.pull(QUEUE, 6, wait=15)
+                assert (result.status, result.next_offset) == (PullStatus.NO_MATCHED, 6)
+            return time.monotonic() - began
+
+    assert asyncio.run(scenario()) > 0.05 + 0.1 + 0.2 + 0.4
+
+
+def test_nothing_is_waited_for_the_first_time_nor_where_an_offset_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.client.pull_consumer.FRUITLESS_SECONDS", 600.0)
+    monkeypatch.setattr("mq.client.pull_consumer.LONGEST_FRUITLESS_SECONDS", 600.0)
+
+    async def scenario() -> None:
+        async with told_to_ask_again([0, 3, 2, 0, 0, 0]) as puller, asyncio.timeout(60):
+            for offset in (6, 6, 9, 11):
+                await puller.pull(QUEUE, offset, wait=15)
+            await puller.pull(QUEUE, 11)  # which was not to be held
 
     asyncio.run(scenario())
