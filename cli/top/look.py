@@ -98,7 +98,9 @@ class Watcher:
     """Looks at a cluster again and again."""
 
     def __init__(self, session: "Caller", timeout: float, *, system: bool = False) -> None:
-        """`timeout` in seconds counts for each answer; `system` takes in the system's own."""
+        """`timeout` in seconds counts for each answer but a name server's first, without which
+        there is nothing to look at: that has the session's. `system` takes in the system's own.
+        """
         self._session = session
         self._admin = Admin(session, timeout=timeout)
         self._system = system
@@ -153,7 +155,8 @@ class Watcher:
 
     async def _find_brokers(self, look: Look) -> None:
         try:
-            info = await self._admin.cluster_info()
+            admin = self._admin if self._known else Admin(self._session)
+            info = await admin.cluster_info()
         except MQError as error:
             if not self._known:
                 raise

@@ -87,6 +87,7 @@ def test_top_shows_rates_and_lag_of_java_brokers(mq: Mq, java_cluster: JavaClust
             finally:
                 enough.set()
             assert sent.result(30) > 0
+        assert shown.status == 0, shown.err
         (_, last) = map(json.loads, shown.out.splitlines())
         assert last["failures"] == []
         name = {"brokers": java_cluster.broker_name, "topics": topic, "groups": group}[show]

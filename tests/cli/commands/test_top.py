@@ -3,11 +3,15 @@
 import json
 import os
 import pty
+import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -211,6 +215,38 @@ def test_bad_options_say_what_is_wrong(cluster: Mq) -> None:
         found = cluster("top", *words)
         assert (found.status, found.out) == (64, ""), words
         assert found.err.startswith("mq top: "), words
+
+
+@contextmanager
+def slow_once(target: str, *, seconds: float) -> Iterator[str]:
+    """A port that leads to `target`, and lets nothing through before so many seconds."""
+    host, _, port = target.rpartition(":")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def relay() -> None:
+            time.sleep(seconds)
+            (link, _) = server.accept()
+            with link, socket.create_connection((host, int(port))) as there:
+                other = {link: there, there: link}
+                while True:
+                    for ready in select.select([link, there], [], [])[0]:
+                        if not (data := ready.recv(65_536)):
+                            return
+                        other[ready].sendall(data)
+
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(relay)
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+            done.result(30)
+
+
+def test_a_name_server_that_is_slow_to_answer_first_is_waited_for(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    with slow_once(standalone.name_server_address, seconds=1.5) as slow:
+        found = cluster("top", *QUICK, "-n", slow, "-o", "json")
+    assert (found.status, found.err) == (0, "")
+    assert named(found, "brokerName", "broker-a")["state"] == "up"
 
 
 def test_without_a_name_server_it_ends(mq: Mq) -> None:
