@@ -1,6 +1,8 @@
 """Cancellation: one of our own task, apart from one that a user's code has run into."""
 
 import asyncio
+from collections.abc import Awaitable, Coroutine
+from typing import Any
 
 
 def is_meant(error: BaseException) -> bool:
@@ -14,3 +16,13 @@ def is_meant(error: BaseException) -> bool:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return not isinstance(error, Exception)
+
+
+def end_with(task: "asyncio.Task[Any]", work: Awaitable[object]) -> None:
+    """Have what a task is to await end with it.
+
+    A task that is cancelled before its first step never begins: of a coroutine that was made for it
+    Python then says that nobody has awaited it.
+    """
+    if isinstance(work, Coroutine):
+        task.add_done_callback(lambda _: work.close())

@@ -17,6 +17,7 @@ from mq.client.address_server import is_url
 from mq.client.blocking import BlockingSession
 from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
 from mq.client.caller import Endpoint, parse_address
+from mq.client.cancellation import end_with
 from mq.client.errors import ClientError, MQError
 from mq.client.in_flight import Waiter
 from mq.client.machine import clock
@@ -238,7 +239,7 @@ class Session(RoutingCaller):
         if isinstance(answer, Command) or answer is None:
             self._answer(request, answer, peer)
         else:
-            self.keep_task(self._answer_later(request, answer, peer))
+            end_with(self.keep_task(self._answer_later(request, answer, peer)), answer)
 
     async def _answer_later(
         self, request: Command, answer: Awaitable[Command | None], peer: Peer

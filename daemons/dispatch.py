@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Protocol
 
+from mq.client.cancellation import end_with
 from mq.client.machine.clock import perf_counter
 from mq.daemons.channel import Channel
 from mq.daemons.memory import cost_of
@@ -222,10 +223,13 @@ class Dispatcher:
                 if isinstance(result, Awaitable):
                     cost = _TASK_COST + cost_of(command)
                     channel.owe(cost)
-                    work = self._await(command, channel, result, began, cost)
+                    work = self._await(command, channel, result, began)
                     task = asyncio.ensure_future(work)
                     self.tasks[task] = None
                     task.add_done_callback(self.tasks.pop)
+                    # Not by the task itself: cancelled before its first step, it does nothing.
+                    task.add_done_callback(lambda _: channel.owe(-cost))
+                    end_with(task, result)
                     return
                 if perf_counter() - began > self._slow_seconds:
                     self._was_slow(command, channel, perf_counter() - began)
@@ -293,7 +297,6 @@ class Dispatcher:
         channel: Channel,
         result: Awaitable[Reply],
         began: float,
-        cost: int,
     ) -> None:
         try:
             reply = await result
@@ -301,8 +304,6 @@ class Dispatcher:
             if channel.closed and isinstance(error, ConnectionError):
                 return  # it went away while its request waited for its turn
             reply = self.failed(command, channel, error)
-        finally:
-            channel.owe(-cost)
         if perf_counter() - began > self._slow_seconds:
             self._was_slow(command, channel, perf_counter() - began)
         self._send(command, channel, reply)

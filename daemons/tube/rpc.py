@@ -14,6 +14,7 @@ from typing import cast
 
 from google.protobuf.message import Message
 
+from mq.client.cancellation import end_with
 from mq.client.machine import clock
 from mq.daemons.listening_port import ListeningPort
 from mq.daemons.memory import MemoryBudget
@@ -202,16 +203,19 @@ class RpcListener(ListeningPort[RpcChannel]):
         elif answer is not None:
             task = asyncio.ensure_future(self._answer_later(call, answer))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda task: self._answered(task, call))
+            end_with(task, answer)
 
     async def _answer_later(self, call: Call, answer: Awaitable[Answer]) -> None:
         try:
             self._answer(call, await answer)
         except Exception as error:
             self._failed(call, error)
-        except BaseException:
+
+    def _answered(self, task: asyncio.Task[None], call: Call) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():  # also before its first step
             call.fail("ServiceStoppingException", "service is stopping...")
-            raise
 
     def _answer(self, call: Call, answer: Answer) -> None:
         try:

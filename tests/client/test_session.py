@@ -1,4 +1,7 @@
 import asyncio
+import inspect
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -347,3 +350,31 @@ def test_a_handler_of_pushed_requests_that_raises_anything_is_answered_for(later
     asyncio.run(scenario())
     assert answers[0].code == ResponseCode.SYSTEM_ERROR
     assert answers[0].remark == "ZeroDivisionError: by me"
+
+
+def test_an_answer_that_the_sessions_end_cuts_off_before_its_first_step_is_ended() -> None:
+    made: list[Coroutine[Any, Any, Command]] = []
+
+    async def push(request: Command, channel: Channel) -> None:
+        channel.notify(Command(77))
+
+    async def answer(request: Command) -> Command:
+        return request.reply()
+
+    async def scenario() -> None:
+        async with scripted({ECHO: push}) as address:
+            session = await Session(address).__aenter__()
+            closing: list[asyncio.Task[None]] = []
+
+            def later(request: Command, address: str) -> Coroutine[Any, Any, Command]:
+                closing.append(asyncio.ensure_future(session.__aexit__()))
+                made.append(answer(request))
+                return made[0]
+
+            session.on_request(77, later)
+            await session.invoke_oneway(address, Command(ECHO))
+            await until(lambda: bool(closing))
+            await closing[0]
+
+    asyncio.run(scenario())
+    assert inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
+from mq.client.cancellation import end_with
 from mq.client.machine import clock
 from mq.daemons.broker.handlers.pull_reply import request_of
 from mq.daemons.broker.long_polling import COST
@@ -36,6 +37,7 @@ class ColdPulls:
         task = asyncio.ensure_future(self._wait(reading, header, channel, size, counter, again))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        end_with(task, reading)
 
     async def _wait(
         self,

@@ -1,4 +1,5 @@
 import asyncio
+import inspect
 import ssl
 from collections.abc import Coroutine
 
@@ -288,6 +289,29 @@ def test_a_server_that_stops_says_so_and_ends_what_runs() -> None:
             await listener.close()
             assert (await peer.failure()).name == "ServiceStoppingException"
             assert await peer.frame() is None
+
+    run(test())
+
+
+def test_who_is_to_be_answered_later_by_a_server_that_stops_at_once_is_told_so() -> None:
+    made: list[Coroutine[None, None, rpc.Answer]] = []
+
+    async def answer() -> rpc.Answer:
+        return ANSWER
+
+    async def test() -> None:
+        closing: list[asyncio.Task[None]] = []
+
+        def handle(call: Call) -> Coroutine[None, None, rpc.Answer]:
+            closing.append(asyncio.ensure_future(listener.close()))  # before the task's first step
+            made.append(answer())
+            return made[0]
+
+        async with serving(handle) as listener, client(listener) as peer:
+            peer.send(request(1))
+            assert (await peer.failure()).name == "ServiceStoppingException"
+            await closing[0]
+        assert inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED
 
     run(test())
 

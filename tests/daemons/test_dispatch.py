@@ -1,0 +1,40 @@
+"""What becomes of requests that are answered later."""
+
+import asyncio
+import inspect
+from collections.abc import Coroutine
+from typing import Any
+
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Dispatcher
+from mq.daemons.listener import Listener
+from mq.daemons.memory import cost_of
+from mq.protocol.command import Command
+from mq.protocol.frame import encode
+from tests.daemons.broker.native_pair import Written
+
+
+def test_a_request_that_a_stop_cancels_before_its_first_step_leaves_nothing() -> None:
+    async def main() -> None:
+        made: list[Coroutine[Any, Any, Command]] = []
+
+        async def answer(command: Command) -> Command:
+            return command.reply()
+
+        def later(command: Command, channel: Channel) -> Coroutine[Any, Any, Command]:
+            made.append(answer(command))
+            return made[0]
+
+        listener = Listener(Dispatcher({1: later}), "127.0.0.1", 0)
+        channel = Channel(listener, listener.dispatcher)
+        channel.connection_made(Written())  # type: ignore[arg-type]  # as much as is needed
+        before = channel.memory
+        request = Command(1, body=bytes(100))
+        channel.data_received(encode(request))
+        assert channel.memory >= before + cost_of(request)
+        await listener.dispatcher.cancel()
+        assert inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED
+        assert channel.memory == before
+        assert not listener.dispatcher.tasks
+
+    asyncio.run(main())
