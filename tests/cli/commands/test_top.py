@@ -3,7 +3,7 @@
 import json
 import os
 import pty
-import select
+import selectors
 import shlex
 import signal
 import socket
@@ -227,12 +227,15 @@ def slow_once(target: str, *, seconds: float) -> Iterator[str]:
             time.sleep(seconds)
             (link, _) = server.accept()
             with link, socket.create_connection((host, int(port))) as there:
-                other = {link: there, there: link}
-                while True:
-                    for ready in select.select([link, there], [], [])[0]:
-                        if not (data := ready.recv(65_536)):
-                            return
-                        other[ready].sendall(data)
+                with selectors.DefaultSelector() as selector:
+                    for source, sink in ((link, there), (there, link)):
+                        selector.register(source, selectors.EVENT_READ, (source, sink))
+                    while True:
+                        for key, _ in selector.select():
+                            source, sink = key.data
+                            if not (data := source.recv(65_536)):
+                                return
+                            sink.sendall(data)
 
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(relay)
