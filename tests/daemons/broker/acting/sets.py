@@ -24,6 +24,9 @@ ACTS = {
     "brokerHeartbeatInterval": "200",
     "syncBrokerMemberGroupPeriod": "100",
 }
+# Of a master that is to go before it delivers anything, however slow the machine is. What it leaves
+# is due at once where the levels are shorter.
+LONG = {"messageDelayLevel": "1h 2h 3h"}
 
 
 def name_server(root: Path) -> AbstractAsyncContextManager[NameServer]:

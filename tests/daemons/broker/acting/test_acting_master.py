@@ -8,6 +8,7 @@ from mq.daemons.broker.app import Broker
 from mq.protocol.bodies import KVTable
 from mq.protocol.codes import RequestCode
 from tests.daemons.broker.acting.sets import (
+    LONG,
     SET,
     acts,
     acts_no_more,
@@ -29,7 +30,7 @@ def test_what_is_delayed_comes_once_through_another_broker(tmp_path: Path) -> No
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             await send(other, b"topic")  # it has the topic
             async with brokers.slave(1, **SHORT) as slave:
-                async with brokers.master(**SHORT) as master:
+                async with brokers.master(**LONG) as master:
                     await brokers.shows(slave, 1)
                     await send(master, b"delayed", DELAY="2", KEYS="k", own="x")
                     await is_copied(slave, master)
@@ -51,10 +52,11 @@ def test_what_is_delayed_comes_once_through_another_broker(tmp_path: Path) -> No
 
 def test_a_slave_that_is_started_again_while_it_acts_goes_on_where_it_was(tmp_path: Path) -> None:
     async def script() -> None:
+        later = {"messageDelayLevel": "1s 2s 3h"}  # its second message waits for its next start
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             await send(other, b"topic")
-            async with brokers.slave(1, **SHORT) as slave:
-                async with brokers.master(**SHORT) as master:
+            async with brokers.slave(1, **later) as slave:
+                async with brokers.master(**LONG) as master:
                     await send(master, b"one", DELAY="1")
                     await send(master, b"two", DELAY="3")
                     await is_copied(slave, master)

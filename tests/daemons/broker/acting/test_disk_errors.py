@@ -10,7 +10,7 @@ from mq.client.session import Session
 from mq.daemons.broker.writer import MessageWriter
 from mq.protocol import names
 from mq.protocol.message import StoredMessage
-from tests.daemons.broker.acting.sets import acts, bodies, cluster, have, is_copied, send
+from tests.daemons.broker.acting.sets import LONG, acts, bodies, cluster, have, is_copied, send
 from tests.daemons.broker.transactions.producers import HALF, TOPIC, TransactionPeer
 
 SHORT = {"messageDelayLevel": "1s 2s 3s", "transactionCheckInterval": "600000"}
@@ -44,7 +44,7 @@ def test_a_half_that_cannot_be_read_at_first_is_not_passed_over_and_holds_up_not
         ):
             await send(other, b"topic", TOPIC)
             async with brokers.slave(1, **SHORT) as slave:
-                async with brokers.master(**SHORT) as master:
+                async with brokers.master(**{**SHORT, **LONG}) as master:
                     producer = TransactionPeer(session, master.address)
                     await producer.beat()
                     await producer.prepare(b"one")

@@ -8,7 +8,16 @@ import pytest
 
 from mq.daemons.broker.acting import escape
 from mq.protocol.codes import RequestCode, ResponseCode
-from tests.daemons.broker.acting.sets import acts, bodies, cluster, have, is_copied, send, stored
+from tests.daemons.broker.acting.sets import (
+    LONG,
+    acts,
+    bodies,
+    cluster,
+    have,
+    is_copied,
+    send,
+    stored,
+)
 from tests.daemons.broker.replication.pair import until
 from tests.daemons.peer import Peer
 
@@ -19,7 +28,7 @@ COUNT = 100  # more than are on their way at once
 def test_what_no_other_broker_takes_waits_until_one_does(tmp_path: Path) -> None:
     async def script() -> None:
         async with cluster(tmp_path) as brokers, brokers.slave(1, **SHORT) as slave:
-            async with brokers.master(**SHORT) as master:
+            async with brokers.master(**LONG) as master:
                 await send(master, b"delayed", DELAY="1")
                 await is_copied(slave, master)
             await acts(slave)
@@ -54,7 +63,7 @@ def test_no_more_waits_than_memory_is_given_for(
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             await send(other, b"topic")
             async with brokers.slave(1, **SHORT) as slave:
-                async with brokers.master(**SHORT) as master:
+                async with brokers.master(**LONG) as master:
                     for number in range(9):
                         own = "" if is_body else "x" * large
                         body = b"%d" % number * (large if is_body else 1)
@@ -75,7 +84,7 @@ def test_many_that_are_due_at_once_come_once_each(tmp_path: Path) -> None:
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             await send(other, b"topic")
             async with brokers.slave(1, **SHORT) as slave:
-                async with brokers.master(**SHORT) as master:
+                async with brokers.master(**LONG) as master:
                     for number in range(COUNT):
                         await send(master, b"%d" % number, DELAY="2")
                     await is_copied(slave, master)
@@ -98,7 +107,7 @@ def test_a_retry_is_not_buried_on_its_way(tmp_path: Path) -> None:
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             await send(other, b"topic")
             async with brokers.slave(1, **SHORT) as slave:
-                async with brokers.master(**SHORT) as master:
+                async with brokers.master(**LONG) as master:
                     async with Peer(master.port) as peer:
                         fields = {
                             **{"a": "G", "c": "TBW102", "d": "4", "e": "0", "f": "0"},

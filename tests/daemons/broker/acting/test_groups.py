@@ -9,6 +9,7 @@ import pytest
 from mq.daemons.broker.acting.service import TICK
 from mq.daemons.state_file import write_atomically
 from tests.daemons.broker.acting.sets import (
+    LONG,
     SET,
     acts,
     bodies,
@@ -54,7 +55,7 @@ def test_a_master_hears_of_a_slave_that_was_started_again_and_does_not_act_yet(
         async with cluster(tmp_path) as brokers, brokers.other() as other:
             await send(other, b"topic")
             async with brokers.slave(1, **short) as slave:
-                async with brokers.master(**short) as master:
+                async with brokers.master(**LONG) as master:
                     await send(master, b"first")
                     await send(master, b"delayed", DELAY="1")
                     await is_copied(slave, master)

@@ -5,7 +5,7 @@ import asyncio
 from pathlib import Path
 
 from mq.daemons.broker.app import Broker
-from tests.daemons.broker.acting.sets import acts, cluster, have, is_copied, send
+from tests.daemons.broker.acting.sets import LONG, acts, cluster, have, is_copied, send
 from tests.daemons.broker.harness import create_topic
 from tests.daemons.broker.pop.consumers import GROUP, PopConsumer, fill
 from tests.daemons.broker.pop.consumers import TOPIC as POPPED
@@ -31,7 +31,7 @@ def test_a_delayed_message_for_a_young_topic_is_delivered(tmp_path: Path) -> Non
             async with Peer(other.port) as peer:
                 await create_topic(peer, "Young")
             async with brokers.slave(1, **SHORT) as slave:
-                async with brokers.master(**SHORT) as master:
+                async with brokers.master(**{**SHORT, **LONG}) as master:
                     await is_copied(slave, master)
                     end_copying()  # as if all that follows happens within ten seconds
                     async with Peer(master.port) as peer:
