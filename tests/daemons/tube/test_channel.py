@@ -53,9 +53,9 @@ def test_a_request_that_waited_longer_than_its_client_does_is_not_answered() -> 
 
     async def test() -> None:
         async with serving(handle) as listener, client(listener) as peer:
-            peer.send(request(1, timeout_ms=1))
+            peer.send(request(1))
             await until(lambda: bool(calls))
-            await until(lambda: listener.now() >= calls[0].deadline)
+            calls[0].deadline = listener.now()  # a short timeout may be over before it is handled
             calls[0].answer(ANSWER)
             peer.send(request(2))
             frame = await peer.frame()
