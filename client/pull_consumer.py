@@ -94,7 +94,7 @@ class Puller:
         self._flags = int(PullSysFlag.LITE_PULL) if lite else 0
         self._hooks = hooks
         self._choice = ReplicaChoice(group)
-        self._fruitless: dict[MessageQueue, int] = {}  # answers in a row, see `_slow_down`
+        self._pauses: dict[MessageQueue, float] = {}  # the next ones, see `_slow_down`
 
     async def pull(
         self,
@@ -165,17 +165,15 @@ class Puller:
         first time nothing is waited for: it may have named another broker.
         """
         if result.status is not PullStatus.NO_MATCHED or result.next_offset > offset:
-            if self._fruitless:
-                self._fruitless.pop(queue, None)
+            self._pauses.pop(queue, None)
             return
-        before = self._fruitless.get(queue, 0)
-        self._fruitless[queue] = before + 1
-        if before:
+        pause = self._pauses.get(queue, 0.0)
+        self._pauses[queue] = min(max(pause * 2, FRUITLESS_SECONDS), LONGEST_FRUITLESS_SECONDS)
+        if pause:
             # Only here: who never waits may have no event loop.
             import asyncio
 
-            pause = FRUITLESS_SECONDS * 2.0 ** min(before - 1, 10)
-            await asyncio.sleep(min(pause, LONGEST_FRUITLESS_SECONDS))
+            await asyncio.sleep(pause)
 
     async def _ask(
         self, queue: MessageQueue, header: PullMessageRequestHeader, seconds: float
