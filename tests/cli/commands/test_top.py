@@ -221,21 +221,21 @@ def test_bad_options_say_what_is_wrong(cluster: Mq) -> None:
 def slow_once(target: str, *, seconds: float) -> Iterator[str]:
     """A port that leads to `target`, and lets nothing through before so many seconds."""
     host, _, port = target.rpartition(":")
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server(("127.0.0.1", 0)) as server, selectors.DefaultSelector() as selector:
+        server.settimeout(60)  # a command that never comes must not hold up who says so
 
         def relay() -> None:
             time.sleep(seconds)
             (link, _) = server.accept()
             with link, socket.create_connection((host, int(port))) as there:
-                with selectors.DefaultSelector() as selector:
-                    for source, sink in ((link, there), (there, link)):
-                        selector.register(source, selectors.EVENT_READ, (source, sink))
-                    while True:
-                        for key, _ in selector.select():
-                            source, sink = key.data
-                            if not (data := source.recv(65_536)):
-                                return
-                            sink.sendall(data)
+                selector.register(link, selectors.EVENT_READ, there)
+                selector.register(there, selectors.EVENT_READ, link)
+                while True:
+                    for key, _ in selector.select():
+                        source = link if key.data is there else there
+                        if not (data := source.recv(65_536)):
+                            return
+                        key.data.sendall(data)
 
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(relay)
