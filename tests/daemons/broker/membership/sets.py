@@ -17,6 +17,18 @@ from tests.daemons.peer import Peer
 from tests.interop.ports import free_port
 
 NAME = "broker-a"
+# What the master of a set answers to a send that it has stored.
+STORED = (
+    ResponseCode.SUCCESS,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+)
+# A lease of a moment, for masters that are to lose it.
+BRIEF = {
+    "controllerHeartBeatTimeoutMills": "400",
+    "brokerHeartbeatInterval": "50",
+    "syncBrokerMetadataPeriod": "100",
+}
 
 
 def member_of(
