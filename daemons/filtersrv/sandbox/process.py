@@ -108,8 +108,8 @@ class Sandbox(asyncio.Protocol):
                     )
                 finally:
                     theirs.close()
-                await loop.create_connection(lambda: self, sock=ours)
                 self._reaping = loop.create_task(self._reap(self._process))
+                await loop.create_connection(lambda: self, sock=ours)
                 await self._confined()
         except BaseException:
             if self._transport is None:

@@ -70,6 +70,22 @@ def test_a_class_is_asked_about_each_message_of_a_batch() -> None:
     assert asyncio.run(main()) == bytes((0b01001001, 0b10))
 
 
+def test_a_start_given_up_before_it_is_connected_is_waited_for() -> None:
+    async def main() -> None:
+        sandbox = Sandbox(PATIENT, "T@g")
+        starting = asyncio.ensure_future(sandbox.start())
+        while sandbox._process is None:  # noqa: ASYNC110 - the very turn in which it is there
+            await asyncio.sleep(0)
+        process = sandbox._process
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        await sandbox.close()
+        assert process.returncode is not None
+
+    asyncio.run(main())
+
+
 def test_a_class_with_a_context_is_told_the_group() -> None:
     text = (
         b"class F:\n    def match(self, message, context):\n"
