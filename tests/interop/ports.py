@@ -5,7 +5,7 @@ import os
 import random
 import tempfile
 from collections.abc import Iterator
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 
 from mq.testing import is_free
@@ -34,13 +34,12 @@ def _share() -> int:
 def _deck() -> Iterator[int]:
     """All ports for this process in a random order, again and again.
 
-    Below those that the system gives to outgoing connections. None is asked for twice before all
-    have been asked for.
+    Below those that the system gives to outgoing connections. The order stays: a new one might give
+    the last port of the order before at once again, before anybody listens there.
     """
     ports = list(range(20_002 + 4 * _share(), 32_000, 4 * _SHARES))
-    while True:
-        random.shuffle(ports)
-        yield from ports
+    random.shuffle(ports)
+    return cycle(ports)
 
 
 _ports = _deck()

@@ -34,6 +34,12 @@ def test_a_free_port_has_free_neighbours_for_the_fast_and_the_ha_port() -> None:
     assert port not in others
 
 
+def test_a_port_is_not_given_again_while_its_daemon_may_not_listen_yet() -> None:
+    given = [free_port() for _ in range(150)]  # more than twice all of them
+    for first in range(len(given) - 20):
+        assert len({*given[first : first + 20]}) == 20
+
+
 def test_a_process_is_ready_at_its_line_and_gone_after_the_block(tmp_path: Path) -> None:
     script = "print('READY now', flush=True); print('got', input(), flush=True); input()"
     with Process([sys.executable, "-c", script], tmp_path / "home", "READY") as process:
