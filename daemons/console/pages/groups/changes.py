@@ -364,7 +364,9 @@ async def plan_delete(call: Call, values: Values) -> Plan:
             lines.append(call.text(line, count=row.stored, topic=topic))
     kept = N_("Its offsets stay: if it is made again it goes on where it was.")
     gone = N_("Its offsets are forgotten, too.")
-    lines.append(call.text(gone if values["clean_offset"] else kept))
+    # Apart: a release of Babel takes any string within the call for a text.
+    forgets = values["clean_offset"]
+    lines.append(call.text(gone if forgets else kept))
     lines += [f"{row.name}: {row.problem}" for row in names.values() if row.problem]
     warning = ""
     if known is not None and known.members:
