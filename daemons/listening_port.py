@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar, cast
 
+from mq.daemons.accepting import stop_accepting
 from mq.daemons.memory import MemoryBudget, MemoryUser
 from mq.daemons.open_files import most_open_files
 
@@ -132,7 +133,7 @@ class ListeningPort(Generic[C]):
     def stop_accepting(self) -> None:
         """Take no new connection; those that are open go on."""
         if self._server is not None:
-            self._server.close()
+            stop_accepting(self._server)
 
     async def close(self) -> None:
         """Stop accepting, end what runs, close every connection. Idempotent.
@@ -157,6 +158,7 @@ class ListeningPort(Generic[C]):
                 await asyncio.wait([self._gone])
         server, self._server = self._server, None
         if server is not None:
+            await asyncio.sleep(0)  # the port is free behind it
             await server.wait_closed()
 
     def _break_off(self) -> None:

@@ -17,6 +17,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from mq.daemons.accepting import stop_accepting
+
 log = logging.getLogger(__name__)
 
 App = Callable[
@@ -45,6 +47,12 @@ def most_connections() -> int:
     return min(MOST_CONNECTIONS, soft // 2)
 
 
+class _State(ServerState):
+    """What connections know of their port."""
+
+    has_ended = False  # what has been accepted and comes now is broken off
+
+
 class HttpServer:
     """The port of the console: `async with HttpServer(app, host, port, tls)`."""
 
@@ -69,7 +77,7 @@ class HttpServer:
             timeout_keep_alive=IDLE_SECONDS,
             h11_max_incomplete_event_size=MOST_HEADER,
         )
-        self.state = ServerState()
+        self.state = _State()
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -99,7 +107,8 @@ class HttpServer:
         """Stop listening; what is under way has a second, and is cancelled then."""
         if self._server is None:
             return
-        self._server.close()
+        server, self._server, self.state.has_ended = self._server, None, True
+        stop_accepting(server)
         for connection in list(self.state.connections):
             connection.shutdown()
         under_way: set[asyncio.Task[None]] = set(self.state.tasks)
@@ -113,16 +122,18 @@ class HttpServer:
             transport = connection.transport
             if transport is not None:
                 transport.abort()
+        await asyncio.sleep(0)  # the port is free behind it
 
 
 class _Connection(H11Protocol):
     """A connection on which nothing may take for ever: each keeps a place that others want."""
 
+    server_state: _State
     _request: asyncio.TimerHandle | None = None  # until what comes has come whole
     _reader: asyncio.TimerHandle | None = None  # until what goes out was taken
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.server_state.connections) >= most_connections():
+        if self.server_state.has_ended or len(self.server_state.connections) >= most_connections():
             transport.abort()
         super().connection_made(transport)
         self._request = self.loop.call_later(HEADER_SECONDS, self._late)

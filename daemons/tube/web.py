@@ -24,6 +24,7 @@ from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
+from mq.daemons.accepting import stop_accepting
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.steps import Steps
 
@@ -185,11 +186,12 @@ class WebServer:
         if self._server is None:
             return
         server, self._server, self.has_ended = self._server, None, True
-        server.close()
+        stop_accepting(server)
         tasks = [one.task for one in self.connections if one.task is not None]
         for connection in list(self.connections):
             connection.close()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # the port is free behind it
         await server.wait_closed()
 
     def turn(self, request: WebRequest) -> AbstractAsyncContextManager[None]:

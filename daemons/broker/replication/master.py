@@ -28,6 +28,7 @@ from collections.abc import Callable
 
 from mq.client.machine import clock
 from mq.client.machine.threads import DiskThread
+from mq.daemons.accepting import stop_accepting
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.admission import Admission, OncePerPeer
 from mq.daemons.broker.replication.slave_connection import SlaveConnection
@@ -70,6 +71,7 @@ class HaMaster:
         self._admission = Admission(settings)
         self._future: deque[tuple[str, int]] = deque(maxlen=MOST_FUTURE_OFFSETS)
         self._server: asyncio.Server | None = None
+        self._has_closed = False  # what has been accepted and comes now is broken off
         self._timer: asyncio.TimerHandle | None = None
         self._reader: DiskThread | None = None
         self._scheduled = False
@@ -97,10 +99,11 @@ class HaMaster:
 
     def stop_accepting(self) -> None:
         if self._server is not None:
-            self._server.close()
+            stop_accepting(self._server)
 
     async def close(self) -> None:
         """Close every connection. Idempotent."""
+        self._has_closed = True
         self.stop_accepting()
         if self._timer is not None:
             self._timer.cancel()
@@ -110,6 +113,7 @@ class HaMaster:
         if self._reader is not None:
             reader, self._reader = self._reader, None
             await asyncio.to_thread(reader.stop)
+        await asyncio.sleep(0)  # the port is free behind it
 
     def _accept(self) -> asyncio.Protocol:
         return self.connect()
@@ -119,6 +123,8 @@ class HaMaster:
     def admit(self, slave: SlaveConnection) -> bool:
         """Whether a peer that has connected may stay; it is told of what it does then."""
         host = slave.host
+        if self._has_closed:
+            return False
         if len(self.slaves) >= MOST_SLAVES:  # who has said nothing yet makes room
             silent = next((one for one in self.slaves if one.is_silent), None)
             if silent is not None:

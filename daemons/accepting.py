@@ -1,0 +1,24 @@
+"""The end of accepting: how an asyncio server is closed without leaving a connection open.
+
+The loop takes a connection from the kernel and opens it in a task of its own. A task that begins
+behind `Server.close` fails in asyncio before the connection has an owner (an assertion of
+`Server._attach`, told to nobody): it would stay open, unread, until the garbage collector finds it,
+and its peer would wait for that. So no more connections are taken at once, and the server is closed
+behind the first steps of those tasks.
+"""
+
+import asyncio
+
+
+def stop_accepting(server: asyncio.Server) -> None:
+    """Take no new connection; those that have been taken are opened. Idempotent.
+
+    The port is free one turn of the loop later: who wants that awaits ``asyncio.sleep(0)``.
+    """
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, asyncio.SelectorEventLoop):  # uvloop opens each as it takes it
+        server.close()
+        return
+    for sock in server.sockets:
+        loop.remove_reader(sock)
+    loop.call_soon(server.close)

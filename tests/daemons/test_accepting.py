@@ -1,0 +1,98 @@
+"""A connection that comes in the moment in which its port closes is closed, too."""
+
+import asyncio
+import gc
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.console.server import HttpServer
+from mq.daemons.dispatch import Dispatcher
+from mq.daemons.listener import Listener
+from mq.daemons.tube.rpc import RpcListener
+from mq.daemons.tube.web import WebServer
+from tests.daemons.broker.replication.pair import master
+
+Port = AbstractAsyncContextManager[int]  # that is listened on until the end of the block
+
+
+@asynccontextmanager
+async def of_rocketmq(_: Path) -> AsyncIterator[int]:
+    async with Listener(Dispatcher({}), "127.0.0.1", 0) as listener:
+        yield listener.port
+
+
+@asynccontextmanager
+async def of_tubemq(_: Path) -> AsyncIterator[int]:
+    async with RpcListener({}, "127.0.0.1", 0) as listener:
+        yield listener.port
+
+
+@asynccontextmanager
+async def of_administration(_: Path) -> AsyncIterator[int]:
+    async with WebServer("127.0.0.1", 0, {}) as server:
+        yield server.port
+
+
+@asynccontextmanager
+async def of_the_console(_: Path) -> AsyncIterator[int]:
+    async def app(scope: object, receive: object, send: object) -> None: ...
+
+    async with HttpServer(app, "127.0.0.1", 0, None) as server:
+        yield server.port
+
+
+@asynccontextmanager
+async def of_replication(folder: Path) -> AsyncIterator[int]:
+    async with master(folder) as broker:
+        yield broker.ha_master.port
+        await broker.ha_master.close()
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """What nobody closes stays open: the collector would close it some time."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("turns", range(5))
+@pytest.mark.parametrize(
+    "port", [of_rocketmq, of_tubemq, of_administration, of_the_console, of_replication]
+)
+def test_a_connection_does_not_outlive_the_port_that_closes_as_it_comes(
+    port: Callable[[Path], Port], turns: int, tmp_path: Path, no_collection: None
+) -> None:
+    """``turns`` of the event loop after it has come to the kernel."""
+
+    async def main() -> None:
+        async with port(tmp_path) as number:
+            peer = socket.create_connection(("127.0.0.1", number))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        peer.setblocking(False)
+        with peer:
+            async with asyncio.timeout(10):
+                try:
+                    assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+                except ConnectionResetError:
+                    pass  # the kernel had it still
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "port", [of_rocketmq, of_tubemq, of_administration, of_the_console, of_replication]
+)
+def test_a_port_that_has_closed_is_free(port: Callable[[Path], Port], tmp_path: Path) -> None:
+    async def main() -> None:
+        async with port(tmp_path) as number:
+            pass
+        with socket.create_server(("127.0.0.1", number)):
+            pass
+
+    asyncio.run(main())
