@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mq.daemons import exporters
 from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
+from mq.daemons.broker.acting.escape import EscapeBridge
 from mq.daemons.broker.beacons import Beacons
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter_servers import FilterServers
@@ -157,23 +158,37 @@ class Broker(Lifecycle):
 
     async def _start(self, parts: AsyncExitStack) -> None:
         """Start everything, in order; `parts` stops it in reverse."""
-        settings, tasks = self.settings, self.tasks
         control = self._control()
-        self.access = access = self._access_control()
-        self.tls = server_tls(settings.tls)
-        listeners = self._make_listeners()
+        self.access = self._access_control()
+        self.tls = server_tls(self.settings.tls)
         # The ports come first: whoever is already there has this store open, too.
+        listeners = await self._bind(parts)
+        bridge = await self._open(control, parts)
+        self._make_parts(bridge)
+        await self._serve(listeners, parts)
+
+    async def _bind(self, parts: AsyncExitStack) -> tuple[Listener, Listener]:
+        """Take the ports, on which nothing is answered yet."""
+        listeners = self._make_listeners()
         for listener in listeners:
             await listener.bind()
             parts.callback(listener.stop_accepting)
-        self.ha_master = ha_master = HaMaster(settings)
-        await ha_master.bind()
-        parts.callback(ha_master.stop_accepting)
+        self.ha_master = HaMaster(self.settings)
+        await self.ha_master.bind()
+        parts.callback(self.ha_master.stop_accepting)
+        return listeners
+
+    async def _open(self, control: Control | None, parts: AsyncExitStack) -> EscapeBridge | None:
+        """Make the parts that have something to close: stores, delivery, tasks and replication.
+
+        Returns the way to other brokers, which other parts take, too.
+        """
+        settings, tasks = self.settings, self.tasks
         bound = None if control is None else control.bound
         self.stores = stores = await open_stores(settings, self._store_host(), parts, bound)
-        ha_address = f"{settings.broker.broker_ip2}:{ha_master.port}"
+        ha_address = f"{settings.broker.broker_ip2}:{self.ha_master.port}"
         await go_on_where_slaves_are(settings, stores, self.address, ha_address)
-        self.clients = clients = make_clients(settings, self.address, stores, access)
+        self.clients = clients = make_clients(settings, self.address, stores, self.access)
         self.stats = make_stats(settings, stores, clients)
         bridge = open_bridge(settings, lambda: self.registration, parts)
         self.delivery = open_delivery(
@@ -183,17 +198,22 @@ class Broker(Lifecycle):
         self.replication = await open_replication(
             settings,
             stores,
-            ha_master,
+            self.ha_master,
             self.master_addresses,
             parts,
             self.delivery.delayed,
             control,
         )
+        return bridge
+
+    def _make_parts(self, bridge: EscapeBridge | None) -> None:
+        """Make the parts that are but objects, each of those before it."""
+        settings, stores, tasks = self.settings, self.stores, self.tasks
         self.registration = Registration(
             settings,
             stores.topics,
             self.port,
-            ha_master.port,
+            self.ha_master.port,
             tasks,
             self.master_addresses,
             self.role,
@@ -207,7 +227,7 @@ class Broker(Lifecycle):
             lambda: self.acting,
         )
         self.services = make_services(
-            settings, stores, clients, self.stats, self.delivery, self.registration, tasks
+            settings, stores, self.clients, self.stats, self.delivery, self.registration, tasks
         )
         self.metadata = make_metadata(
             settings,
@@ -231,9 +251,8 @@ class Broker(Lifecycle):
         )
         self.services.told.append(self.acting.info)
         self.filters = make_filters(
-            settings, FilterServers(settings, access), self.registration, self.port
+            settings, FilterServers(settings, self.access), self.registration, self.port
         )
-        await self._serve(listeners, parts)
 
     async def _serve(self, listeners: tuple[Listener, Listener], parts: AsyncExitStack) -> None:
         """Answer requests, do what is due, and be known: all parts are there."""
