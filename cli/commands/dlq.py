@@ -22,7 +22,8 @@ from mq.client.operations.messages.lines import BodyForm
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.operations.messages.dead_letters import NoLetters, Resent
+    from mq.client.operations.messages.dead_letter_resending import Resent
+    from mq.client.operations.messages.dead_letters import NoLetters
 
 COMMANDS = {
     "dlq": (
@@ -243,7 +244,8 @@ async def _send_again(
     any_broker: bool,
 ) -> Result:
     from mq.client.operations.messages.dead_letter_locks import locked
-    from mq.client.operations.messages.dead_letters import Letters, NoLetters, Resending
+    from mq.client.operations.messages.dead_letter_resending import Resending
+    from mq.client.operations.messages.dead_letters import Letters, NoLetters
     from mq.client.producer import Producer
     from mq.client.session import Session
 
