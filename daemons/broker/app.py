@@ -28,6 +28,7 @@ from mq.daemons.broker.parts.clients import Clients, make_clients
 from mq.daemons.broker.parts.delivery import Delivery, open_delivery
 from mq.daemons.broker.parts.filters import Filters, make_filters
 from mq.daemons.broker.parts.group import Group, Metrics
+from mq.daemons.broker.parts.listeners import make_listeners
 from mq.daemons.broker.parts.membership import Membership, make_membership
 from mq.daemons.broker.parts.metadata import Metadata, make_metadata
 from mq.daemons.broker.parts.replication import Control, Replication, bound_of, open_replication
@@ -44,7 +45,6 @@ from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
-from mq.daemons.memory import MemoryBudget
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
 from mq.protocol.native import absent
@@ -169,7 +169,8 @@ class Broker(Lifecycle):
 
     async def _bind(self, parts: AsyncExitStack) -> tuple[Listener, Listener]:
         """Take the ports, on which nothing is answered yet."""
-        listeners = self._make_listeners()
+        listeners = make_listeners(self.settings, self.access, self.tls)
+        self.listener, self.fast_listener = listeners
         for listener in listeners:
             await listener.bind()
             parts.callback(listener.stop_accepting)
@@ -325,36 +326,6 @@ class Broker(Lifecycle):
             parts,
         )
 
-    def _make_listeners(self) -> tuple[Listener, Listener]:
-        settings = self.settings
-        memory = MemoryBudget(
-            lambda: settings.operation.connection_memory_max_bytes,
-            lambda: settings.operation.client_memory_max_bytes,
-        )
-        self.listener = self._make_listener(settings.server.listen_port, memory)
-        self.fast_listener = self._make_listener(settings.fast_port, memory)
-        return self.listener, self.fast_listener
-
-    def _make_listener(self, port: int, memory: MemoryBudget) -> Listener:
-        server = self.settings.server
-        dispatcher = Dispatcher(
-            {},
-            guard=self.access,
-            slow_seconds=self.settings.operation.slow_request_millis / 1000,
-        )
-        return Listener(
-            dispatcher,
-            self.settings.listen_host,
-            port,
-            idle_seconds=server.server_channel_max_idle_time_seconds,
-            backlog=server.server_socket_backlog,
-            tls=self.tls,
-            max_connections=lambda: self.settings.operation.max_connections,
-            longest_wait=self.longest_wait,
-            buffers=server.buffers(),
-            memory=memory,
-        )
-
     def _access_control(self) -> AccessControl | None:
         broker = self.settings.broker
         if not broker.acl_enable:
@@ -376,13 +347,6 @@ class Broker(Lifecycle):
                     f"that can be resolved ({error})"
                 ) from None
         return raw + struct.pack(">i", self.port)
-
-    def longest_wait(self) -> float:
-        """Seconds that a send may wait to be read; 0 for any time."""
-        config = self.settings.broker
-        if not config.broker_fast_failure_enable:
-            return 0.0
-        return config.wait_time_mills_in_send_queue / 1000
 
     async def _settle(self) -> None:
         """Before the connections close: answer the sends that still wait for the disk.
