@@ -19,6 +19,7 @@ import time
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 TOPIC = "Pushed"
 _STAMP = struct.Struct(">qq")  # number, when the send began (monotonic, ns)
@@ -127,6 +128,81 @@ def start(
     raise SystemExit(f"{word} did not start:\n{log.read_text()}")
 
 
+def daemons(stack: ExitStack, folder: Path, pids: dict[str, int], queues: int) -> str:
+    """Start a name server, a broker with the topic, and a snode; the name server's address."""
+    namesrv = start(
+        *(stack, folder, pids, "namesrv", r"(127\.0\.0\.1:\d+)"),
+        listenPort="0",
+        kvConfigPath=str(folder / "kv.json"),
+    )
+    common = {"listenPort": "0", "namesrvAddr": namesrv}
+    ready = r"The %s\[[^,]+, ([0-9.:]+)\] boot success"
+    broker = {"brokerIP1": "127.0.0.1", "storePathRootDir": str(folder / "store")}
+    start(stack, folder, pids, "broker", ready % "broker", **common, **broker)
+    snode = {"snodeIP1": "127.0.0.1", "metricsEnable": "false"}
+    start(stack, folder, pids, "snode", ready % "snode", **common, **snode)
+    count = str(queues)
+    where = ("-n", namesrv, "-c", "DefaultCluster", "-t", TOPIC, "-r", count, "-w", count)
+    command = (sys.executable, "-m", "mq", "updateTopic", *where)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return namesrv
+
+
+class Round(NamedTuple):
+    """What was seen of each message, by number: times of this machine in ns."""
+
+    times: dict[int, tuple[int, int]]  # when its send began and was answered
+    came: dict[int, tuple[int, int]]  # when the listener had it, and how old it was
+    again: int
+    used: dict[str, float]  # seconds of processors by process
+
+
+def measure(namesrv: str, pids: dict[str, int], options: argparse.Namespace) -> Round:
+    """Send from a process, consume in another one."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    consumer = context.Process(
+        target=run_consumer, args=(namesrv, theirs, not options.pull), daemon=True
+    )
+    consumer.start()
+    ours.recv()
+    assert consumer.pid is not None
+    pids["consumer"] = consumer.pid
+    before = {word: cpu_seconds(pid) for word, pid in pids.items()}
+    reading, writing = context.Pipe(duplex=False)
+    producer = context.Process(
+        target=run_producer,
+        args=(namesrv, writing, options.rate, options.seconds, options.size),
+        daemon=True,
+    )
+    producer.start()
+    times = reading.recv()
+    used = {word: cpu_seconds(pid) - before[word] for word, pid in pids.items()}
+    ours.send(len(times))
+    came, again = ours.recv()
+    return Round(times, came, again, used)
+
+
+def report(seen: Round, skip: int) -> dict[str, object]:
+    """What is printed; of the first so many messages, while all warms up, no times."""
+    times, came = seen.times, seen.came
+    both = [(*times[n], came[n][0]) for n in times if n in came and n >= skip]
+    ages = [age for n, (_, age) in came.items() if n >= skip]
+    took = max(answered for _, answered in times.values()) - min(b for b, _ in times.values())
+    return {
+        "sent": len(times),
+        "missing": len(times.keys() - came.keys()),
+        "again": seen.again,
+        "rate": round(len(times) / took * 1e9),
+        "since the send began, ms": percentiles([at - began for began, _, at in both]),
+        "since the producer's answer, ms": percentiles([at - done for _, done, at in both]),
+        "since the acknowledgement, ms": percentiles(ages),
+        "the send itself, ms": percentiles([done - began for began, done, _ in both]),
+        "cores": {word: round(seconds / took * 1e9, 2) for word, seconds in seen.used.items()},
+        "load of the machine": os.getloadavg()[0],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=int, default=10_000)
@@ -135,61 +211,12 @@ def main() -> None:
     parser.add_argument("--queues", type=int, default=8)
     parser.add_argument("--pull", action="store_true", help="the same with a consumer that pulls")
     options = parser.parse_args()
-    context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pids: dict[str, int] = {}
-        namesrv = start(
-            *(stack, folder, pids, "namesrv", r"(127\.0\.0\.1:\d+)"),
-            listenPort="0",
-            kvConfigPath=str(folder / "kv.json"),
-        )
-        common = {"listenPort": "0", "namesrvAddr": namesrv}
-        ready = r"The %s\[[^,]+, ([0-9.:]+)\] boot success"
-        broker = {"brokerIP1": "127.0.0.1", "storePathRootDir": str(folder / "store")}
-        start(stack, folder, pids, "broker", ready % "broker", **common, **broker)
-        snode = {"snodeIP1": "127.0.0.1", "metricsEnable": "false"}
-        start(stack, folder, pids, "snode", ready % "snode", **common, **snode)
-        queues = str(options.queues)
-        where = ("-n", namesrv, "-c", "DefaultCluster", "-t", TOPIC, "-r", queues, "-w", queues)
-        command = (sys.executable, "-m", "mq", "updateTopic", *where)
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        ours, theirs = context.Pipe()
-        consumer = context.Process(
-            target=run_consumer, args=(namesrv, theirs, not options.pull), daemon=True
-        )
-        consumer.start()
-        ours.recv()
-        assert consumer.pid is not None
-        pids["consumer"] = consumer.pid
-        before = {word: cpu_seconds(pid) for word, pid in pids.items()}
-        reading, writing = context.Pipe(duplex=False)
-        producer = context.Process(
-            target=run_producer,
-            args=(namesrv, writing, options.rate, options.seconds, options.size),
-            daemon=True,
-        )
-        producer.start()
-        times = reading.recv()
-        used = {word: cpu_seconds(pid) - before[word] for word, pid in pids.items()}
-        ours.send(len(times))
-        came, again = ours.recv()
-        skip = options.rate  # the first second, in which all warms up
-        both = [(*times[n], came[n][0]) for n in times if n in came and n >= skip]
-        ages = [age for n, (_, age) in came.items() if n >= skip]
-        took = max(answered for _, answered in times.values()) - min(b for b, _ in times.values())
-        result = {
-            "sent": len(times),
-            "missing": len(times.keys() - came.keys()),
-            "again": again,
-            "rate": round(len(times) / took * 1e9),
-            "since the send began, ms": percentiles([at - began for began, _, at in both]),
-            "since the producer's answer, ms": percentiles([at - done for _, done, at in both]),
-            "since the acknowledgement, ms": percentiles(ages),
-            "the send itself, ms": percentiles([done - began for began, done, _ in both]),
-            "cores": {word: round(seconds / took * 1e9, 2) for word, seconds in used.items()},
-            "load of the machine": os.getloadavg()[0],
-        }
+        namesrv = daemons(stack, folder, pids, options.queues)
+        seen = measure(namesrv, pids, options)
+        result = report(seen, skip=options.rate)  # the first second
         print(json.dumps(result, indent=2))
 
 

@@ -11,6 +11,7 @@ from mq.cli.runtime.option_groups import option_group
 if TYPE_CHECKING:
     from mq.client.credentials import AccessKey
     from mq.client.tube.admin import TubeAdmin
+    from mq.client.tube.producer import TubeProducer
     from mq.protocol.tube.strings import Address
 
 DEFAULT_MASTERS = "127.0.0.1:8715"
@@ -97,3 +98,21 @@ def client_options(call: Call, key: "AccessKey | None") -> dict[str, Any]:
         "timeout": max(call.timeout, _LEAST_TIMEOUT),
         "connect_timeout": call.timeout,
     }
+
+
+def own_options(call: Call) -> dict[str, Any]:
+    """The same of the cluster that a command is for, with the access key that it was given."""
+    return client_options(call, call.credentials())
+
+
+def own_masters(call: Call) -> list[str]:
+    """The masters of that cluster as clients are told them."""
+    return [str(address) for address in masters_of(call)]
+
+
+def producer_of(call: Call, topic: str) -> "TubeProducer":
+    """A producer for a topic of that cluster."""
+    from mq.client.tube.producer import TubeProducer
+    from mq.client.tube.producer_options import TubeProducerOptions
+
+    return TubeProducer(own_masters(call), [topic], TubeProducerOptions(**own_options(call)))

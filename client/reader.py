@@ -4,7 +4,7 @@ How the parts work together. Rebalancing (every 20 s, at the start, and when a b
 group has changed) works out which queues are ours; or a user assigns them. Each of them has a task
 that pulls as long as its ProcessQueue has room, and gives the messages to `on_ready`. Whoever
 consumes one calls `ProcessQueue.finish` when it is done with it, which moves the offset to commit.
-Offsets are committed each `Intervals.offsets` (5 s), when a queue is given up, and at the end.
+Offsets are committed now and then (see `commits`), when a queue is given up, and at the end.
 
 Invariants:
 - a queue in `held` is ours and has exactly one pulling task;
@@ -24,9 +24,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from mq.client.cancellation import is_meant
+from mq.client.commits import Commits
 from mq.client.errors import ClientError, MQError, RouteNotFound
 from mq.client.hook_calls import ConsumeHooks
-from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.leaving import LeavingQueues
 from mq.client.machine import clock
 from mq.client.offsets import Offsets as Offsets
@@ -47,13 +47,8 @@ log = logging.getLogger(__name__)
 
 REBALANCE_SECONDS = 20.0  # RebalanceService
 REBALANCE_AGAIN_SECONDS = 1.0  # after one that could not be completed
-COMMIT_SECONDS = DEFAULT_INTERVALS.offsets
 # Between two tries of what cannot be completed: at most, so that what has come up is soon used.
 LONGEST_AGAIN_SECONDS = 5.0
-# Messages of a queue that are finished, when messages are pushed: a quarter of what a snode allows
-# by default (slowConsumerThreshold).
-COMMIT_AFTER = 256
-COMMIT_LOOK_SECONDS = 0.1  # after a push, for that
 LOCK_LOOK_SECONDS = 1.0  # between two looks whether the locks still count
 
 
@@ -95,18 +90,13 @@ class Reader:
         self.offsets = offsets
         self._locks = QueueLocks(session, group)
         self._shares = Shares(
-            session,
-            group,
-            settings.strategy,
+            *(session, group, settings.strategy),
             broadcasting=settings.broadcasting,
             heartbeat=heartbeat,
         )
         pulls = settings.pulls._replace(locked=settings.locks)
         self._pulling = Pulling(
-            session,
-            group,
-            subscriptions,
-            pulls,
+            *(session, group, subscriptions, pulls),
             heartbeat=heartbeat,
             on_ready=on_ready,
             on_moved=self._moved,
@@ -114,9 +104,9 @@ class Reader:
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving = LeavingQueues(group, settings, offsets, self._locks, self._keep)
+        self._commits = Commits(group, settings, offsets, self.held, self._keep)
         self._background: list[asyncio.Task[None]] = []
         self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
-        self._look: asyncio.TimerHandle | None = None  # whether much is finished
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
@@ -129,8 +119,9 @@ class Reader:
         self._rebalances = rebalance
         self._session.route_changes.on_gain.append(self._gained)
         self._background.append(self._keep(self._rebalance_again()))
+        self._commits.start()
         if self._settings.commits:
-            self._background.append(self._keep(self._commit_again()))
+            self._background.append(self._keep(self._commits.run()))
         if self._settings.locks:
             self._background.append(self._keep(self._lock_again()))
 
@@ -139,9 +130,7 @@ class Reader:
         heard = self._session.route_changes.on_gain
         if self._gained in heard:
             heard.remove(self._gained)
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+        self._commits.stop()
         tasks = [*self._background, *self._pulls.values()]
         self._background = []
         self._pulls = {}
@@ -157,13 +146,7 @@ class Reader:
         """
         async with self._changing:
             await self._leaving.settle()
-            try:
-                for error in await self.commit() if self._settings.commits else ():
-                    log.warning("group %s leaves without an offset: %s", self._group, error)
-            except BaseException as error:  # offsets may be kept by the user's own store
-                if is_meant(error):
-                    raise
-                log.exception("group %s leaves without its offsets", self._group)
+            await self._commits.commit_last()
             for held in self.held.values():
                 held.dropped = True
             if self._settings.locks:
@@ -172,18 +155,13 @@ class Reader:
             self.held.clear()
 
     def offer(self, queue: MessageQueue, message: StoredMessage) -> bool:
-        """Take a message that was pushed, if it is the next one of a queue of ours.
-
-        Where much is finished at once, its offset is committed without waiting for the next time:
-        a snode closes the connection of who is too far behind with that.
-        """
+        """Take a message that was pushed, if it is the next one of a queue of ours."""
         held = self.held.get(queue)
         if held is None or held.pushes is None:
             return False
         taken = self._pulling.offer(held, message, self.counts[queue.topic])
-        if taken and self._look is None and self._settings.commits:
-            loop = asyncio.get_running_loop()
-            self._look = loop.call_later(COMMIT_LOOK_SECONDS, self._commit_much)
+        if taken:
+            self._commits.look_soon()
         return taken
 
     def left_out(self, queue: MessageQueue) -> None:
@@ -191,28 +169,6 @@ class Reader:
         held = self.held.get(queue)
         if held is not None and held.pushes is not None:
             held.pushes.want_pull()
-
-    def _commit_much(self) -> None:
-        """Commit the offsets of queues of which much is finished."""
-        self._look = None
-        pushed = [held for held in self.held.values() if held.pushes is not None]
-        queues = []
-        for held in pushed:
-            assert held.pushes is not None
-            offset = held.commit_offset
-            if offset - held.pushes.committed >= COMMIT_AFTER:
-                held.pushes.committed = offset
-                self.offsets.update(held.queue, offset)
-                queues.append(held.queue)
-        if queues:
-            self._keep(self._commit_now(queues))
-        if self._background and any(held.count for held in pushed):  # which will be finished
-            loop = asyncio.get_running_loop()
-            self._look = loop.call_later(COMMIT_LOOK_SECONDS, self._commit_much)
-
-    async def _commit_now(self, queues: list[MessageQueue]) -> None:
-        for error in await self.offsets.commit(queues):
-            log.debug("group %s: offset not committed yet: %s", self._group, error)
 
     def wake(self) -> None:
         """The group has changed: rebalance now."""
@@ -234,9 +190,7 @@ class Reader:
 
         With `again` also what they have confirmed before.
         """
-        for queue, held in self.held.items():
-            self.offsets.update(queue, held.commit_offset)
-        return await self.offsets.commit(list(self.held), again=again)
+        return await self._commits.commit(again=again)
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere: what is held of these queues is dropped, `offsets` are committed."""
@@ -410,17 +364,6 @@ class Reader:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._due.wait()
-
-    async def _commit_again(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.commit_interval or COMMIT_SECONDS)
-            try:
-                for error in await self.commit():
-                    log.warning("group %s: offset not committed: %s", self._group, error)
-            except BaseException as error:
-                if is_meant(error):
-                    raise
-                log.exception("group %s: offsets not committed", self._group)
 
     async def _lock_again(self) -> None:
         """Renew the locks now and then, and at once those that do not count any more."""

@@ -16,6 +16,7 @@ from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
+    from mq.daemons.broker.config import BrokerSettings
     from mq.daemons.config import Settings
     from mq.daemons.service import Daemon
 
@@ -184,30 +185,16 @@ def broker(
         mq broker -c broker.conf --set flushDiskType=SYNC_FLUSH -p
                                      what they are, with one overridden
     """
-    from mq.daemons.broker.config import BrokerSettings
-    from mq.daemons.instances.plan import check_apart, plan
-
-    path = path_of(config_file)
     overrides = {"namesrvAddr": name_servers} if name_servers else {}
     with configuring(printing=print_all or print_important):
         overrides |= overrides_of(config_item)
-        planned = {one.name: one for one in plan(path, overrides, instances)}
-        if instance is not None and instance not in planned:
-            names = ", ".join(planned) or "none: it is for one broker"
-            raise UsageError(f"--instance {instance}: no such broker; there are {names}")
-        if instance is not None:
-            planned = {instance: planned[instance]}
-        if planned:
-            brokers = {name: one.settings(path) for name, one in planned.items()}
-            check_apart(brokers)
-        else:
-            brokers = {"": BrokerSettings.load(path, overrides)}
+        brokers = _brokers(path_of(config_file), overrides, instances, instance)
     if print_all or print_important:
         for name, settings in brokers.items():
             environment.stdout.write(f"[{name}]\n" if len(brokers) > 1 else "")
             printed(environment, settings, print_all, print_important)
         return Status.DONE
-    if len(brokers) > 1 or (planned and instance is None):
+    if instance is None and _ALONE not in brokers:
         return _several(list(brokers), instances, config_file, name_servers, config_item)
     (settings,) = brokers.values()
     if settings.broker.enable_controller_mode:
@@ -217,6 +204,32 @@ def broker(
     from mq.daemons.broker.app import Broker
 
     return started(settings, Broker)
+
+
+_ALONE = ""  # what a broker is called that no plan has, and no name is
+
+
+def _brokers(
+    path: Path | None, overrides: dict[str, str], count: int | None, only: str | None
+) -> "dict[str, BrokerSettings]":
+    """The brokers that are meant, by name: all of a file, one of them, or one that is alone.
+
+    Raises UsageError where there is none that is called `only`.
+    """
+    from mq.daemons.broker.config import BrokerSettings
+    from mq.daemons.instances.plan import check_apart, plan
+
+    planned = {one.name: one for one in plan(path, overrides, count)}
+    if only is not None:
+        if only not in planned:
+            names = ", ".join(planned) or "none: it is for one broker"
+            raise UsageError(f"--instance {only}: no such broker; there are {names}")
+        planned = {only: planned[only]}
+    if not planned:
+        return {_ALONE: BrokerSettings.load(path, overrides)}
+    brokers = {name: one.settings(path) for name, one in planned.items()}
+    check_apart(brokers)
+    return brokers
 
 
 def controller(

@@ -22,7 +22,8 @@ from mq.client.operations.messages.lines import BodyForm
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.operations.messages.dead_letters import NoLetters, Resent
+    from mq.client.operations.messages.dead_letter_resending import Resent
+    from mq.client.operations.messages.dead_letters import NoLetters
 
 COMMANDS = {
     "dlq": (
@@ -224,33 +225,46 @@ async def dlq_resend(
         mq dlq resend billing --id 7F0000010A2C18B4AAC2A1B2C3D40000
                                                only one
     """
-    from mq.client.operations.messages.dead_letter_locks import locked
-    from mq.client.operations.messages.dead_letters import Letters, NoLetters, Resending
-    from mq.client.producer import Producer
-    from mq.client.session import Session
-
     _check(group)
     if everything == bool(ids):
         raise UsageError("one of --all and --id is required", hint="see: mq dlq show -g GROUP")
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit}: it must be positive")
     async with call.admin() as admin:
-        session = admin.session
-        assert isinstance(session, Session)  # the command runs on an event loop
-        letters = Letters(admin, group)
-        # Without tries of its own: what may have been stored is looked for before another.
-        async with Producer(session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0) as producer:
-            resending = Resending(admin, producer, any_broker=any_broker)
-            try:
-                if call.dry_run:
-                    results = await resending.run_all(letters, ids, limit)
-                    return _resent(results, letters.failures)
-                async with locked(admin, session, letters) as failures:
-                    results = await resending.run_all(letters, ids, limit)
-                    warning = await resending.confirm()
-            except NoLetters as error:
-                await _only_empty(admin, group, error, ids)
-                return _resent([], [])
+        return await _send_again(call, admin, group, ids, limit, any_broker=any_broker)
+
+
+async def _send_again(
+    call: Call,
+    admin: "Admin",
+    group: str,
+    ids: list[str] | None,
+    limit: int | None,
+    *,
+    any_broker: bool,
+) -> Result:
+    from mq.client.operations.messages.dead_letter_locks import locked
+    from mq.client.operations.messages.dead_letter_resending import Resending
+    from mq.client.operations.messages.dead_letters import Letters, NoLetters
+    from mq.client.producer import Producer
+    from mq.client.session import Session
+
+    session = admin.session
+    assert isinstance(session, Session)  # the command runs on an event loop
+    letters = Letters(admin, group)
+    # Without tries of its own: what may have been stored is looked for before another.
+    async with Producer(session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0) as producer:
+        resending = Resending(admin, producer, any_broker=any_broker)
+        try:
+            if call.dry_run:
+                results = await resending.run_all(letters, ids, limit)
+                return _resent(results, letters.failures)
+            async with locked(admin, session, letters) as failures:
+                results = await resending.run_all(letters, ids, limit)
+                warning = await resending.confirm()
+        except NoLetters as error:
+            await _only_empty(admin, group, error, ids)
+            return _resent([], [])
     failures += letters.failures if warning is None else [*letters.failures, warning]
     return _resent(results, list(dict.fromkeys(failures)))
 

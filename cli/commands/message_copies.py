@@ -1,11 +1,8 @@
 """Messages sent again from topic to topic, and from cluster to cluster."""
 
 from collections.abc import AsyncIterator
-from contextlib import (
-    AsyncExitStack,
-    asynccontextmanager,
-    suppress,
-)
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,9 +34,15 @@ if TYPE_CHECKING:
     from mq.client.operations.messages.choice import Choice
     from mq.client.operations.messages.copying import Copier
     from mq.client.operations.messages.sending import Targets
-    from mq.client.operations.messages.tube_copying import TubeTargets
+    from mq.client.operations.messages.tube_copying import TubeCopier, TubeTargets
+    from mq.client.tube.options import TubeConsumerOptions
 
 COMMANDS = {"message": ("message copy",)}
+
+Progress = Annotated[
+    str | None,
+    typer.Option("--resume", metavar="FILE", help="Keep the progress in FILE, and resume from it."),
+]
 
 
 @option_group
@@ -133,12 +136,7 @@ async def message_copy(
     narrowing: Narrowing,
     sending: Sending,
     tube: TubeEnd,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            "--resume", metavar="FILE", help="Keep the progress in FILE, and resume from it."
-        ),
-    ] = None,
+    resume: Progress = None,
 ) -> Result:
     """Copy messages of a topic to another topic, or to another cluster.
 
@@ -163,10 +161,12 @@ async def message_copy(
         mq message copy Orders OrdersCopy --resume copy.state
                                            can be interrupted and resumed
     """
+    copy = _Copy(call, topic, to_topic or topic, other, sending, tube, resume)
     if tube.from_tube is not None:
         if tube.to_tube is not None or begin or end or narrowing != Narrowing():
             raise UsageError("--from-tube copies a whole topic of TubeMQ to RocketMQ")
-        return await _from_tube(call, topic, to_topic, other, sending, tube, resume)
+        check_topic(copy.to_topic)
+        return await copy.from_tube()
     if tube.to_tube is not None and (other.to_namesrv or sending.mapping):
         raise UsageError("--to-tube goes with neither --to-namesrv nor --map")
     check_topic(to_topic)
@@ -175,147 +175,134 @@ async def message_copy(
         raise UsageError(
             "a topic cannot be copied onto itself", hint="give --to-topic, --to-namesrv or both"
         )
-    asked = _asked(call, choice, to_topic or topic, other, sending, tube)
-    if tube.to_tube is not None and call.dry_run:
-        call.would("send", to_topic or topic, f"copies of {topic}")
-        return Result(SENT)
-    async with AsyncExitStack() as stack:
-        source = await stack.enter_async_context(call.session())
-        if tube.to_tube is not None:
-            targets = await _tube_targets(call, stack, tube, to_topic or topic)
-        else:
+    return await copy.messages(choice)
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """From where to where it goes, and how."""
+
+    call: Call
+    topic: str
+    to_topic: str
+    other: OtherCluster
+    sending: Sending
+    tube: TubeEnd
+    resume: str | None
+
+    async def messages(self, choice: "Choice") -> Result:
+        """Copy what is chosen of a topic of RocketMQ, whose name is `topic`."""
+        from mq.cli.runtime.progress import of_messages
+        from mq.client.operations.messages.copying import Copier
+        from mq.client.operations.messages.rate import Rate
+
+        if self.tube.to_tube is not None and self.call.dry_run:
+            return self._would(self.topic)
+        async with AsyncExitStack() as stack:
+            source = await stack.enter_async_context(self.call.session())
             try:
-                targets = await _targets(call, stack, source, other, sending, to_topic or topic)
+                targets = await self._targets(stack, source)
             except WouldBeMade:
-                call.would("send", to_topic or topic, f"copies of {topic}")
-                return Result(SENT)
-        copier = _copier(call, source, choice, targets, to_topic or topic, sending)
-        if resume is not None and not call.dry_run:
-            failures = await copier.run_from(Path(resume), asked)
-        else:
-            failures = await copier.run()
-    return sent_result(call, targets.all(), failures + copier.gaps)
-
-
-def _copier(
-    call: Call,
-    source: "Caller",
-    choice: "Choice",
-    targets: "Targets | TubeTargets",
-    topic: str,
-    sending: Sending,
-) -> "Copier":
-    from mq.cli.runtime.progress import of_messages
-    from mq.client.operations.messages.copying import Copier
-    from mq.client.operations.messages.rate import Rate
-
-    return Copier(
-        source,
-        choice,
-        targets,
-        topic,
-        new_ids=sending.new_ids,
-        rate=Rate(sending.rate),
-        progress=of_messages(call.environment, "copying"),
-    )
-
-
-async def _targets(
-    call: Call,
-    stack: AsyncExitStack,
-    source: "Caller",
-    other: OtherCluster,
-    sending: Sending,
-    topic: str,
-) -> "Targets | TubeTargets":
-    session = await stack.enter_async_context(other.session(call, source))
-    producer = await stack.enter_async_context(producer_of(call, session))
-    return await sending.targets(call, producer, topic)
-
-
-async def _tube_targets(
-    call: Call, stack: AsyncExitStack, tube: TubeEnd, topic: str
-) -> "Targets | TubeTargets":
-    from mq.client.operations.messages.tube_copying import TubeTargets
-    from mq.client.tube.producer import TubeProducer
-    from mq.client.tube.producer_options import TubeProducerOptions
-
-    options = TubeProducerOptions(**tube.options(call))
-    producer = TubeProducer(tube.to_tube or "", [topic], options)
-    await stack.enter_async_context(producer)
-    return TubeTargets(producer, topic)
-
-
-async def _from_tube(
-    call: Call,
-    topic: str,
-    to_topic: str | None,
-    other: OtherCluster,
-    sending: Sending,
-    tube: TubeEnd,
-    resume: str | None,
-) -> Result:
-    from math import inf
-
-    from mq.cli.runtime.progress import of_messages
-    from mq.client.operations.messages.rate import Rate
-    from mq.client.operations.messages.tube_copying import TubeCopier
-    from mq.client.tube.balance_consumer import TubeBalanceConsumer
-    from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
-
-    check_topic(to_topic or topic)
-    masters = tube.from_tube or ""
-    group = f"{GROUP}_{topic}"  # the members of a group of TubeMQ have the same topics
-    options = TubeConsumerOptions(
-        consume_from=ConsumeFrom.FIRST, confirm_wait=inf, ready_wait=1.0, **tube.options(call)
-    )
-    async with (
-        call.session() as local,
-        other.session(call, local) as session,
-        producer_of(call, session) as producer,
-    ):
-        with suppress(WouldBeMade):
-            targets = await sending.targets(call, producer, to_topic or topic)
-        if call.dry_run:
-            call.would("send", to_topic or topic, f"copies of {topic} of TubeMQ")
-            return Result(SENT)
-        async with TubeBalanceConsumer(masters, group, [topic], options) as consumer:
-            copier = TubeCopier(
-                consumer,
+                return self._would(self.topic)
+            copier = Copier(
+                source,
+                choice,
                 targets,
-                to_topic or topic,
-                rate=Rate(sending.rate),
-                progress=of_messages(call.environment, "copying"),
+                self.to_topic,
+                new_ids=self.sending.new_ids,
+                rate=Rate(self.sending.rate),
+                progress=of_messages(self.call.environment, "copying"),
             )
-            if resume is None:
-                failures = await copier.run()
-            else:
-                asked = {
-                    "fromTube": masters,
-                    "topic": topic,
-                    "toTopic": to_topic or topic,
-                    "nameServers": call.name_servers,
-                    "toNameServers": other.to_namesrv,
-                    "map": sending.mapping or [],
-                }
-                failures = await copier.run_from(Path(resume), asked)
-    return sent_result(call, targets.all(), failures + copier.gaps)
+            failures = await self._run(copier, self._asked(choice))
+        return sent_result(self.call, targets.all(), failures + copier.gaps)
 
+    async def from_tube(self) -> Result:
+        """Copy a whole topic of TubeMQ, whose name is `topic`."""
+        from mq.cli.runtime.progress import of_messages
+        from mq.client.operations.messages.rate import Rate
+        from mq.client.operations.messages.tube_copying import TubeCopier
+        from mq.client.tube.balance_consumer import TubeBalanceConsumer
 
-def _asked(
-    call: Call,
-    choice: "Choice",
-    to_topic: str,
-    other: OtherCluster,
-    sending: Sending,
-    tube: TubeEnd,
-) -> dict[str, Any]:
-    """What a copy that is cut has to be asked for again."""
-    asked = {
-        **choice.document(),
-        "nameServers": call.name_servers,
-        "toTopic": to_topic,
-        "toNameServers": other.to_namesrv,
-        "map": sending.mapping or [],
-    }
-    return asked if tube.to_tube is None else {**asked, "toTube": tube.to_tube}
+        group = f"{GROUP}_{self.topic}"  # the members of a group of TubeMQ have the same topics
+        options = self._consumer_options()
+        async with (
+            self.call.session() as local,
+            self.other.session(self.call, local) as session,
+            producer_of(self.call, session) as producer,
+        ):
+            with suppress(WouldBeMade):
+                targets = await self.sending.targets(self.call, producer, self.to_topic)
+            if self.call.dry_run:
+                return self._would(f"{self.topic} of TubeMQ")
+            masters = self.tube.from_tube or ""
+            async with TubeBalanceConsumer(masters, group, [self.topic], options) as consumer:
+                copier = TubeCopier(
+                    consumer,
+                    targets,
+                    self.to_topic,
+                    rate=Rate(self.sending.rate),
+                    progress=of_messages(self.call.environment, "copying"),
+                )
+                failures = await self._run(copier, self._asked_of_tube())
+        return sent_result(self.call, targets.all(), failures + copier.gaps)
+
+    def _would(self, copied: str) -> Result:
+        self.call.would("send", self.to_topic, f"copies of {copied}")
+        return Result(SENT)
+
+    async def _run(self, copier: "Copier | TubeCopier", asked: dict[str, Any]) -> list[str]:
+        """Copy; returns what failed. A dry run leaves the file of the progress alone."""
+        if self.resume is None or self.call.dry_run:
+            return await copier.run()
+        return await copier.run_from(Path(self.resume), asked)
+
+    async def _targets(self, stack: AsyncExitStack, source: "Caller") -> "Targets | TubeTargets":
+        if self.tube.to_tube is not None:
+            return await self._tube_targets(stack)
+        session = await stack.enter_async_context(self.other.session(self.call, source))
+        producer = await stack.enter_async_context(producer_of(self.call, session))
+        return await self.sending.targets(self.call, producer, self.to_topic)
+
+    async def _tube_targets(self, stack: AsyncExitStack) -> "TubeTargets":
+        from mq.client.operations.messages.tube_copying import TubeTargets
+        from mq.client.tube.producer import TubeProducer
+        from mq.client.tube.producer_options import TubeProducerOptions
+
+        options = TubeProducerOptions(**self.tube.options(self.call))
+        producer = TubeProducer(self.tube.to_tube or "", [self.to_topic], options)
+        await stack.enter_async_context(producer)
+        return TubeTargets(producer, self.to_topic)
+
+    def _consumer_options(self) -> "TubeConsumerOptions":
+        from math import inf
+
+        from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
+
+        return TubeConsumerOptions(
+            consume_from=ConsumeFrom.FIRST,
+            confirm_wait=inf,
+            ready_wait=1.0,
+            **self.tube.options(self.call),
+        )
+
+    def _asked(self, choice: "Choice") -> dict[str, Any]:
+        """What a copy that is cut has to be asked for again."""
+        asked = {
+            **choice.document(),
+            "nameServers": self.call.name_servers,
+            "toTopic": self.to_topic,
+            "toNameServers": self.other.to_namesrv,
+            "map": self.sending.mapping or [],
+        }
+        return asked if self.tube.to_tube is None else {**asked, "toTube": self.tube.to_tube}
+
+    def _asked_of_tube(self) -> dict[str, Any]:
+        """The same of a copy of a topic of TubeMQ."""
+        return {
+            "fromTube": self.tube.from_tube,
+            "topic": self.topic,
+            "toTopic": self.to_topic,
+            "nameServers": self.call.name_servers,
+            "toNameServers": self.other.to_namesrv,
+            "map": self.sending.mapping or [],
+        }

@@ -23,7 +23,7 @@ from mq.client.operations.offsets.records import Layout, Record, Selection
 if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.client.operations.offsets.groups import Found
-    from mq.client.operations.offsets.importing import Outcome
+    from mq.client.operations.offsets.importing import Import, Outcome
 
 COMMANDS = {
     "offset": (
@@ -97,6 +97,25 @@ def records_in(call: Call, file: str) -> list[Record]:
     return offset_records.decode(inputs.content(call.environment, file), inputs.called(file))
 
 
+@option_group
+class Written:
+    """How a file is written."""
+
+    layout: Annotated[
+        Layout | None, typer.Option("--as", help="Format of the file. Default: by its name.")
+    ] = None
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", help="Keep N older files: FILE.1 and so on.")
+    ] = 0
+
+    def content(self, path: Path | None, records: list[Record]) -> bytes:
+        """What is in it; None for standard output."""
+        from mq.client.operations.offsets import records as offset_records
+
+        by_name = Layout.CSV if path and path.suffix.lower() == ".csv" else Layout.JSONL
+        return offset_records.encode(records, self.layout or by_name)
+
+
 @concurrently
 @writes
 @gives(_EXPORTED, totals=(number("queues", "Offsets that were written"),))
@@ -116,12 +135,7 @@ async def offset_export(
     selecting: Selecting,
     cluster_name: ClusterName = None,
     by: By = None,
-    layout: Annotated[
-        Layout | None, typer.Option("--as", help="Format of the file. Default: by its name.")
-    ] = None,
-    keep: Annotated[
-        int, typer.Option("--keep", metavar="N", help="Keep N older files: FILE.1 and so on.")
-    ] = 0,
+    written: Written,
     expect: Annotated[
         list[str] | None,
         typer.Option("--expect", metavar="BROKER", help="Broker that must be in the export."),
@@ -147,19 +161,16 @@ async def offset_export(
                                                    of all, for another cluster
     """
     from mq.client.operations import local_files
-    from mq.client.operations.offsets import records as offset_records
 
-    timed = by is Measure.TIMESTAMP
-    if keep < 0:
-        raise UsageError(f"--keep {keep}: it cannot be negative")
+    if written.keep < 0:
+        raise UsageError(f"--keep {written.keep}: it cannot be negative")
     path = None if file == "-" else Path(file)
-    layout = layout or (Layout.CSV if path and path.suffix.lower() == ".csv" else Layout.JSONL)
-    selection = selecting.selection()
     former = path if path and not local_files.is_stream(path) else None
-    gather = partial(_gather, call, selection, cluster_name, expect, former, timed=timed)
+    chosen = selecting.selection(), cluster_name, expect, former
+    gather = partial(_gather, call, *chosen, timed=by is Measure.TIMESTAMP)
     if path is None:
         found = await gather()
-        call.environment.say(offset_records.encode(found.records, layout).decode())
+        call.environment.say(written.content(None, found.records).decode())
         return Result(failures=found.failures, plain="")
     if call.dry_run:
         found = await gather()
@@ -167,8 +178,7 @@ async def offset_export(
     else:
         with local_files.locked(path):
             found = await gather()
-            content = offset_records.encode(found.records, layout)
-            local_files.replace(path, content, keep=keep)
+            local_files.replace(path, written.content(path, found.records), keep=written.keep)
     return _exported(found)
 
 
@@ -238,6 +248,48 @@ def _brokers_of(path: Path, selection: Selection) -> set[str]:
     return {record.place.broker_name for record in records if selection.takes(record.place)}
 
 
+@option_group
+class Setting:
+    """How a file and the queues that there are go together, and what is set."""
+
+    brokers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--broker", metavar="OLD=NEW", help="Name of a broker in the file, and its name now."
+        ),
+    ] = None
+    earliest: Annotated[
+        bool,
+        typer.Option(
+            "--earliest", help="Set queues that are not in the file to the group's earliest time."
+        ),
+    ] = False
+    everywhere: Annotated[
+        bool,
+        typer.Option("--earliest-everywhere", help="Set all queues of a topic to that time."),
+    ] = False
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Set groups with connected members too; these may overwrite it."
+        ),
+    ] = False
+
+    def importer(self, admin: "Admin", now: int, *, by_time: bool) -> "Import":
+        """What sets offsets, at a time in ms. Raises UsageError for a --broker that is no pair."""
+        from mq.client.operations.offsets.importing import Import
+
+        return Import(
+            admin,
+            now,
+            _renamed(self.brokers),
+            by_time=by_time,
+            earliest=self.earliest,
+            everywhere=self.everywhere,
+            force=self.force,
+        )
+
+
 @concurrently
 @writes
 @gives(_IMPORTED, totals=(number("set", "Offsets that were changed"),))
@@ -249,28 +301,7 @@ async def offset_import(
     *,
     selecting: Selecting,
     by: By = None,
-    brokers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--broker", metavar="OLD=NEW", help="Name of a broker in the file, and its name now."
-        ),
-    ] = None,
-    earliest: Annotated[
-        bool,
-        typer.Option(
-            "--earliest", help="Set queues that are not in the file to the group's earliest time."
-        ),
-    ] = False,
-    everywhere: Annotated[
-        bool,
-        typer.Option("--earliest-everywhere", help="Set all queues of a topic to that time."),
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Set groups with connected members too; these may overwrite it."
-        ),
-    ] = False,
+    setting: Setting,
 ) -> Result:
     """Set the offsets of consumer groups from a file.
 
@@ -291,23 +322,12 @@ async def offset_import(
         mq offset import offsets.jsonl --dry-run   show what would be set
         mq offset import offsets.jsonl -g billing  set one group back to the file
     """
-    from mq.client.operations.offsets.importing import Import
-
     records, by_time = _records_of(call, file, selecting.selection(), by)
-    if (earliest or everywhere) and not by_time:
+    if (setting.earliest or setting.everywhere) and not by_time:
         raise UsageError("--earliest goes with --by timestamp")
     now = int(call.environment.clock() * 1000)
     async with call.admin() as admin:
-        importer = Import(
-            admin,
-            now,
-            _renamed(brokers),
-            by_time=by_time,
-            earliest=earliest,
-            everywhere=everywhere,
-            force=force,
-        )
-        outcomes = await importer.run(records)
+        outcomes = await setting.importer(admin, now, by_time=by_time).run(records)
     return _imported(outcomes)
 
 

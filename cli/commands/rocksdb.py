@@ -14,6 +14,7 @@ from mq.cli.parameters import broker_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, text
@@ -91,6 +92,49 @@ def _kind(given: str, known: tuple[str, ...] = rocks.KINDS) -> str:
     raise UsageError(f"-t/--configType: {given!r} is none of {', '.join(known)}")
 
 
+@option_group
+class FromDirectory:
+    """Which database is read where it lies, and what becomes of it."""
+
+    config_path: Annotated[
+        str | None,
+        typer.Option("-p", "--configPath", metavar="FOLDER", help="Directory config of a store."),
+    ] = None
+    export_file: Annotated[
+        str | None,
+        typer.Option(
+            "-e",
+            "--exportFile",
+            metavar="FILE",
+            help="With -p: file to write; -: standard output.",
+        ),
+    ] = None
+    json_enable: Annotated[
+        Truth,
+        typer.Option("-j", "--jsonEnable", help="With -p: print JSON; if false, a line for each."),
+    ] = Truth.TRUE
+
+    def result(self, call: Call, kind: str) -> Result:
+        """The settings of a kind, printed or written."""
+        entries, version = rocks.read(_directory(self.config_path or ""), kind)
+        table = {name: rocks.parse(kind, name, value) for name, value in entries.items()}
+        tables: dict[str, Any] = {rocks.TABLES[kind]: table}
+        if version is not None and kind != rocks.OFFSETS:
+            tables["dataVersion"] = rocks.parse("dataVersion", "dataVersion", version)
+        tables = {name: tables[name] for name in java_order.hash_order(tables)}
+        plain = "Use [local mode] load rocksdb to print or export file \n"
+        if self.export_file == "-":
+            plain = rocks.pretty(tables) + "\n"
+        elif self.export_file is not None:
+            _write(call, Path(self.export_file), rocks.pretty(tables))
+        elif self.json_enable:
+            plain += rocks.pretty(tables) + "\n"
+        else:
+            plain += _lines(tables)
+        rows: list[Row] = [(kind, name, value) for name, value in entries.items()]
+        return Result(_COLUMNS, rows, plain)
+
+
 @writes
 @gives(_COLUMNS, (text("brokerAddr", "Broker"), text("type", "Kinds")))
 async def rocks_db_config_to_json(
@@ -105,23 +149,8 @@ async def rocks_db_config_to_json(
             "brokers: all.",
         ),
     ] = None,
-    config_path: Annotated[
-        str | None,
-        typer.Option("-p", "--configPath", metavar="FOLDER", help="Directory config of a store."),
-    ] = None,
-    export_file: Annotated[
-        str | None,
-        typer.Option(
-            "-e",
-            "--exportFile",
-            metavar="FILE",
-            help="With -p: file to write; -: standard output.",
-        ),
-    ] = None,
-    json_enable: Annotated[
-        Truth,
-        typer.Option("-j", "--jsonEnable", help="With -p: print JSON; if false, a line for each."),
-    ] = Truth.TRUE,
+    *,
+    local: FromDirectory,
     nameserver_addr: Annotated[
         str | None,
         typer.Option("--nameserverAddr", metavar="HOST:PORT[;…]", help="The same as -n."),
@@ -152,11 +181,11 @@ async def rocks_db_config_to_json(
         return await _at_brokers(call, config_type, cluster_name, broker_addr)
     if nameserver_addr or call.given_name_servers:
         raise UsageError("-n/--nameserverAddr needs -c/--cluster")
-    if not config_path:
+    if not local.config_path:
         raise UsageError("one of -c/--cluster, -b/--brokerAddr and -p/--configPath is required")
     if not config_type:
         raise UsageError("-p/--configPath needs -t/--configType")
-    return _from_directory(call, _kind(config_type), config_path, export_file, bool(json_enable))
+    return local.result(call, _kind(config_type))
 
 
 _SECONDS = 30.0
@@ -184,28 +213,6 @@ async def _at_brokers(
     columns = (text("brokerAddr", "Broker"), text("type", "Kinds"))
     rows: list[Row] = [(address, ";".join(kinds)) for address in done]
     return Result(columns, rows, plain + "broker export done.", failures=failures)
-
-
-def _from_directory(
-    call: Call, kind: str, path: str, export_file: str | None, as_json: bool
-) -> Result:
-    entries, version = rocks.read(_directory(path), kind)
-    table = {name: rocks.parse(kind, name, value) for name, value in entries.items()}
-    tables: dict[str, Any] = {rocks.TABLES[kind]: table}
-    if version is not None and kind != rocks.OFFSETS:
-        tables["dataVersion"] = rocks.parse("dataVersion", "dataVersion", version)
-    tables = {name: tables[name] for name in java_order.hash_order(tables)}
-    plain = "Use [local mode] load rocksdb to print or export file \n"
-    if export_file == "-":
-        plain = rocks.pretty(tables) + "\n"
-    elif export_file is not None:
-        _write(call, Path(export_file), rocks.pretty(tables))
-    elif as_json:
-        plain += rocks.pretty(tables) + "\n"
-    else:
-        plain += _lines(tables)
-    rows: list[Row] = [(kind, name, value) for name, value in entries.items()]
-    return Result(_COLUMNS, rows, plain)
 
 
 def _lines(tables: dict[str, Any]) -> str:

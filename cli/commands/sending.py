@@ -23,6 +23,7 @@ from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
@@ -41,6 +42,8 @@ COMMANDS = {
     ),
 }
 
+
+Size = Annotated[int, typer.Option("-s", "--size", metavar="BYTES", help="Size of each message.")]
 
 _SENT = (
     text("brokerName", "Broker"),
@@ -222,9 +225,7 @@ async def check_msg_send_rt(
     amount: Annotated[
         int, typer.Option("-a", "--amount", metavar="N", help="Number of messages.")
     ] = 100,
-    size: Annotated[
-        int, typer.Option("-s", "--size", metavar="BYTES", help="Size of each message.")
-    ] = 128,
+    size: Size = 128,
 ) -> AsyncIterator[Result]:
     """Measure how long sends to each queue of a topic take.
 
@@ -259,10 +260,15 @@ async def check_msg_send_rt(
             row: Row = (*where, not failures, took)
             yield Result(_ROUND_TRIP_COLUMNS, [row], plain, failures=failures)
             plain = ""
-    average = total / (amount - 1) if amount > 1 else float("nan")
-    totals = {"averageMillis": round(average, 2) if amount > 1 else None}
-    plain = f"Avg RT: {java_text.fixed(average, 2)}\n"
+    average = total / (amount - 1) if amount > 1 else None
+    totals = {"averageMillis": None if average is None else round(average, 2)}
+    plain = f"Avg RT: {_fixed(average)}\n"
     yield Result(_ROUND_TRIP_COLUMNS, [], plain, totals=totals)
+
+
+def _fixed(mean: float | None) -> str:
+    """A mean in ms as Java writes it: of a single message it is 0 by 0."""
+    return java_text.fixed(float("nan") if mean is None else mean, 2)
 
 
 _CLUSTER_COLUMNS = (
@@ -276,6 +282,26 @@ _CLUSTER_HEAD = "{:<24}  {:<24}  {:<4}  {:<8}  {:<8}\n"
 _CLUSTER_LINE = "{:<24}  {:<24}  {:<8}  {:<16}  {:<16}\n"
 
 
+@option_group
+class ForLogs:
+    """Whether lines for a log are printed, and whose they are."""
+
+    print_log: Annotated[
+        Truth, typer.Option("-p", "--printLog", help="Print lines for logs, separated by |.")
+    ] = Truth.FALSE
+    machine_room: Annotated[
+        str,
+        typer.Option(
+            "-m", "--machineRoom", metavar="NAME", help="Machine room named in those lines."
+        ),
+    ] = "noname"
+
+    def line(self, call: Call, cluster_name: str, broker: str, mean: float | None) -> str:
+        """What is written of one round at one broker; of a single message the mean is 0."""
+        where = f"{_time_in_china(call)}|{self.machine_room}|{cluster_name}|{broker}"
+        return f"{where}|{java_text.fixed(mean or 0, 0)}\n"
+
+
 @writes
 @endless
 @concurrently
@@ -286,21 +312,12 @@ async def cluster_rt(
     amount: Annotated[
         int, typer.Option("-a", "--amount", metavar="N", help="Messages to each broker per round.")
     ] = 100,
-    size: Annotated[
-        int, typer.Option("-s", "--size", metavar="BYTES", help="Size of each message.")
-    ] = 128,
+    size: Size = 128,
     cluster_name: Annotated[
         str | None, typer.Option("-c", "--cluster", metavar="CLUSTER", help="Only this cluster.")
     ] = None,
-    print_log: Annotated[
-        Truth, typer.Option("-p", "--printLog", help="Print lines for logs, separated by |.")
-    ] = Truth.FALSE,
-    machine_room: Annotated[
-        str,
-        typer.Option(
-            "-m", "--machineRoom", metavar="NAME", help="Machine room named in those lines."
-        ),
-    ] = "noname",
+    *,
+    logs: ForLogs,
     interval: Annotated[
         float,
         typer.Option(
@@ -333,24 +350,21 @@ async def cluster_rt(
         info = await cluster.clusters(producer.session)
         names = [cluster_name] if cluster_name else java_order.hash_order(info.cluster_addr_table)
         brokers = [(name, broker) for name in names for broker in cluster.broker_names(info, name)]
-        plain = "" if print_log else _CLUSTER_HEAD.format(*_CLUSTER_HEADS)
+        head = "" if logs.print_log else _CLUSTER_HEAD.format(*_CLUSTER_HEADS)
         while True:
             for name, broker in brokers:
                 times, failures = await _probe(call, producer, broker, amount, size)
-                # Of a single message Java's mean is 0 by 0.
-                mean = sum(times[1:]) / (amount - 1) if amount > 1 else float("nan")
-                if print_log:
-                    plain += f"{_time_in_china(call)}|{machine_room}|{name}|{broker}|"
-                    plain += f"{java_text.fixed(mean if amount > 1 else 0, 0)}\n"
+                mean = sum(times[1:]) / (amount - 1) if amount > 1 else None
+                counts = amount - len(failures), len(failures)
+                if logs.print_log:
+                    plain = logs.line(call, name, broker, mean)
                 else:
-                    counts = amount - len(failures), len(failures)
-                    rounded = java_text.fixed(mean, 2)
-                    plain += _CLUSTER_LINE.format(name, broker, rounded, *counts)
-                known = round(mean, 2) if amount > 1 else None
-                row: Row = (name, broker, known, amount - len(failures), len(failures))
+                    plain = _CLUSTER_LINE.format(name, broker, _fixed(mean), *counts)
+                known = None if mean is None else round(mean, 2)
                 lines = [f"{broker}: {why} ({len(failures)} of {amount})" for why in failures[-1:]]
-                yield Result(_CLUSTER_COLUMNS, [row], plain, failures=lines)
-                plain = ""
+                row: Row = (name, broker, known, *counts)
+                yield Result(_CLUSTER_COLUMNS, [row], head + plain, failures=lines)
+                head = ""
             await asyncio.sleep(interval)
 
 

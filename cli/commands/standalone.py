@@ -9,6 +9,7 @@ import typer
 from mq.cli.commands.daemon import ConfigFile, ConfigItem, configuring, overrides_of
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
@@ -19,6 +20,48 @@ COMMANDS = {"daemon": ("standalone",)}
 
 # How the files of snodes begin in a folder of settings.
 _SNODE = "snode"
+
+
+@option_group
+class PairPorts:
+    """Where the name server and the broker listen."""
+
+    name_server_port: Annotated[
+        int,
+        typer.Option(
+            "--namesrv-port", metavar="PORT", help="Port of the name server; 0: any free one."
+        ),
+    ] = 9876
+    broker_port: Annotated[
+        int,
+        typer.Option("--broker-port", metavar="PORT", help="Port of the broker; 0: any free one."),
+    ] = 10911
+
+
+@option_group
+class ConsoleBeside:
+    """Whether there is a console beside the two, and where."""
+
+    console: Annotated[
+        bool, typer.Option("--console", help="Run the console too, at http://127.0.0.1:8082/.")
+    ] = False
+    console_port: Annotated[
+        int,
+        typer.Option(
+            "--console-port", metavar="PORT", help="Port of the console; 0: any free one."
+        ),
+    ] = 8082
+
+    def maker(self) -> "Callable[[Standalone], Console] | None":
+        """What makes it for both. Raises CommandError where it is not installed."""
+        from mq.cli.console_daemon import console_class, of_pair
+
+        if not self.console:
+            return None
+        made = console_class()
+        return lambda pair: made(
+            *of_pair(pair.name_server_address, pair.folder / "console", self.console_port)
+        )
 
 
 def _cluster(folder: Path) -> int:
@@ -52,16 +95,8 @@ def standalone(
             "--store", metavar="DIR", help="Directory for messages. Default: a temporary one."
         ),
     ] = None,
-    name_server_port: Annotated[
-        int,
-        typer.Option(
-            "--namesrv-port", metavar="PORT", help="Port of the name server; 0: any free one."
-        ),
-    ] = 9876,
-    broker_port: Annotated[
-        int,
-        typer.Option("--broker-port", metavar="PORT", help="Port of the broker; 0: any free one."),
-    ] = 10911,
+    *,
+    ports: PairPorts,
     config_item: ConfigItem = None,
     cluster: Annotated[
         str | None,
@@ -71,15 +106,7 @@ def standalone(
             help="Run the cluster that `mq cluster init` wrote to this directory.",
         ),
     ] = None,
-    console: Annotated[
-        bool, typer.Option("--console", help="Run the console too, at http://127.0.0.1:8082/.")
-    ] = False,
-    console_port: Annotated[
-        int,
-        typer.Option(
-            "--console-port", metavar="PORT", help="Port of the console; 0: any free one."
-        ),
-    ] = 8082,
+    beside: ConsoleBeside,
 ) -> int:
     """Run a name server and a broker in one process, or a whole cluster.
 
@@ -98,7 +125,7 @@ def standalone(
     from mq.daemons.standalone import Standalone
 
     if cluster is not None:
-        if config_file or store or config_item or console:
+        if config_file or store or config_item or beside.console:
             raise UsageError(
                 "--cluster goes with none of -c, --set, --store and --console: settings are in DIR"
             )
@@ -109,17 +136,9 @@ def standalone(
     return run(
         lambda: Standalone(
             Path(store) if store else None,
-            name_server_port=name_server_port,
-            broker_port=broker_port,
+            name_server_port=ports.name_server_port,
+            broker_port=ports.broker_port,
             properties=properties,
-            beside=_console_at(console_port) if console else None,
+            beside=beside.maker(),
         )
     )
-
-
-def _console_at(port: int) -> "Callable[[Standalone], Console]":
-    """What makes a console for both. Raises CommandError where it is not installed."""
-    from mq.cli.console_daemon import console_class, of_pair
-
-    made = console_class()
-    return lambda pair: made(*of_pair(pair.name_server_address, pair.folder / "console", port))

@@ -1,6 +1,6 @@
 """What a store has, without a broker: one of ours or of Java's, stopped or copied."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +11,7 @@ from mq.cli.machine import offline_store
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.show import message_text
 from mq.cli.show.result import Result, Row, number, text
 from mq.client.operations.counted import counted
@@ -18,6 +19,7 @@ from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.daemons.broker.store.offline import OfflineLog
+    from mq.daemons.broker.store.records import Record
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -167,31 +169,53 @@ def _queues(root: Path, pattern: str) -> Result:
     return Result(_QUEUES, rows)
 
 
+@option_group
+class Wanted:
+    """Which messages of a log are meant."""
+
+    topic: offline_store.Topic = None
+    queue_id: Annotated[
+        int | None, typer.Option("-q", "--queueId", metavar="ID", help="Only this queue.")
+    ] = None
+    begin: Annotated[
+        str | None,
+        typer.Option("-b", "--begin", metavar="TIME", help=f"Start here: {moments.FORMS}."),
+    ] = None
+    end: Annotated[str | None, typer.Option("-e", "--end", metavar="TIME", help="End there.")] = (
+        None
+    )
+    offset: Annotated[
+        int, typer.Option("--from", metavar="OFFSET", help="Start at this offset of the log.")
+    ] = 0
+    limit: Annotated[
+        int | None, typer.Option("-m", "--limit", metavar="N", help="At most N messages.")
+    ] = None
+    everything: Annotated[
+        bool, typer.Option("-a", "--all", help="Include half messages of transactions.")
+    ] = False
+
+    def chooser(self, now: float) -> "Callable[[Record], bool]":
+        """Whether a message is one of them, but for --from and --limit; `now` in seconds.
+
+        Raises UsageError for what is no time.
+        """
+        first = moments.parse(self.begin, "-b", now) if self.begin else 0
+        last = moments.parse(self.end, "-e", now) if self.end else 1 << 62
+        return lambda record: (
+            first <= record.store_timestamp <= last
+            and (self.everything or record.is_queued)
+            and (self.topic is None or _fits(record.topic, self.topic))
+            and self.queue_id in (None, record.queue_id)
+        )
+
+
 @gives(message_text.COLUMNS, data=message_text.DOCUMENT)
 @shows_messages
 async def store_dump(
     call: Call,
     directory: offline_store.Directory,
-    topic: offline_store.Topic = None,
-    queue_id: Annotated[
-        int | None, typer.Option("-q", "--queueId", metavar="ID", help="Only this queue.")
-    ] = None,
-    begin: Annotated[
-        str | None,
-        typer.Option("-b", "--begin", metavar="TIME", help=f"Start here: {moments.FORMS}."),
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("-e", "--end", metavar="TIME", help="End there.")
-    ] = None,
-    offset: Annotated[
-        int, typer.Option("--from", metavar="OFFSET", help="Start at this offset of the log.")
-    ] = 0,
-    limit: Annotated[
-        int | None, typer.Option("-m", "--limit", metavar="N", help="At most N messages.")
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("-a", "--all", help="Include half messages of transactions.")
-    ] = False,
+    *,
+    wanted: Wanted,
 ) -> AsyncIterator[Result]:
     r"""Print the messages of a store in the order of its log, without a broker.
 
@@ -205,9 +229,8 @@ async def store_dump(
     from mq.daemons.broker.store.offline import Hole
     from mq.daemons.broker.store.verification import read_queues
 
-    now = call.environment.clock()
-    first = moments.parse(begin, "-b", now) if begin else 0
-    last = moments.parse(end, "-e", now) if end else 1 << 62
+    is_wanted = wanted.chooser(call.environment.clock())
+    topic, limit = wanted.topic, wanted.limit
     if limit is not None and limit < 1:
         raise UsageError(f"-m/--limit: {limit} messages", hint="1 or more")
     root = offline_store.root_of(call, directory)
@@ -216,17 +239,12 @@ async def store_dump(
             offline_store.nothing_of(topic)
         found: list[StoredMessage] = []
         left = limit if limit is not None else -1
-        for item in log.walk(offset):
+        for item in log.walk(wanted.offset):
             if isinstance(item, Hole):
                 place = f"{item.path}: {item.size} bytes at {item.offset} left out: {item.why}"
                 yield Result(message_text.COLUMNS, failures=[place], messages=[])
                 continue
-            if not (
-                first <= item.store_timestamp <= last
-                and (everything or item.is_queued)
-                and (topic is None or _fits(item.topic, topic))
-                and queue_id in (None, item.queue_id)
-            ):
+            if not is_wanted(item):
                 continue
             found.append(offline_store.decoded(log.raw(item)))
             left -= 1

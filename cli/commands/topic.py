@@ -9,6 +9,7 @@ from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import legal
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, at_most_one_of, subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
@@ -61,6 +62,58 @@ _QUEUES = (
 )
 _CLUSTERS = (text("cluster", "Cluster"),)
 
+Permission = Annotated[
+    int,
+    typer.Option(
+        "-p", "--perm", metavar="2|4|6", help="Permission: 2 to send, 4 to consume, 6 for both."
+    ),
+]
+
+
+@option_group
+class TopicSettings:
+    """What a topic is like at each of its brokers."""
+
+    attributes: Annotated[
+        str | None,
+        typer.Option(
+            "-a",
+            "--attributes",
+            metavar="+K=V,-K",
+            help="Attributes to set (+) or remove (-) (5.x brokers).",
+        ),
+    ] = None
+    read_queue_nums: Annotated[
+        int,
+        typer.Option("-r", "--readQueueNums", metavar="N", help="Number of queues to read from."),
+    ] = 8
+    write_queue_nums: Annotated[
+        int,
+        typer.Option("-w", "--writeQueueNums", metavar="N", help="Number of queues to write to."),
+    ] = 8
+    perm: Permission = 6
+    order: Annotated[Truth, typer.Option("-o", "--order", help="Make it an ordered topic.")] = (
+        Truth.FALSE
+    )
+    unit: Annotated[Truth, typer.Option("-u", "--unit", help="Make it a unit topic.")] = Truth.FALSE
+    has_unit_sub: Annotated[
+        Truth, typer.Option("-s", "--hasUnitSub", help="Mark it as subscribed to by units.")
+    ] = Truth.FALSE
+
+    def of(self, topic: str) -> "TopicConfig":
+        """These settings, for a topic of this name."""
+        from mq.protocol.bodies import TopicConfig
+
+        return TopicConfig(
+            topic_name=topic,
+            read_queue_nums=self.read_queue_nums,
+            write_queue_nums=self.write_queue_nums,
+            perm=self.perm,
+            topic_sys_flag=(1 if self.unit else 0) | (2 if self.has_unit_sub else 0),
+            order=bool(self.order),
+            attributes=topics.parse_attributes(self.attributes) if self.attributes else None,
+        )
+
 
 @writes
 @gives(_CONFIG_COLUMNS)
@@ -71,38 +124,8 @@ async def update_topic(
     topic: Topic,
     broker_addr: where.OnBroker = None,
     cluster_name: where.OnMasters = None,
-    attributes: Annotated[
-        str | None,
-        typer.Option(
-            "-a",
-            "--attributes",
-            metavar="+K=V,-K",
-            help="Attributes to set (+) or remove (-) (5.x brokers).",
-        ),
-    ] = None,
-    read_queue_nums: Annotated[
-        int,
-        typer.Option("-r", "--readQueueNums", metavar="N", help="Number of queues to read from."),
-    ] = 8,
-    write_queue_nums: Annotated[
-        int,
-        typer.Option("-w", "--writeQueueNums", metavar="N", help="Number of queues to write to."),
-    ] = 8,
-    perm: Annotated[
-        int,
-        typer.Option(
-            "-p", "--perm", metavar="2|4|6", help="Permission: 2 to send, 4 to consume, 6 for both."
-        ),
-    ] = 6,
-    order: Annotated[
-        Truth, typer.Option("-o", "--order", help="Make it an ordered topic.")
-    ] = Truth.FALSE,
-    unit: Annotated[
-        Truth, typer.Option("-u", "--unit", help="Make it a unit topic.")
-    ] = Truth.FALSE,
-    has_unit_sub: Annotated[
-        Truth, typer.Option("-s", "--hasUnitSub", help="Mark it as subscribed to by units.")
-    ] = Truth.FALSE,
+    *,
+    settings: TopicSettings,
 ) -> Result:
     """Create a topic, or change one.
 
@@ -116,19 +139,10 @@ async def update_topic(
         mq updateTopic Orders -b 127.0.0.1:10911 --dry-run
                                                  show what would be sent to one broker
     """
-    from mq.protocol.bodies import TopicConfig
     from mq.protocol.names import check_topic
 
     legal(check_topic, topic)
-    config = TopicConfig(
-        topic_name=topic,
-        read_queue_nums=read_queue_nums,
-        write_queue_nums=write_queue_nums,
-        perm=perm,
-        topic_sys_flag=(1 if unit else 0) | (2 if has_unit_sub else 0),
-        order=bool(order),
-        attributes=topics.parse_attributes(attributes) if attributes else None,
-    )
+    config = settings.of(topic)
     async with call.admin() as admin:
         if broker_addr is None and cluster_name is None:
             cluster_name = await where.cluster_or_only(admin, broker_addr, cluster_name)

@@ -3,13 +3,14 @@
 Formats: org.apache.rocketmq.tools.command.topic.
 """
 
+from collections.abc import Container
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mq.cli import inputs, where
-from mq.cli.commands.topic import config_text
+from mq.cli.commands.topic import Permission, config_text
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
@@ -47,12 +48,7 @@ _PERM_COLUMNS = (
 async def update_topic_perm(
     call: Call,
     topic: Topic,
-    perm: Annotated[
-        int,
-        typer.Option(
-            "-p", "--perm", metavar="2|4|6", help="Permission: 2 to send, 4 to consume, 6 for both."
-        ),
-    ],
+    perm: Permission,
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.ClusterName = None,
 ) -> Result:
@@ -82,10 +78,7 @@ async def update_topic_perm(
             targets = [broker_addr]
         else:
             assert cluster_name is not None
-            wanted = cluster.masters(await cluster.clusters(admin.session), cluster_name)
-            targets = [address for address in wanted if address in masters]
-            if not targets:
-                raise NotFound(f"no master of cluster {cluster_name} has topic {topic}")
+            targets = await _masters_of(admin, cluster_name, topic, masters)
         before = {address: masters[address] for address in targets}
         if broker_addr is not None and before[broker_addr].perm == perm:
             return Result(_PERM_COLUMNS, plain="new perm equals to the old one!\n")
@@ -119,6 +112,17 @@ def _masters(route: "TopicRouteData") -> dict[str, "QueueData"]:
         for broker in route.broker_datas
         if MASTER_ID in broker.broker_addrs and broker.broker_name in queues
     }
+
+
+async def _masters_of(
+    admin: "Admin", cluster_name: str, topic: str, masters: Container[str]
+) -> list[str]:
+    """Those `masters` of a topic that are of a cluster. Raises NotFound where none is."""
+    wanted = cluster.masters(await cluster.clusters(admin.session), cluster_name)
+    found = [address for address in wanted if address in masters]
+    if not found:
+        raise NotFound(f"no master of cluster {cluster_name} has topic {topic}")
+    return found
 
 
 def _config(topic: str, queues: "QueueData", perm: int, order: bool) -> "TopicConfig":

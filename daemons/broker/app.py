@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mq.daemons import exporters
 from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
+from mq.daemons.broker.acting.escape import EscapeBridge
 from mq.daemons.broker.beacons import Beacons
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter_servers import FilterServers
@@ -27,6 +28,7 @@ from mq.daemons.broker.parts.clients import Clients, make_clients
 from mq.daemons.broker.parts.delivery import Delivery, open_delivery
 from mq.daemons.broker.parts.filters import Filters, make_filters
 from mq.daemons.broker.parts.group import Group, Metrics
+from mq.daemons.broker.parts.listeners import make_listeners
 from mq.daemons.broker.parts.membership import Membership, make_membership
 from mq.daemons.broker.parts.metadata import Metadata, make_metadata
 from mq.daemons.broker.parts.replication import Control, Replication, bound_of, open_replication
@@ -43,7 +45,6 @@ from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
-from mq.daemons.memory import MemoryBudget
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
 from mq.protocol.native import absent
@@ -157,23 +158,38 @@ class Broker(Lifecycle):
 
     async def _start(self, parts: AsyncExitStack) -> None:
         """Start everything, in order; `parts` stops it in reverse."""
-        settings, tasks = self.settings, self.tasks
         control = self._control()
-        self.access = access = self._access_control()
-        self.tls = server_tls(settings.tls)
-        listeners = self._make_listeners()
+        self.access = self._access_control()
+        self.tls = server_tls(self.settings.tls)
         # The ports come first: whoever is already there has this store open, too.
+        listeners = await self._bind(parts)
+        bridge = await self._open(control, parts)
+        self._make_parts(bridge)
+        await self._serve(listeners, parts)
+
+    async def _bind(self, parts: AsyncExitStack) -> tuple[Listener, Listener]:
+        """Take the ports, on which nothing is answered yet."""
+        listeners = make_listeners(self.settings, self.access, self.tls)
+        self.listener, self.fast_listener = listeners
         for listener in listeners:
             await listener.bind()
             parts.callback(listener.stop_accepting)
-        self.ha_master = ha_master = HaMaster(settings)
-        await ha_master.bind()
-        parts.callback(ha_master.stop_accepting)
+        self.ha_master = HaMaster(self.settings)
+        await self.ha_master.bind()
+        parts.callback(self.ha_master.stop_accepting)
+        return listeners
+
+    async def _open(self, control: Control | None, parts: AsyncExitStack) -> EscapeBridge | None:
+        """Make the parts that have something to close: stores, delivery, tasks and replication.
+
+        Returns the way to other brokers, which other parts take, too.
+        """
+        settings, tasks = self.settings, self.tasks
         bound = None if control is None else control.bound
         self.stores = stores = await open_stores(settings, self._store_host(), parts, bound)
-        ha_address = f"{settings.broker.broker_ip2}:{ha_master.port}"
+        ha_address = f"{settings.broker.broker_ip2}:{self.ha_master.port}"
         await go_on_where_slaves_are(settings, stores, self.address, ha_address)
-        self.clients = clients = make_clients(settings, self.address, stores, access)
+        self.clients = clients = make_clients(settings, self.address, stores, self.access)
         self.stats = make_stats(settings, stores, clients)
         bridge = open_bridge(settings, lambda: self.registration, parts)
         self.delivery = open_delivery(
@@ -183,17 +199,22 @@ class Broker(Lifecycle):
         self.replication = await open_replication(
             settings,
             stores,
-            ha_master,
+            self.ha_master,
             self.master_addresses,
             parts,
             self.delivery.delayed,
             control,
         )
+        return bridge
+
+    def _make_parts(self, bridge: EscapeBridge | None) -> None:
+        """Make the parts that are but objects, each of those before it."""
+        settings, stores, tasks = self.settings, self.stores, self.tasks
         self.registration = Registration(
             settings,
             stores.topics,
             self.port,
-            ha_master.port,
+            self.ha_master.port,
             tasks,
             self.master_addresses,
             self.role,
@@ -207,7 +228,7 @@ class Broker(Lifecycle):
             lambda: self.acting,
         )
         self.services = make_services(
-            settings, stores, clients, self.stats, self.delivery, self.registration, tasks
+            settings, stores, self.clients, self.stats, self.delivery, self.registration, tasks
         )
         self.metadata = make_metadata(
             settings,
@@ -231,9 +252,8 @@ class Broker(Lifecycle):
         )
         self.services.told.append(self.acting.info)
         self.filters = make_filters(
-            settings, FilterServers(settings, access), self.registration, self.port
+            settings, FilterServers(settings, self.access), self.registration, self.port
         )
-        await self._serve(listeners, parts)
 
     async def _serve(self, listeners: tuple[Listener, Listener], parts: AsyncExitStack) -> None:
         """Answer requests, do what is due, and be known: all parts are there."""
@@ -306,36 +326,6 @@ class Broker(Lifecycle):
             parts,
         )
 
-    def _make_listeners(self) -> tuple[Listener, Listener]:
-        settings = self.settings
-        memory = MemoryBudget(
-            lambda: settings.operation.connection_memory_max_bytes,
-            lambda: settings.operation.client_memory_max_bytes,
-        )
-        self.listener = self._make_listener(settings.server.listen_port, memory)
-        self.fast_listener = self._make_listener(settings.fast_port, memory)
-        return self.listener, self.fast_listener
-
-    def _make_listener(self, port: int, memory: MemoryBudget) -> Listener:
-        server = self.settings.server
-        dispatcher = Dispatcher(
-            {},
-            guard=self.access,
-            slow_seconds=self.settings.operation.slow_request_millis / 1000,
-        )
-        return Listener(
-            dispatcher,
-            self.settings.listen_host,
-            port,
-            idle_seconds=server.server_channel_max_idle_time_seconds,
-            backlog=server.server_socket_backlog,
-            tls=self.tls,
-            max_connections=lambda: self.settings.operation.max_connections,
-            longest_wait=self.longest_wait,
-            buffers=server.buffers(),
-            memory=memory,
-        )
-
     def _access_control(self) -> AccessControl | None:
         broker = self.settings.broker
         if not broker.acl_enable:
@@ -357,13 +347,6 @@ class Broker(Lifecycle):
                     f"that can be resolved ({error})"
                 ) from None
         return raw + struct.pack(">i", self.port)
-
-    def longest_wait(self) -> float:
-        """Seconds that a send may wait to be read; 0 for any time."""
-        config = self.settings.broker
-        if not config.broker_fast_failure_enable:
-            return 0.0
-        return config.wait_time_mills_in_send_queue / 1000
 
     async def _settle(self) -> None:
         """Before the connections close: answer the sends that still wait for the disk.

@@ -154,12 +154,10 @@ class MessageFinder:
             if not file_start <= physical <= file_end - _identity_size or _identity(
                 view, physical - file_start
             ) != (entry_size, _MAGIC, queue_id, index):
-                true_entry = self._store.entries.at(queue.topic, queue_id, index)
-                if true_entry is None:
+                place = self._place_of(queue, index, codes)
+                if place is None:
                     continue
-                physical, entry_size, code = true_entry
-                if codes and code not in codes:
-                    continue
+                physical, entry_size = place
             if physical == start + length:
                 length += entry_size
             else:
@@ -173,6 +171,15 @@ class MessageFinder:
         if length:
             ranges.append((start, length))
         return FoundMessages(FOUND if count else RETRY, index + 1, ranges, count, size)
+
+    def _place_of(
+        self, queue: ConsumeQueue, index: int, codes: Collection[int]
+    ) -> tuple[int, int] | None:
+        """Where the message of a damaged entry lies; None if it is gone, or has none of codes."""
+        true_entry = self._store.entries.at(queue.topic, queue.queue_id, index)
+        if true_entry is None or (codes and true_entry[2] not in codes):
+            return None
+        return true_entry[:2]
 
     def _take_all(
         self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client import reader
+from mq.client import commits
 from mq.client.admin import Admin
 from mq.client.consumer import Consumer
 from mq.client.errors import ClientError, ConnectError
@@ -213,7 +213,7 @@ def test_flow_control_stops_pulling_until_messages_are_finished() -> None:
 
 
 def test_offsets_are_committed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "COMMIT_SECONDS", 0.05)
+    monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.05)
 
     async def scenario() -> None:
         async def listen(message: StoredMessage) -> None:

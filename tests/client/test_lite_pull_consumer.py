@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client import reader, topic_watch
+from mq.client import commits, topic_watch
 from mq.client.errors import ClientError
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.producer import Producer
@@ -127,7 +127,7 @@ def test_a_paused_queue_gives_nothing_and_keeps_its_order() -> None:
 
 
 def test_offsets_are_committed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "COMMIT_SECONDS", 0.02)
+    monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.02)
 
     async def scenario() -> None:
         async with cluster(queues=1) as there, reading(there) as consumer:

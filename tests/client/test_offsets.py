@@ -92,7 +92,7 @@ def test_an_explicit_commit_is_told_though_nothing_has_changed() -> None:
 
 def test_what_was_committed_is_repeated_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.05)
-    monkeypatch.setattr("mq.client.reader.COMMIT_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.commits.COMMIT_SECONDS", 0.05)
 
     async def scenario() -> None:
         async with cluster(queues=1) as there:

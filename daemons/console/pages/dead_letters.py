@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 from mq.client.admin import Admin
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.dead_letter_locks import locked
-from mq.client.operations.messages.dead_letters import (
-    Letter,
-    Letters,
-    Resending,
-    Resent,
-    letters_of,
-    look_at,
-)
+from mq.client.operations.messages.dead_letter_resending import Resending, Resent
+from mq.client.operations.messages.dead_letters import Letter, Letters, letters_of, look_at
 from mq.client.operations.messages.search import Wanted
 from mq.client.producer import Producer
 from mq.client.session import Session

@@ -11,7 +11,7 @@ from mq.daemons.tube.broker.offsets import Key, TooManyOffsets
 from mq.daemons.tube.broker.retrieval import snapshot
 from mq.daemons.tube.broker.serving import Serving
 from mq.daemons.tube.broker.store.topic_store import TopicStore
-from mq.daemons.tube.web import Method, Methods, RequestRefused, Result, WebRequest
+from mq.daemons.tube.web_methods import Method, Methods, RequestRefused, Result, WebRequest
 from mq.protocol.tube.codes import Code
 from mq.protocol.tube.errors import IllegalName
 from mq.protocol.tube.names import check_group

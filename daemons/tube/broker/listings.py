@@ -12,7 +12,7 @@ from mq.daemons.steps import Steps
 from mq.daemons.tube.broker.consumers import Consumer
 from mq.daemons.tube.broker.offsets import Key
 from mq.daemons.tube.broker.serving import Serving
-from mq.daemons.tube.web import Result, WebRequest
+from mq.daemons.tube.web_methods import Result, WebRequest
 
 Row = dict[str, Any]
 

@@ -21,7 +21,7 @@ from mq.daemons.tls_config import TlsConfig
 from mq.daemons.tube.ini import read_ini
 from mq.daemons.tube.master.broker_run import Waits
 from mq.daemons.tube.settings import check_host_name, check_ranges, listen_host
-from mq.daemons.tube.web import KNOWN_TOKENS
+from mq.daemons.tube.web_methods import KNOWN_TOKENS
 from mq.protocol.tube.codes import MASTER_PORT, MASTER_TLS_PORT, MASTER_WEB_PORT
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
 """Signals at moments that nobody meets twice: amid an import, at the very end of a command, while a
 terminal is being changed, and with commands in other threads."""
 
+import functools
 import io
 import os
 import signal
@@ -10,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -33,15 +34,29 @@ def send() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@functools.cache
+def beginnings(code: CodeType) -> dict[int, int]:
+    """Where in the code each line begins."""
+    found: dict[int, int] = {}
+    for begin, _, line in code.co_lines():
+        if line is not None:
+            found.setdefault(line, begin)
+    return found
+
+
 @contextmanager
 def at_line(number: int, files: set[str], act: Callable[[], None]) -> Iterator[list[int]]:
-    """Act before line `number` of those that run in the files; the list is how many have run."""
+    """Act before line `number` of those that run in the files; the list is how many have run.
+
+    A line is its beginning: a `with` is a line once more where its block has ended. No signal is
+    handled there before what was entered has been left, so that a lock stays taken only here.
+    """
     lines = [0]
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         if frame.f_code.co_filename not in files:
             return None
-        if event == "line":
+        if event == "line" and beginnings(frame.f_code).get(frame.f_lineno) == frame.f_lasti:
             lines[0] += 1
             if lines[0] == number:
                 act()

@@ -1,38 +1,16 @@
-"""Changes of the users of 5.x and of what policies allow them."""
+"""Changes of the users of 5.x."""
 
 from typing import Any
 
 from mq.client.admin import Admin
 from mq.client.caller import Caller
 from mq.client.operations.subjects import users
-from mq.client.operations.subjects.users import PolicyRow
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.pages.accounts import everywhere
-from mq.daemons.console.parsing import BadField
-from mq.daemons.console.route import (
-    N_,
-    Change,
-    Field,
-    Outcome,
-    Permission,
-    Plan,
-    Query,
-    Sheet,
-    Values,
-)
+from mq.daemons.console.route import N_, Change, Field, Outcome, Permission, Plan, Query, Values
 
 _USERNAME = Field("username", N_("User"), required=True, limit=255)
-_SUBJECT = Field(
-    "subject",
-    N_("Subject"),
-    required=True,
-    limit=255,
-    help=N_("User:NAME"),
-)
-
-
-# Users
 
 
 async def _user(call: Call) -> Values:
@@ -130,138 +108,7 @@ async def perform_delete_user(call: Call, values: Values, session: Caller) -> li
     )
 
 
-# Policies
-
-
-async def _policy(call: Call) -> Values:
-    values: dict[str, Any] = {
-        "cluster": everywhere.first_cluster(call),
-        "subject": call.query["subject"],
-        "resource": call.query["resource"],
-        "resources": (call.query["resource"],) if call.query["resource"] else (),
-        "decision": "Allow",
-    }
-    if not values["subject"] or not values["cluster"]:
-        return values
-    for row in await _rows(call, values):
-        if row.resource == values["resource"]:
-            return {
-                **values,
-                "actions": ", ".join(row.actions),
-                "source_ips": row.source_ips or (),
-                "decision": (row.decision or "Allow").capitalize(),
-            }
-    return values
-
-
-async def _rows(call: Call, values: Values) -> list[PolicyRow]:
-    done, _, _ = await everywhere.ask(
-        call, values, lambda admin, at: admin.policies(at, values["subject"])
-    )
-    return [
-        row
-        for address, acl in done.items()
-        if acl is not None
-        for row in users.policy_rows(address, [acl])
-    ]
-
-
-def _check_policy(call: Call, values: Values) -> None:
-    for name in ("resources", "source_ips"):
-        if any("," in one for one in values[name] or ()):
-            raise BadField(name, call.text("Write one a line."))
-    users.policies(*_arguments(values))
-    everywhere.brokers(call, values)
-
-
-def _arguments(values: Values) -> tuple[str, str, str, str, str | None]:
-    sources = ",".join(values["source_ips"] or ()) or None
-    resources = ",".join(values["resources"])
-    return values["subject"], resources, values["actions"], values["decision"], sources
-
-
-async def plan_policy(call: Call, values: Values) -> Plan:
-    """What the subject has on these resources, broker by broker, and what it will have."""
-    now = await _rows(call, values)
-    names = everywhere.brokers(call, values)
-    after = _said(values["decision"], values["actions"], ", ".join(values["source_ips"] or ()))
-    rows = []
-    for address, broker in names.items():
-        for resource in values["resources"]:
-            before = "; ".join(
-                _said(row.decision or "", ", ".join(row.actions), ", ".join(row.source_ips or ()))
-                for row in now
-                if row.broker_addr == address and row.resource == resource
-            )
-            rows.append((f"{broker.name} {broker.id}", resource, before, after))
-    heads = (N_("Broker"), N_("Resource"), N_("Before"), N_("After"))
-    there = any(row.resource in values["resources"] for row in now)
-    command = ["updateAcl" if there else "createAcl", "-c", values["cluster"]]
-    command += ["-s", values["subject"], "-r", ",".join(values["resources"])]
-    command += ["-a", values["actions"], "-d", values["decision"].lower()]
-    command += ["-i", ",".join(values["source_ips"])] if values["source_ips"] else []
-    line = N_("Policies of %(subject)s are made, or become as below.")
-    return Plan(
-        (call.text(line, subject=values["subject"]),),
-        (Sheet(tuple(map(call.text, heads)), rows, call.text("Policies")),),
-        tuple(command),
-    )
-
-
-def _said(decision: str, actions: str, sources: str) -> str:
-    text = f"{decision} {actions}"
-    return f"{text} ({sources})" if sources else text
-
-
-async def perform_policy(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As updateAcl -c where the subject has policies, and createAcl where it has none."""
-    acl = users.policies(*_arguments(values))
-
-    async def act(admin: Admin, address: str) -> None:
-        if await admin.policies(address, values["subject"]) is None:
-            await admin.create_policies(address, acl)
-        else:
-            await admin.update_policies(address, acl)
-
-    return await everywhere.change(call, values, session, act, call.text("has the policies"))
-
-
-async def plan_delete_policy(call: Call, values: Values) -> Plan:
-    """What is allowed, or denied, no more."""
-    line = N_("All policies of %(subject)s are deleted.")
-    if values["resource"]:
-        line = N_("The policies of %(subject)s on %(resource)s are deleted.")
-    command = ["deleteAcl", "-c", values["cluster"], "-s", values["subject"]]
-    command += ["-r", values["resource"]] if values["resource"] else []
-    return Plan(
-        (
-            call.text(line, subject=values["subject"], resource=values["resource"] or ""),
-            everywhere.at_each(call, values),
-        ),
-        command=tuple(command),
-    )
-
-
-async def perform_delete_policy(call: Call, values: Values, session: Caller) -> list[Outcome]:
-    """As deleteAcl -c."""
-    return await everywhere.change(
-        call,
-        values,
-        session,
-        lambda admin, at: admin.delete_policies(at, values["subject"], values["resource"]),
-        call.text("deleted"),
-    )
-
-
-def _subject(call: Call, values: Values) -> str:
-    return str(values["subject"])
-
-
 _OF_USER = (Query("username", default="", about=N_("The user that the form begins with.")),)
-_OF_POLICY = (
-    Query("subject", default="", about=N_("The subject that the form begins with.")),
-    Query("resource", default="", about=N_("The resource that the form begins with.")),
-)
 
 ROUTES = (
     Change(
@@ -311,58 +158,5 @@ ROUTES = (
         initial=_user,
         destroys=lambda call, values: values["username"],
         query=_OF_USER,
-    ),
-    Change(
-        "/new/policy",
-        Permission.ADMINISTER,
-        N_("Make or change policies of RocketMQ 5"),
-        "",
-        (
-            everywhere.CLUSTER,
-            _SUBJECT,
-            Field(
-                "resources",
-                N_("Resources"),
-                "lines",
-                required=True,
-                limit=20_000,
-                help=N_("Topic:Orders, Group:*, Cluster:*, one a line."),
-            ),
-            Field(
-                "actions",
-                N_("Actions"),
-                required=True,
-                help=N_("Pub, Sub, Get, … or All, with commas."),
-            ),
-            Field(
-                "decision",
-                N_("What they say"),
-                "choice",
-                required=True,
-                choices=(("Allow", N_("allowed")), ("Deny", N_("denied"))),
-            ),
-            Field("source_ips", N_("Only from these addresses"), "lines"),
-        ),
-        plan_policy,
-        perform_policy,
-        initial=_policy,
-        query=_OF_POLICY,
-        check=_check_policy,
-    ),
-    Change(
-        "/accounts/delete-policy",
-        Permission.ADMINISTER,
-        N_("Delete policies of RocketMQ 5"),
-        "",
-        (
-            everywhere.CLUSTER,
-            _SUBJECT,
-            Field("resource", N_("Resource"), help=N_("Only on it. Empty: all.")),
-        ),
-        plan_delete_policy,
-        perform_delete_policy,
-        initial=_policy,
-        destroys=_subject,
-        query=_OF_POLICY,
     ),
 )

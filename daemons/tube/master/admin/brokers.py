@@ -19,7 +19,7 @@ from mq.daemons.tube.master.records import (
     TopicDeploy,
 )
 from mq.daemons.tube.master.storage import MOST_CHANGES, Changes
-from mq.daemons.tube.web import RequestRefused
+from mq.daemons.tube.web_methods import RequestRefused
 from mq.protocol.tube.codes import UNDEFINED
 
 _SYSTEM_PROPS = Props(num_topic_stores=1, num_partitions=10)

@@ -13,7 +13,7 @@ from mq.daemons.tube.master.catalog import ChangeRefused
 from mq.daemons.tube.master.core import Core
 from mq.daemons.tube.master.records import ClusterSettings, GroupControl
 from mq.daemons.tube.master.storage import Changes
-from mq.daemons.tube.web import RequestRefused
+from mq.daemons.tube.web_methods import RequestRefused
 from mq.protocol.tube.codes import UNDEFINED
 
 

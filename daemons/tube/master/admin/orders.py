@@ -4,7 +4,7 @@ from mq.daemons.tube.master.admin.answers import Row, data, success
 from mq.daemons.tube.master.admin.parameters import Parameters
 from mq.daemons.tube.master.core import Core
 from mq.daemons.tube.master.groups import now_ms
-from mq.daemons.tube.web import RequestRefused
+from mq.daemons.tube.web_methods import RequestRefused
 
 
 async def rebalance(core: Core, p: Parameters) -> Row:

@@ -13,7 +13,7 @@ import orjson
 
 from mq.client.machine import clock
 from mq.daemons.tube.master.records import SYSTEM_TOPIC, Audit, Props
-from mq.daemons.tube.web import RequestRefused, WebRequest
+from mq.daemons.tube.web_methods import RequestRefused, WebRequest
 from mq.protocol.tube import names
 from mq.protocol.tube.codes import UNDEFINED
 from mq.protocol.tube.errors import IllegalName, MalformedText

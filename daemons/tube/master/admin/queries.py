@@ -6,7 +6,7 @@ from mq.daemons.tube.master.admin.answers import Row, data
 from mq.daemons.tube.master.admin.parameters import Parameters
 from mq.daemons.tube.master.core import Core
 from mq.daemons.tube.master.groups import ConsumeType, Group, Member
-from mq.daemons.tube.web import RequestRefused
+from mq.daemons.tube.web_methods import RequestRefused
 from mq.protocol.tube.codes import UNDEFINED
 
 

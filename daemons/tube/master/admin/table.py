@@ -18,7 +18,7 @@ from mq.daemons.tube.master.admin import (
 from mq.daemons.tube.master.admin.answers import Row, data
 from mq.daemons.tube.master.admin.parameters import Parameters
 from mq.daemons.tube.master.core import Core
-from mq.daemons.tube.web import Method, Methods, Redirected, RequestRefused, WebRequest
+from mq.daemons.tube.web_methods import Method, Methods, Redirected, RequestRefused, WebRequest
 
 PATH = "/webapi.htm"
 

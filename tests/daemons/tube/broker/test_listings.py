@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.tube.broker.app import Broker
-from mq.daemons.tube.web import WebRequest
+from mq.daemons.tube.web_methods import WebRequest
 from tests.daemons.tube.broker.harness import Client, run
 
 TOPICS = 40

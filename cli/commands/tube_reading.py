@@ -1,0 +1,190 @@
+"""TubeMQ's messages: consuming them as a member of a group, and following them."""
+
+import base64
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.moments import seconds
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import endless, gives, of_tube
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.options import subject
+from mq.cli.runtime.runner import concurrently
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, number, text
+from mq.cli.tube_clients import Topic, own_masters, own_options
+
+if TYPE_CHECKING:
+    from mq.client.tube.message import TubeBatch
+
+COMMANDS = {"tube": ("tube consume", "tube tail")}
+
+Types = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE[,…]",
+        help="Only messages of these types (filter items), separated by commas.",
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", metavar="N", help="Stop after N messages."),
+]
+
+_MESSAGES = (
+    text("partition", "Partition"),
+    number("messageId", "Message id"),
+    text("type", "Type"),
+    text("time", "Time"),
+    text("attributes", ""),
+    text("body", "Body"),
+    text("bodyEncoding", ""),
+)
+
+
+@of_tube
+@gives(_MESSAGES)
+@endless
+@concurrently
+@subject("topic", "group")
+async def tube_consume(
+    call: Call,
+    topic: Topic,
+    group: Annotated[
+        str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group to join.")
+    ],
+    types: Types = None,
+    first: Annotated[
+        bool,
+        typer.Option(
+            "--first", help="Start at the oldest message where the group has no offset yet."
+        ),
+    ] = False,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            parser=seconds,
+            help="Stop when nothing comes for this long.",
+        ),
+    ] = None,
+    limit: Limit = None,
+) -> AsyncIterator[Result]:
+    """Consume a topic of TubeMQ as a member of a group, and confirm what is shown.
+
+    Until Ctrl-C, unless --wait or --limit end it. A master gives a new member its partitions with
+    its next balance, which may take it half a minute or a whole one. Messages are confirmed by the
+    replies in which they come: of a reply that --limit cuts short all come again.
+
+    Examples:
+        mq tube consume Orders billing --wait 2  consume until nothing comes for 2 s
+        mq tube consume Orders billing --first --limit 1
+                                                 one message, from the oldest on
+    """
+    _check_limit(limit)
+    from mq.cli.tube_reading import batches, confirm
+    from mq.client.tube.consumer import TubeConsumer
+    from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
+
+    options = TubeConsumerOptions(
+        consume_from=ConsumeFrom.FIRST if first else ConsumeFrom.LATEST,
+        heartbeat_interval=1.0,  # with which partitions are given: somebody waits for them
+        **own_options(call),
+    )
+    async with TubeConsumer(own_masters(call), group, _wanted(topic, types), options) as consumer:
+        async for batch, shown in batches(consumer, wait, limit):
+            yield _shown(batch, shown)
+            if shown == len(batch.messages):
+                await confirm(consumer, batch)
+
+
+@of_tube
+@gives(_MESSAGES)
+@endless
+@concurrently
+@subject("topic")
+async def tube_tail(
+    call: Call, topic: Topic, types: Types = None, limit: Limit = None
+) -> AsyncIterator[Result]:
+    """Show the messages of a topic of TubeMQ as they come.
+
+    From now on, until Ctrl-C, of all partitions, whoever else consumes them: it is a member of a
+    group of its own that chooses its partitions, which masters know from release 1.0 on. Brokers
+    remember that group for some days.
+
+    Examples:
+        mq tube tail Orders                        what comes from now on, until Ctrl-C
+        mq tube tail Orders --type paid --limit 1  the next one of a type
+    """
+    _check_limit(limit)
+    from mq.cli.tube_reading import all_connected, batches, confirm
+    from mq.client.tube.balance_consumer import TubeBalanceConsumer
+    from mq.client.tube.options import ConsumeFrom, TubeConsumerOptions
+
+    options = TubeConsumerOptions(
+        consume_from=ConsumeFrom.LATEST_ALWAYS,
+        confirm_locally=True,
+        **own_options(call),
+    )
+    group = f"mq_tail_{int(call.environment.clock() * 1000)}"
+    wanted = _wanted(topic, types)
+    async with TubeBalanceConsumer(own_masters(call), group, wanted, options) as consumer:
+        async with all_connected(consumer) as count:
+            if not count:
+                raise CommandError(
+                    f"topic {topic} has no partition that can be read",
+                    hint="list what there is: mq tube topics",
+                    status=Status.NOT_FOUND,
+                )
+            async for batch, shown in batches(consumer, None, limit):
+                yield _shown(batch, shown)
+                await confirm(consumer, batch)
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit}: it must be positive")
+
+
+def _wanted(topic: str, types: str | None) -> dict[str, list[str] | None]:
+    return {topic: None if types is None else types.split(",")}
+
+
+def _shown(batch: "TubeBatch", count: int) -> Result:
+    rows: list[Row] = []
+    plain = []
+    for message in batch.messages[:count]:
+        body, encoding = _body(message.body)
+        rows.append(
+            (
+                batch.partition_key,
+                message.message_id,
+                message.message_type or "",
+                message.message_time or "",
+                message.attribute_text,
+                body,
+                encoding,
+            )
+        )
+        words = message.message_type or "-"
+        plain.append(f"{batch.partition_key} {message.message_id} {words} {_printable(body)}\n")
+    return Result(_MESSAGES, rows, "".join(plain))
+
+
+def _body(body: bytes) -> tuple[str, str]:
+    try:
+        return body.decode(), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), "base64"
+
+
+def _printable(words: str) -> str:
+    """What a terminal shows and does not obey."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in words
+    )

@@ -1,0 +1,118 @@
+"""How far the queues of a member are finished: told to the brokers, in time.
+
+Each `Intervals.offsets` (5 s), when a queue is given up (see `leaving`), and at the end; sooner
+where messages are pushed and much is finished, for a snode closes the connection of who is too far
+behind with that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from mq.client.cancellation import is_meant
+from mq.client.errors import MQError
+from mq.client.intervals import DEFAULT_INTERVALS
+from mq.client.offsets import Offsets
+from mq.client.process_queue import ProcessQueue
+from mq.client.reader_settings import ReaderSettings
+from mq.protocol.bodies import MessageQueue
+
+log = logging.getLogger(__name__)
+
+COMMIT_SECONDS = DEFAULT_INTERVALS.offsets
+# Messages of a queue that are finished, when messages are pushed: a quarter of what a snode allows
+# by default (slowConsumerThreshold).
+COMMIT_AFTER = 256
+COMMIT_LOOK_SECONDS = 0.1  # after a push, for that
+
+
+class Commits:
+    """Commits the offsets of the queues that one member holds."""
+
+    def __init__(
+        self,
+        group: str,
+        settings: ReaderSettings,
+        offsets: Offsets,
+        held: Mapping[MessageQueue, ProcessQueue],
+        keep_task: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+    ) -> None:
+        """`held` are the queues that are ours at any time."""
+        self._group = group
+        self._settings = settings
+        self._offsets = offsets
+        self._held = held
+        self._keep_task = keep_task
+        self._look: asyncio.TimerHandle | None = None  # whether much is finished
+        self._goes_on = False
+
+    def start(self) -> None:
+        """Look again and again while pushed messages are unfinished."""
+        self._goes_on = True
+
+    def stop(self) -> None:
+        """Do not look any more. Safe to call again."""
+        self._goes_on = False
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    async def commit(self, *, again: bool = False) -> list[MQError]:
+        """Tell the brokers how far each queue is finished; returns what went wrong.
+
+        With `again` also what they have confirmed before.
+        """
+        for queue, held in self._held.items():
+            self._offsets.update(queue, held.commit_offset)
+        return await self._offsets.commit(list(self._held), again=again)
+
+    async def run(self) -> None:
+        """Commit now and then, for ever."""
+        while True:
+            await asyncio.sleep(self._settings.commit_interval or COMMIT_SECONDS)
+            try:
+                for error in await self.commit():
+                    log.warning("group %s: offset not committed: %s", self._group, error)
+            except BaseException as error:
+                if is_meant(error):
+                    raise
+                log.exception("group %s: offsets not committed", self._group)
+
+    async def commit_last(self) -> None:
+        """Commit before the member leaves: what fails is told, and nobody can do more about it."""
+        try:
+            for error in await self.commit() if self._settings.commits else ():
+                log.warning("group %s leaves without an offset: %s", self._group, error)
+        except BaseException as error:  # offsets may be kept by the user's own store
+            if is_meant(error):
+                raise
+            log.exception("group %s leaves without its offsets", self._group)
+
+    def look_soon(self) -> None:
+        """A message was pushed: when it is finished, so may be much."""
+        if self._look is None and self._settings.commits:
+            loop = asyncio.get_running_loop()
+            self._look = loop.call_later(COMMIT_LOOK_SECONDS, self._commit_much)
+
+    def _commit_much(self) -> None:
+        """Commit the offsets of queues of which much is finished."""
+        self._look = None
+        pushed = [held for held in self._held.values() if held.pushes is not None]
+        queues = []
+        for held in pushed:
+            assert held.pushes is not None
+            offset = held.commit_offset
+            if offset - held.pushes.committed >= COMMIT_AFTER:
+                held.pushes.committed = offset
+                self._offsets.update(held.queue, offset)
+                queues.append(held.queue)
+        if queues:
+            self._keep_task(self._commit_now(queues))
+        if self._goes_on and any(held.count for held in pushed):  # which will be finished
+            loop = asyncio.get_running_loop()
+            self._look = loop.call_later(COMMIT_LOOK_SECONDS, self._commit_much)
+
+    async def _commit_now(self, queues: list[MessageQueue]) -> None:
+        for error in await self._offsets.commit(queues):
+            log.debug("group %s: offset not committed yet: %s", self._group, error)

@@ -1,0 +1,56 @@
+"""The two ports of a broker: how many connections they take, and how long a send waits there."""
+
+from mq.daemons.broker.acl.access import AccessControl
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.dispatch import Dispatcher
+from mq.daemons.listener import Listener
+from mq.daemons.memory import MemoryBudget
+from mq.daemons.tls import ServerTls
+
+
+def make_listeners(
+    settings: BrokerSettings, access: AccessControl | None, tls: ServerTls | None
+) -> tuple[Listener, Listener]:
+    """The port for all clients and the fast one, neither of them bound; memory is theirs
+    together."""
+    memory = MemoryBudget(
+        lambda: settings.operation.connection_memory_max_bytes,
+        lambda: settings.operation.client_memory_max_bytes,
+    )
+    main = _make_listener(settings, settings.server.listen_port, access, tls, memory)
+    return main, _make_listener(settings, settings.fast_port, access, tls, memory)
+
+
+def _make_listener(
+    settings: BrokerSettings,
+    port: int,
+    access: AccessControl | None,
+    tls: ServerTls | None,
+    memory: MemoryBudget,
+) -> Listener:
+    server = settings.server
+    dispatcher = Dispatcher(
+        {},
+        guard=access,
+        slow_seconds=settings.operation.slow_request_millis / 1000,
+    )
+    return Listener(
+        dispatcher,
+        settings.listen_host,
+        port,
+        idle_seconds=server.server_channel_max_idle_time_seconds,
+        backlog=server.server_socket_backlog,
+        tls=tls,
+        max_connections=lambda: settings.operation.max_connections,
+        longest_wait=lambda: _longest_wait(settings),
+        buffers=server.buffers(),
+        memory=memory,
+    )
+
+
+def _longest_wait(settings: BrokerSettings) -> float:
+    """Seconds that a send may wait to be read; 0 for any time."""
+    config = settings.broker
+    if not config.broker_fast_failure_enable:
+        return 0.0
+    return config.wait_time_mills_in_send_queue / 1000

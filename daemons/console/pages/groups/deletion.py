@@ -1,0 +1,94 @@
+"""Deleting consumer groups."""
+
+from mq.client.admin import Admin
+from mq.client.caller import Caller
+from mq.client.errors import MQError
+from mq.client.operations import cluster
+from mq.client.operations.subjects import groups
+from mq.daemons.console.call import Call
+from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages.subject_changes import CLUSTER, first_cluster
+from mq.daemons.console.route import N_, Change, Field, Outcome, Permission, Plan, Values
+
+
+async def _home(call: Call) -> Values:
+    known = call.cluster.snapshot.group(call.path["group"])
+    return {"cluster": first_cluster(call, known), "clean_offset": False}
+
+
+async def plan_delete(call: Call, values: Values) -> Plan:
+    """What is lost, and who is still there."""
+    group = call.path["group"]
+    names = asked.masters_there(call, values["cluster"])
+    known = call.cluster.snapshot.group(group)
+    lines = [
+        call.text(
+            "Consumer group %(group)s is deleted from cluster %(cluster)s, with its retry and "
+            "dead letter topics.",
+            group=group,
+            cluster=values["cluster"],
+        )
+    ]
+    for topic in (f"%RETRY%{group}", f"%DLQ%{group}"):
+        row = call.cluster.snapshot.topic(topic)
+        if row is not None and row.stored:
+            line = N_("%(count)s messages of %(topic)s are lost.")
+            lines.append(call.text(line, count=row.stored, topic=topic))
+    line = N_("Its offsets stay: if it is made again it goes on where it was.")
+    if values["clean_offset"]:
+        line = N_("Its offsets are forgotten, too.")
+    lines.append(call.text(line))
+    lines += [f"{row.name}: {row.problem}" for row in names.values() if row.problem]
+    warning = ""
+    if known is not None and known.members:
+        line = N_("%(count)s members are connected: they may make it again at once.")
+        warning = call.text(line, count=known.members)
+    command = ["deleteSubGroup", "-c", values["cluster"], "-g", group]
+    command += ["-r", "true"] if values["clean_offset"] else []
+    return Plan(tuple(lines), (), tuple(command), warning)
+
+
+async def perform_delete(call: Call, values: Values, session: Caller) -> list[Outcome]:
+    """As deleteSubGroup -c: at the masters of one cluster."""
+    names = asked.masters_there(call, values["cluster"])
+    admin = Admin(session)
+    try:
+        info = await cluster.clusters(session)
+        removed = await groups.remove_group(
+            admin,
+            cluster.masters(info, values["cluster"]),
+            call.path["group"],
+            values["cluster"],
+            clean_offset=values["clean_offset"],
+        )
+    except MQError as error:
+        return asked.raised(error, names)
+    found = asked.done(removed.done, names, call.text("deleted"))
+    for topic, gone in removed.topics:
+        text = call.text("%(topic)s deleted", topic=topic)
+        found += asked.done([address for _, address, _ in gone.rows], names, text)
+    known = call.cluster.snapshot.group(call.path["group"])
+    return [
+        *found,
+        *asked.failed(removed.failures, names),
+        *asked.away(call, names, info, known.brokers if known else None),
+    ]
+
+
+def _group_of(call: Call, values: Values) -> str:
+    return call.path["group"]
+
+
+ROUTES = (
+    Change(
+        "/groups/{group}/delete",
+        Permission.ADMINISTER,
+        N_("Delete a consumer group"),
+        "group",
+        (CLUSTER, Field("clean_offset", N_("Forget how far it has come, too"), "flag")),
+        plan_delete,
+        perform_delete,
+        initial=_home,
+        destroys=_group_of,
+    ),
+)

@@ -1,0 +1,57 @@
+"""What changes of topics and of consumer groups have in common."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from mq.client.admin import Admin
+from mq.client.errors import MQError
+from mq.client.operations import cluster
+from mq.daemons.console.call import Call
+from mq.daemons.console.collector.snapshot import BrokerRow, GroupRow, TopicRow
+from mq.daemons.console.guarded_session import Forbidden
+from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.parsing import BadField
+from mq.daemons.console.route import N_, Field, Outcome, Permission, Values
+from mq.protocol.names import IllegalName
+
+T = TypeVar("T")
+
+CLUSTER = Field("cluster", N_("Cluster"), "choice", required=True, choices=asked.clusters)
+ATTRIBUTES = Field(
+    "attributes",
+    N_("Other attributes"),
+    help=N_("Of RocketMQ 5: +key=value sets one, -key removes one, with commas."),
+)
+
+
+def check_name(call: Call, values: Values, field: str, check: Callable[[str], object]) -> None:
+    """Refuse a name that none may have, or that the user may not make.
+
+    ``field`` is `topic` or `group`. Raises BadField and Forbidden.
+    """
+    try:
+        check(values[field])
+    except IllegalName as error:
+        raise BadField(field, str(error)) from None
+    if not call.may(Permission.ADMINISTER, **{field: values[field]}):
+        raise Forbidden(call.text("You may not do this."))
+
+
+def first_cluster(call: Call, known: TopicRow | GroupRow | None) -> str:
+    """The cluster that a form begins with: one that has the subject; empty where there is none."""
+    homes = asked.clusters_of(call, known.brokers) if known else asked.clusters(call)
+    return next(iter(homes), "")
+
+
+async def settings_at(
+    admin: Admin,
+    names: dict[str, BrokerRow],
+    ask: Callable[[Admin, str], Coroutine[Any, Any, T]],
+) -> tuple[dict[str, T], dict[str, MQError]]:
+    """What each broker says its settings are now, and why some do not, by address."""
+    return await cluster.outcomes(admin, names, cluster.within(asked.DEADLINE, ask))
+
+
+def linked(outcomes: Iterable[Outcome], link: str) -> list[Outcome]:
+    """What went well, with the way to what was made."""
+    return [Outcome(one.target, True, one.text, link) for one in outcomes]

@@ -1,0 +1,92 @@
+"""Creating topics."""
+
+from mq.client.admin import Admin
+from mq.client.caller import Caller
+from mq.client.errors import MQError
+from mq.client.operations.subjects import topics
+from mq.daemons.console.call import Call
+from mq.daemons.console.pages import brokers_asked as asked
+from mq.daemons.console.pages.subject_changes import CLUSTER, check_name, linked
+from mq.daemons.console.pages.topics import settings_form as form
+from mq.daemons.console.route import N_, Change, Field, Outcome, Permission, Plan, Values
+from mq.daemons.console.showing import quoted
+from mq.protocol.bodies import TopicConfig
+from mq.protocol.names import check_topic
+
+
+async def _new(call: Call) -> Values:
+    return {
+        "cluster": next(iter(asked.clusters(call)), ""),
+        **{"read_queues": 8, "write_queues": 8, "perm": "6"},
+    }
+
+
+def _check_new(call: Call, values: Values) -> None:
+    check_name(call, values, "topic", check_topic)
+    form.check(call, values)
+    asked.masters_there(call, values["cluster"])
+
+
+def _new_config(values: Values) -> TopicConfig:
+    return TopicConfig(
+        topic_name=values["topic"],
+        read_queue_nums=values["read_queues"],
+        write_queue_nums=values["write_queues"],
+        perm=int(values["perm"]),
+        order=values["order"],
+        attributes=form.attributes(values),
+    )
+
+
+async def plan_new(call: Call, values: Values) -> Plan:
+    """Where it is made, and what there is under its name already."""
+    names = asked.masters_there(call, values["cluster"])
+    there = call.cluster.snapshot.topic(values["topic"])
+    warning = ""
+    if there is not None:
+        line = N_("There is a topic of this name at %(brokers)s: it becomes as written here.")
+        warning = call.text(line, brokers=", ".join(there.brokers))
+    return Plan(
+        (
+            call.text(
+                "Topic %(topic)s is made at %(count)s brokers: %(brokers)s.",
+                topic=values["topic"],
+                count=len(names),
+                brokers=", ".join(row.name for row in names.values()),
+            ),
+        ),
+        command=form.command(values, values["topic"]),
+        warning=warning,
+    )
+
+
+async def perform_new(call: Call, values: Values, session: Caller) -> list[Outcome]:
+    """As updateTopic -c."""
+    names = asked.masters_there(call, values["cluster"])
+    try:
+        made = await topics.make_in_cluster(Admin(session), values["cluster"], _new_config(values))
+    except MQError as error:
+        return asked.raised(error, names)
+    link = f"/topics/{quoted(values['topic'])}"
+    return [
+        *linked(asked.done(made.done, names, call.text("has the topic")), link),
+        *asked.failed(made.failures, names),
+    ]
+
+
+ROUTES = (
+    Change(
+        "/new/topic",
+        Permission.ADMINISTER,
+        N_("Create a topic"),
+        "",
+        (
+            Field("topic", N_("Topic"), required=True, limit=127),
+            *(CLUSTER, *form.FIELDS),
+        ),
+        plan_new,
+        perform_new,
+        initial=_new,
+        check=_check_new,
+    ),
+)

@@ -1,0 +1,49 @@
+"""What the administration port of TubeMQ's servers answers: JSON."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mq.daemons.steps import Steps
+
+_LEVELS = 4  # of an answer that are written in steps: of offsets, those of a topic are one piece
+
+
+def refusal(text: str, code: int = 400) -> bytes:
+    """The answer to what is not done (WebParameterUtils.buildFailResult)."""
+    return encoded(dump({"result": False, "errCode": code, "errMsg": text}))
+
+
+def encoded(text: str) -> bytes:
+    """JSON as bytes; a half of a surrogate pair, which JSON may have, as JSON escapes it."""
+    return text.encode(errors="backslashreplace")
+
+
+def dump(value: Any) -> str:
+    """JSON without blanks, as Java's servers write it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+async def dumped(value: Any) -> str:
+    """The same in steps: an answer may have a million rows."""
+    steps, parts = Steps(), []
+    for part in _parts(value, _LEVELS):
+        parts.append(part)
+        await steps.rest()
+    return "".join(parts)
+
+
+def _parts(value: Any, levels: int) -> Iterator[str]:
+    """JSON in pieces: what is below so many levels is one of them."""
+    if not levels or not isinstance(value, list | Mapping):
+        yield dump(value)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield "," if number else "["
+            yield from _parts(item, levels - 1)
+        yield "]" if value else "[]"
+    else:
+        for number, (name, item) in enumerate(value.items()):
+            yield f"{',' if number else '{'}{dump(str(name))}:"
+            yield from _parts(item, levels - 1)
+        yield "}" if value else "{}"
