@@ -1,6 +1,7 @@
 """What runs where and how much of it: groups of test files, the longest first; the long tests."""
 
 import functools
+import gc
 import json
 import os
 import re
@@ -32,6 +33,9 @@ for _options in (ClientOptions, ProducerOptions):
 
 # A shell that starts the suite in the background has processes ignore Ctrl-C; tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Nothing of what collecting makes is garbage, and every process of the suite collects it all.
+gc.disable()
 
 ROOT = Path(__file__).resolve().parents[1]
 # `make test-long` sets it: tests with the mark `long` run, those marked `longer` do more.
@@ -91,6 +95,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             items[:] = [item for item in items if not item.get_closest_marker("long")]
     seconds: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
     items.sort(key=lambda item: -seconds.get(group(item.nodeid.partition("::")[0]), 0))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave modules and tests out of what the collector looks at from now on: hundreds of MB."""
+    gc.enable()
+    gc.freeze()
 
 
 _spent: defaultdict[str, float] = defaultdict(float)
