@@ -1,4 +1,4 @@
-"""The end of accepting: how an asyncio server is closed without leaving a connection open.
+"""Accepting: how an asyncio server begins, and ends without leaving a connection or a port open.
 
 The loop takes a connection from the kernel and opens it in a task of its own. A task that begins
 behind `Server.close` fails in asyncio before the connection has an owner (an assertion of
@@ -8,6 +8,19 @@ behind the first steps of those tasks.
 """
 
 import asyncio
+
+
+async def start_accepting(server: asyncio.Server) -> None:
+    """Take connections at a port that is bound. Of who is cancelled here no port is left.
+
+    asyncio begins, and waits for one turn of the loop then: whoever is cancelled in it has no
+    server yet to close.
+    """
+    try:
+        await server.start_serving()
+    except BaseException:
+        stop_accepting(server)
+        raise
 
 
 def stop_accepting(server: asyncio.Server) -> None:

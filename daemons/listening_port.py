@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar, cast
 
-from mq.daemons.accepting import stop_accepting
+from mq.daemons.accepting import start_accepting, stop_accepting
 from mq.daemons.memory import MemoryBudget, MemoryUser
 from mq.daemons.open_files import most_open_files
 
@@ -125,7 +125,7 @@ class ListeningPort(Generic[C]):
         if self._server is None:
             await self.bind()
         assert self._server is not None
-        await self._server.start_serving()
+        await start_accepting(self._server)
         if self.closing:  # meanwhile
             return
         self._timer = asyncio.get_running_loop().call_later(self.TICK, self._tick)

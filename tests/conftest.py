@@ -97,6 +97,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: -seconds.get(group(item.nodeid.partition("::")[0]), 0))
 
 
+def pytest_xdist_setupnodes() -> None:
+    """Of the process that only hands out tests nothing is collected, and it goes on for long."""
+    gc.enable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave modules and tests out of what the collector looks at from now on: hundreds of MB."""
     gc.enable()

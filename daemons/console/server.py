@@ -17,7 +17,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from mq.daemons.accepting import stop_accepting
+from mq.daemons.accepting import start_accepting, stop_accepting
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,9 @@ class HttpServer:
             backlog=self._backlog,
             # Until the handshake is over nobody counts a connection.
             ssl_handshake_timeout=HEADER_SECONDS if self._tls else None,
+            start_serving=False,
         )
+        await start_accepting(self._server)
         bound: socket.socket = self._server.sockets[0]
         self.port = bound.getsockname()[1]
         return self

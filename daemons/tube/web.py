@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from http import HTTPStatus
 from typing import Any, Self
 
-from mq.daemons.accepting import stop_accepting
+from mq.daemons.accepting import start_accepting, stop_accepting
 from mq.daemons.tube.web_answers import dumped, encoded, refusal
 from mq.daemons.tube.web_methods import Methods, Redirected, RequestRefused, WebRequest
 from mq.daemons.tube.web_requests import MAX_HEAD, BadRequest, take_request
@@ -43,7 +43,10 @@ class WebServer:
         """Listen. Raises OSError naming an address that is taken."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: _Connection(self), self.host, self.port)
+            self._server = await loop.create_server(
+                lambda: _Connection(self), self.host, self.port, start_serving=False
+            )
+            await start_accepting(self._server)
         except OSError as error:
             why = str(error.strerror or error)
             if error.errno == errno.EADDRINUSE:  # the loop's own text says the address once more

@@ -1,7 +1,8 @@
-"""A connection that comes in the moment in which its port closes is closed, too."""
+"""Ports that begin and end: none is left open, nor a connection that comes just then."""
 
 import asyncio
 import gc
+import itertools
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -37,10 +38,11 @@ async def of_administration(_: Path) -> AsyncIterator[int]:
         yield server.port
 
 
+async def app(scope: object, receive: object, send: object) -> None: ...
+
+
 @asynccontextmanager
 async def of_the_console(_: Path) -> AsyncIterator[int]:
-    async def app(scope: object, receive: object, send: object) -> None: ...
-
     async with HttpServer(app, "127.0.0.1", 0, None) as server:
         yield server.port
 
@@ -94,5 +96,40 @@ def test_a_port_that_has_closed_is_free(port: Callable[[Path], Port], tmp_path: 
             pass
         with socket.create_server(("127.0.0.1", number)):
             pass
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda port: Listener(Dispatcher({}), "127.0.0.1", port),
+        lambda port: RpcListener({}, "127.0.0.1", port),
+        lambda port: WebServer("127.0.0.1", port, {}),
+        lambda port: HttpServer(app, "127.0.0.1", port, None),
+    ],
+    ids=["rocketmq", "tubemq", "administration", "console"],
+)
+def test_a_start_that_is_cancelled_leaves_no_port(
+    made: Callable[[int], AbstractAsyncContextManager[object]],
+) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            number = taken.getsockname()[1]
+        for turns in itertools.count():
+            port = made(number)
+            start = asyncio.create_task(port.__aenter__())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if start.done():
+                await port.__aexit__(None, None, None)
+                break
+            start.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await start
+            await asyncio.sleep(0)  # the port is free behind it
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", number))
+        assert turns > 3
 
     asyncio.run(main())

@@ -28,7 +28,7 @@ from collections.abc import Callable
 
 from mq.client.machine import clock
 from mq.client.machine.threads import DiskThread
-from mq.daemons.accepting import stop_accepting
+from mq.daemons.accepting import start_accepting, stop_accepting
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.admission import Admission, OncePerPeer
 from mq.daemons.broker.replication.slave_connection import SlaveConnection
@@ -95,7 +95,7 @@ class HaMaster:
     async def start(self) -> None:
         """Take connections."""
         assert self._server is not None
-        await self._server.start_serving()
+        await start_accepting(self._server)
 
     def stop_accepting(self) -> None:
         if self._server is not None:
