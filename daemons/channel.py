@@ -27,6 +27,7 @@ from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command, command_from_h
 from mq.protocol.command_reader import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import HEADER_LENGTH, PREFIX, decode
+from mq.protocol.host import pack_address
 
 _JSON = JSON
 _RESPONSE = RESPONSE
@@ -411,8 +412,7 @@ class Channel(Outgoing, asyncio.Protocol):
 
 
 def _packed_address(host: str, port: int) -> bytes:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.inet_pton(family, host.partition("%")[0]) + struct.pack(">i", port)
-    except OSError:  # not an IP peer (a unix socket in a test): the unspecified address
-        return bytes(4) + struct.pack(">i", port)
+        return pack_address(host, port)
+    except ValueError:  # not an IP peer (a unix socket in a test): the unspecified address
+        return pack_address("0.0.0.0", port)

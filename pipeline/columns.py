@@ -18,7 +18,7 @@ from mq.pipeline.records import Integers, Records
 from mq.pipeline.tables import default_ddl
 from mq.protocol import properties as property_text
 from mq.protocol.flags import SysFlag
-from mq.protocol.host import host_text
+from mq.protocol.host import address_text, unpack_address
 from mq.protocol.message_id import encode_offset_id
 from mq.protocol.properties import PropertyKey
 from mq.protocol.record import AT, IPV4_HOST, struct_of
@@ -126,11 +126,11 @@ def _broker_name(records: Records, context: Context) -> pa.Array:
 
 
 def _queue_id(records: Records, context: Context) -> pa.Array:
-    return _int32(records.int32(records.positions + 12))
+    return _int32(records.int32(records.positions + AT["queue_id"]))
 
 
 def _flag(records: Records, context: Context) -> pa.Array:
-    return _int32(records.int32(records.positions + 16))
+    return _int32(records.int32(records.positions + AT["flag"]))
 
 
 def _queue_offset(records: Records, context: Context) -> pa.Array:
@@ -138,11 +138,12 @@ def _queue_offset(records: Records, context: Context) -> pa.Array:
 
 
 def _reconsume_times(records: Records, context: Context) -> pa.Array:
-    return _int32(records.int32(records.positions + 72 + records.born_v6 + records.store_v6))
+    at = records.positions + AT["reconsume_times"]
+    return _int32(records.int32(at + records.born_v6 + records.store_v6))
 
 
 def _stored_size(records: Records, context: Context) -> pa.Array:
-    return _int32(records.int32(records.positions))
+    return _int32(records.int32(records.positions + AT["size"]))
 
 
 def _int32(values: Integers) -> pa.Array:
@@ -161,14 +162,14 @@ def _time(of: Callable[[Records], Integers]) -> Maker:
 
 def _born_host(records: Records, context: Context) -> pa.Array:
     """Few hosts send many messages: each is made a text once."""
-    at = records.positions + 48
+    at = records.positions + AT["born_host"]
     if not records.born_v6.any():
         hosts, which = np.unique(records.int64(at), return_inverse=True)
         raws = [int(host).to_bytes(8, "big", signed=True) for host in hosts]
         texts = pa.array([_host_and_port(raw) for raw in raws], pa.string())
         return texts.take(pa.array(which))
     known: dict[bytes, str] = {}
-    ends = at + 8 + records.born_v6
+    ends = at + IPV4_HOST + records.born_v6
     raws = [bytes(records.buffer[a:b]) for a, b in zip(at.tolist(), ends.tolist(), strict=True)]
     for raw in raws:
         if raw not in known:
@@ -177,8 +178,7 @@ def _born_host(records: Records, context: Context) -> pa.Array:
 
 
 def _host_and_port(raw: bytes) -> str:
-    host, port = host_text(raw[:-4]), int.from_bytes(raw[-4:], "big")
-    return f"[{host}]:{port}" if len(raw) > 8 else f"{host}:{port}"
+    return address_text(unpack_address(raw))
 
 
 def _message_id(records: Records, context: Context) -> pa.Array:
@@ -193,9 +193,7 @@ def _message_id(records: Records, context: Context) -> pa.Array:
         host = at + AT["store_host"] + int(records.born_v6[index])
         raw = bytes(records.buffer[host : host + IPV4_HOST + int(records.store_v6[index])])
         (physical,) = _PHYSICAL_OFFSET.unpack_from(records.buffer, at)
-        made.append(
-            encode_offset_id(host_text(raw[:-4]), int.from_bytes(raw[-4:], "big"), physical)
-        )
+        made.append(encode_offset_id(*unpack_address(raw), physical))
     return pc.replace_with_mask(ids, ids.is_null(), pa.array(made, pa.string()))
 
 

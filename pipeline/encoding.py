@@ -24,7 +24,7 @@ from mq.client.outgoing import DEFAULT_QUEUES
 from mq.pipeline.sink_columns import Messages, SinkColumns, check_properties
 from mq.pipeline.sink_queues import QueueChoice
 from mq.pipeline.write_options import WriteOptions
-from mq.protocol.batch import decode_batch
+from mq.protocol.batch import HEAD_FIELDS, decode_batch
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -44,10 +44,7 @@ _ID_SIZE = 16  # bytes of a unique id, twice as many digits
 # How a row travels; rows next to each other that do so alike share a request.
 _IN_BATCH, _IN_COMPRESSED_BATCH, _SINGLE, _SINGLE_COMPRESSED = range(4)
 
-# One message of a batch up to its body (mq.protocol.batch).
-_HEAD = np.dtype(
-    [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body", ">i4")]
-)
+_HEAD = np.dtype([(name, ">" + letter) for name, letter in HEAD_FIELDS])
 _WAIT = f"{PropertyKey.WAIT_STORE}{NAME_VALUE_SEPARATOR}true"
 
 
@@ -264,8 +261,8 @@ class Encoder:
             sys_flag |= SysFlag.TRANSACTION_PREPARED
         text_length = pc.binary_length(text).to_numpy()
         heads = np.zeros(count, _HEAD)
-        heads["body"] = pc.binary_length(body).to_numpy()
-        heads["size"] = heads["body"] + text_length + _HEAD.itemsize + 2
+        heads["body_length"] = pc.binary_length(body).to_numpy()
+        heads["size"] = heads["body_length"] + text_length + _HEAD.itemsize + 2
         if flag is not None:
             heads["flag"] = flag
         joined = pc.binary_join_element_wise(

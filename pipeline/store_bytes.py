@@ -2,7 +2,6 @@
 
 import errno
 import os
-import struct
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any
@@ -19,12 +18,12 @@ from mq.protocol.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    MAGICS,
     SMALLEST_RECORD,
     struct_of,
 )
 
 _HEAD = struct_of("size", "magic")
-_MAGICS = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_AT = AT["magic"]
 _PIECE = 1 << 20  # bytes searched in one go
 
@@ -108,10 +107,10 @@ class StoreBytes:
 
     def next_record(self, position: int) -> int | None:
         """Where the next whole record begins that says that it lies where it lies."""
-        for start, piece in self._data(position, _MAGIC_AT + len(_MAGICS[0])):
+        for start, piece in self._data(position, _MAGIC_AT + len(MAGICS[0])):
             at = -1
             while True:
-                places = [piece.find(magic, at + 1) for magic in _MAGICS]
+                places = [piece.find(magic, at + 1) for magic in MAGICS]
                 at = min((place for place in places if place >= 0), default=-1)
                 if at < 0:
                     break

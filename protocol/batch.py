@@ -14,13 +14,15 @@ from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.message import Buffer, Message
 from mq.protocol.names import RETRY_PREFIX
 
-_HEAD = struct.Struct(
-    ">i"  # size of the element
-    "i"  # magic, not used
-    "i"  # body CRC, not used: the broker computes it
-    "i"  # flag
-    "i"  # body length
+#: What stands before the body of an element: names, and letters of `struct`.
+HEAD_FIELDS = (
+    ("size", "i"),  # of the element
+    ("magic", "i"),  # not used
+    ("body_crc", "i"),  # not used: the broker computes it
+    ("flag", "i"),
+    ("body_length", "i"),
 )
+HEAD = struct.Struct(">" + "".join(letter for _, letter in HEAD_FIELDS))
 _SHORT = struct.Struct(">h")
 
 
@@ -43,9 +45,9 @@ def encode_batch(messages: Sequence[Message]) -> bytes:
     for message in messages:
         properties = message.encode_properties().encode()
         body = message.body
-        size = _HEAD.size + len(body) + 2 + len(properties)
+        size = HEAD.size + len(body) + 2 + len(properties)
         pieces += (
-            _HEAD.pack(size, 0, 0, message.flag, len(body)),
+            HEAD.pack(size, 0, 0, message.flag, len(body)),
             body,
             _SHORT.pack(len(properties)),
             properties,
@@ -85,8 +87,8 @@ def decode_batch(buffer: Buffer) -> Iterator[BatchElement]:
     position = 0
     while position < end:
         try:
-            size, _, _, flag, body_length = _HEAD.unpack_from(view, position)
-            body_start = position + _HEAD.size
+            size, _, _, flag, body_length = HEAD.unpack_from(view, position)
+            body_start = position + HEAD.size
             body_end = body_start + body_length
             if body_length < 0 or body_end > end:
                 raise _malformed(position)

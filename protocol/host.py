@@ -1,6 +1,9 @@
 """Network addresses as records and ids hold them: 4 or 16 bytes and a port of 4."""
 
+import struct
 from functools import lru_cache
+
+_PORT = struct.Struct(">i")
 
 
 @lru_cache(maxsize=4096)
@@ -34,6 +37,25 @@ def host_text(packed: bytes) -> str:
     import ipaddress
 
     return str(ipaddress.IPv6Address(packed))
+
+
+def pack_address(host: str, port: int) -> bytes:
+    """An address in figures and a port as records hold them.
+
+    Raises:
+        ValueError: not an address in figures.
+    """
+    return pack_host(host) + _PORT.pack(port)
+
+
+def unpack_address(packed: bytes) -> tuple[str, int]:
+    """The same, read.
+
+    Raises:
+        ValueError: not as long as one.
+    """
+    host = host_text(packed[: -_PORT.size])
+    return host, _PORT.unpack_from(packed, len(packed) - _PORT.size)[0]
 
 
 def address_text(address: tuple[str, int]) -> str:

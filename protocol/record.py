@@ -50,6 +50,8 @@ _INDEX = {field.name: index for index, field in enumerate(HEAD)}
 
 MAGIC_V1 = 0xDAA320A7 - (1 << 32)
 MAGIC_V2 = 0xDAA320AB - (1 << 32)  # the second form, written by 5.x for long names of topics
+# As they stand in a file.
+MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 MAGIC_BLANK = 0xCBD43194 - (1 << 32)  # nothing more in this file of the log
 
 CRC_MASK = 0x7FFFFFFF  # Java keeps the CRC in a positive int

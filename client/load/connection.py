@@ -7,7 +7,7 @@ from typing import cast
 
 import orjson
 
-from mq.protocol.frame import PREFIX
+from mq.protocol.frame import HEADER_LENGTH, PREFIX
 
 # Requests are numbered from 100000000 on, so that a frame keeps its length.
 OPAQUE_DIGITS = 9
@@ -15,7 +15,6 @@ FIRST_OPAQUE = 10 ** (OPAQUE_DIGITS - 1)
 LAST_OPAQUE = 10**OPAQUE_DIGITS - 1
 _OPAQUE = b'"opaque":'
 _SUCCESS = b'"code":0,'
-_HEADER_LENGTH = 0xFFFFFF
 
 # Data, opaque, code (0 or -1), and the positions of header, body and end in the data.
 OnReply = Callable[[bytes, int, int, int, int, int], None]
@@ -54,7 +53,7 @@ class LoadConnection(asyncio.Protocol):
             if end > size:
                 break
             header = position + 8
-            body = header + (word & _HEADER_LENGTH)
+            body = header + (word & HEADER_LENGTH)
             at = data.find(_OPAQUE, header, body) + len(_OPAQUE)
             code = 0 if data.find(_SUCCESS, header, body) >= 0 else -1
             on_reply(data, int(data[at : at + OPAQUE_DIGITS]), code, header, body, end)

@@ -13,6 +13,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
+from mq.protocol.headers.send import Letter
 from mq.protocol.requests import RequestKind, kind_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def answer(changes: Changes, address: str, command: Command) -> Command | None:
     if kind is not RequestKind.PRESENCE:
         changes.request(address, command)
     if kind is RequestKind.SEND:
-        queue = command.fields.get("e") or command.fields.get("queueId") or "0"
+        queue = command.fields.get(Letter.QUEUE_ID) or command.fields.get("queueId") or "0"
         return command.reply(0, {"msgId": _NO_OFFSET_ID, "queueId": queue, "queueOffset": "0"})
     return command.reply(0, _header(command.code), _body(command))
 

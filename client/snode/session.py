@@ -27,6 +27,7 @@ from mq.protocol.bodies import SnodeClusterInfo, TopicRouteData
 from mq.protocol.codes import RequestCode, SnodeCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.headers.send import Letter
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class SnodeSession(Session):
             command.fields = {**command.fields, "enodeName": name}
         snode = self._ways.choose(name, command.fields)
         if snode is None:
-            topic = command.fields.get("topic") or command.fields.get("b", "")
+            topic = command.fields.get("topic") or command.fields.get(Letter.TOPIC, "")
             raise RouteNotFound(topic, "no name server knows a snode")
         return snode
 

@@ -11,6 +11,8 @@ queues.
 from collections.abc import Callable, Iterable, Mapping
 from zlib import crc32
 
+from mq.protocol.headers.send import Letter
+
 
 class Ways:
     """The snodes, and which of them are lost: those do not count until they are heard again."""
@@ -47,8 +49,8 @@ class Ways:
         addresses = self.addresses
         if not addresses:
             return None
-        topic = fields.get("b") or fields.get("topic", "")
-        number = fields.get("e") or fields.get("queueId", "0")
+        topic = fields.get(Letter.TOPIC) or fields.get("topic", "")
+        number = fields.get(Letter.QUEUE_ID) or fields.get("queueId", "0")
         place = crc32(f"{topic}@{broker_name}".encode())
         if number.isdigit():
             place += int(number)

@@ -2,7 +2,6 @@
 
 import logging
 import socket
-import struct
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from itertools import chain
@@ -47,6 +46,7 @@ from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.listener import Listener
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
+from mq.protocol.host import pack_address
 from mq.protocol.native import absent
 
 if TYPE_CHECKING:
@@ -335,18 +335,16 @@ class Broker(Lifecycle):
     def _store_host(self) -> bytes:
         """This broker's address and port as every record holds them: what ids are made of."""
         host = self.settings.broker.broker_ip1
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            raw = socket.inet_pton(family, host)
-        except OSError:
+            return pack_address(host, self.port)
+        except ValueError:
             try:
-                raw = socket.inet_aton(socket.gethostbyname(host))
+                return pack_address(socket.gethostbyname(host), self.port)
             except (OSError, UnicodeError) as error:
                 raise ConfigError(
                     f"brokerIP1={host}: expected an address, of IPv6 without brackets, or a name "
                     f"that can be resolved ({error})"
                 ) from None
-        return raw + struct.pack(">i", self.port)
 
     async def _settle(self) -> None:
         """Before the connections close: answer the sends that still wait for the disk.

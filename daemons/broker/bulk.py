@@ -23,7 +23,7 @@ from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 _NO_LIMIT = 0x7FFFFFFF
 
 _AT_ONCE = 64  # entries unpacked in one go
-_ENTRIES = struct.Struct(">" + _AT_ONCE * "qi8x")
+_ENTRIES = struct.Struct(">" + _AT_ONCE * layout.ENTRY_PLACE)
 _identity = RECORD_IDENTITY.unpack_from
 
 Range = tuple[int, int]  # physical offset, size
@@ -94,7 +94,7 @@ def _columns(entries: bytes, most_bytes: int) -> tuple[list[int], list[int]]:
 @cache
 def _some_entries(size: int) -> struct.Struct:
     """Fewer than _AT_ONCE."""
-    return struct.Struct(">" + size // layout.ENTRY_SIZE * "qi8x")
+    return struct.Struct(">" + size // layout.ENTRY_SIZE * layout.ENTRY_PLACE)
 
 
 def _are_true(

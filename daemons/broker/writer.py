@@ -23,7 +23,7 @@ from mq.protocol import names
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
-from mq.protocol.host import pack_host
+from mq.protocol.host import pack_address
 from mq.protocol.message import StoredMessage, decode_record
 from mq.protocol.properties import MAX_LENGTH, PropertyKey, encode
 
@@ -175,7 +175,6 @@ class MessageWriter:
         field = properties_field(properties)
         appender = self._store.appender
         queue = self._store.queue(message.topic, message.queue_id)
-        address, port = message.born_host
         physical = appender.append(
             queue,
             message.body,
@@ -183,7 +182,7 @@ class MessageWriter:
             flag=message.flag,
             sys_flag=message.sys_flag & ~_HOST_FLAGS,
             born_timestamp=message.born_timestamp,
-            born_host=pack_host(address) + layout.INT.pack(port),
+            born_host=pack_address(*message.born_host),
             reconsume_times=message.reconsume_times,
             prepared_offset=message.prepared_transaction_offset,
             tags_code=queue_tags_code(

@@ -5,7 +5,6 @@ decoded and encoded again. What comes out is the same bytes as came in, unless i
 to be, compressed, so that only such records are made anew here.
 """
 
-import struct
 from zlib import crc32
 
 from mq.protocol.compression import CompressionType, compress
@@ -25,7 +24,7 @@ from mq.protocol.record import (
 from mq.protocol.record_codec import decode_record, encode_record
 from mq.protocol.stored_message import StoredMessage
 
-_START = struct.Struct(">ii")  # size, magic
+_START = struct_of("size", "magic")
 _SYS_FLAG = struct_of("sys_flag").unpack_from
 _BODY_LENGTH = struct_of("body_length")
 _QUEUE_OFFSET = struct_of("queue_offset")

@@ -8,6 +8,7 @@ from mq.daemons.broker.store.batch import BatchedMessage
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.records import keys_of
 from mq.daemons.dispatch import Refused
+from mq.protocol.batch import HEAD
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.properties import (
@@ -20,9 +21,9 @@ from mq.protocol.properties import (
 )
 from mq.protocol.tags import tags_code
 
-_unpack_head = struct.Struct(">i8xii").unpack_from  # size, flag, body length: mq.protocol.batch
+_unpack_head = HEAD.unpack_from
 _unpack_length, _pack_length = layout.SHORT.unpack_from, layout.SHORT.pack
-_HEAD_SIZE = 20
+_HEAD_SIZE = HEAD.size
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 
 # A batch's own properties are copied into each of its messages: 0.9 MB of request could become a
@@ -49,7 +50,7 @@ def messages_of(
     position, end = 0, len(body)
     while position < end:
         try:
-            size, flag, length = _unpack_head(body, position)
+            size, _, _, flag, length = _unpack_head(body, position)
             start = position + _HEAD_SIZE
             stop = start + length
             if length < 0:

@@ -6,11 +6,10 @@ speaks the dialect of snodes only: elsewhere anybody could say anything.
 
 from collections.abc import Mapping
 
-from mq.daemons.broker.store import layout
 from mq.daemons.channel import Channel
 from mq.protocol.codes import Dialect
 from mq.protocol.headers.send import Letter
-from mq.protocol.host import pack_host
+from mq.protocol.host import pack_address, pack_host
 
 _ORDINARY = Dialect.ORDINARY
 _LAST_PORT = 0xFFFF
@@ -19,7 +18,7 @@ _LAST_PORT = 0xFFFF
 def born_host(fields: Mapping[str, str], channel: Channel) -> bytes:
     """Address and port as a record holds them."""
     if channel.dialect is not _ORDINARY and (named := _named(fields)) is not None:
-        return pack_host(named[0]) + layout.INT.pack(named[1])
+        return pack_address(*named)
     return channel.born_host
 
 

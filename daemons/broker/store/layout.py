@@ -77,6 +77,7 @@ ENTRY = struct.Struct(
     "q"  # tags code
 )
 ENTRY_SIZE = ENTRY.size  # 20
+ENTRY_PLACE = "qi8x"  # of `struct`: an entry without its tags code
 # What stands before the first entry when a queue begins at an offset that is not 0.
 FILLER_SIZE = 0x7FFFFFFF
 FILLER_ENTRY = ENTRY.pack(0, FILLER_SIZE, 0)

@@ -6,7 +6,6 @@ the next one that says it lies where it lies, so that one damaged place does not
 
 import mmap
 import os
-import struct
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +16,8 @@ from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.records import BadRecord, EndOfLog, Record, read_file
-from mq.protocol.record import AT, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, struct_of
+from mq.protocol.record import AT, MAGICS, SMALLEST_RECORD, struct_of
 
-_MAGICS = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_AT = AT["magic"]
 _PHYSICAL = struct_of("physical_offset")
 _PIECE = 1 << 20  # bytes looked at in one go for zeros
@@ -187,7 +185,7 @@ def _next_record(file: ReadOnlyFile, position: int) -> int | None:
     """Where the next whole record begins: its magic and its own offset say so."""
     at = position + _MAGIC_AT
     while True:
-        places = [place for magic in _MAGICS if (place := file.find(magic, at)) >= 0]
+        places = [place for magic in MAGICS if (place := file.find(magic, at)) >= 0]
         if not places:
             return None
         at = min(places)

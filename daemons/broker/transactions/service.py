@@ -8,7 +8,6 @@ half twice: by its first offset and by the one that a check has given it.)
 """
 
 import logging
-import struct
 from functools import partial
 
 from mq.client.machine import clock
@@ -43,7 +42,7 @@ from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
 from mq.protocol.headers.transaction import HALF_SIZE, more_halves
-from mq.protocol.host import host_text
+from mq.protocol.host import unpack_address
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey, encode
 from mq.protocol.record import SMALLEST_RECORD
@@ -72,8 +71,7 @@ class Transactions:
         self._writer = writer
         self._offsets = offsets
         self._topics = topics
-        raw = store.appender.store_host
-        self.host = (host_text(raw[:-4]), struct.unpack(">i", raw[-4:])[0])
+        self.host = unpack_address(store.appender.store_host)
         self.native = NativeHalves(
             store,
             longest=LONGEST_PROPERTIES,
