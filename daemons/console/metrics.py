@@ -16,13 +16,15 @@ def metrics_of(
     shell: "Shell", streams: "Streams", audit: "Audit", clusters: "Iterable[Cluster]"
 ) -> Iterator[Metric]:
     """The metrics of a console's parts."""
-    yield counter("mq_console_requests_total", "Requests of browsers.", float(shell.requests))
-    yield gauge("mq_console_requests_active", "Requests under way.", float(shell.active))
-    doc = "Requests refused because too many were under way."
+    yield counter("mq_console_requests_total", "Requests from browsers.", float(shell.requests))
+    yield gauge("mq_console_requests_active", "Requests in progress.", float(shell.active))
+    doc = "Requests refused because too many were in progress."
     yield counter("mq_console_requests_refused_total", doc, float(shell.turned_away))
-    yield gauge("mq_console_streams", "Pages that are followed live.", float(streams.open))
+    yield gauge("mq_console_streams", "Open live updates of pages.", float(streams.open))
     failures = float(audit.failures)
-    yield counter("mq_console_audit_failures_total", "Lines the audit could not take.", failures)
+    yield counter(
+        "mq_console_audit_failures_total", "Audit entries that could not be written.", failures
+    )
     ages = [((one.name,), one.snapshot.at / 1000) for one in clusters]
-    doc = "When the newest figures of a cluster were answered, in seconds since 1970; 0: never."
+    doc = "When a cluster last answered, in seconds since 1970; 0: never."
     yield Metric("mq_console_snapshot_timestamp_seconds", Kind.gauge, doc, ("cluster",), ages)

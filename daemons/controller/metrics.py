@@ -24,25 +24,27 @@ def metrics_of(
     yield of_tasks(tasks)
     yield gauge("mq_controller_leads", "1 while this controller leads.", float(leadership.leads))
     yield counter(
-        "mq_controller_leaderships_total", "Times it began to lead.", leadership.elections
+        "mq_controller_leaderships_total",
+        "Times this controller became the leader.",
+        leadership.elections,
     )
-    yield gauge("mq_controllers", "Living controllers of the group.", len(leadership.controllers))
-    yield gauge("mq_brokers", "Brokers whose heartbeats come.", len(liveness))
+    yield gauge("mq_controllers", "Live controllers in the group.", len(leadership.controllers))
+    yield gauge("mq_brokers", "Brokers with a recent heartbeat.", len(liveness))
     yield counter("mq_elections_total", "Elections that found a master.", elections.held)
-    yield counter("mq_elections_failed_total", "Elections that found nobody.", elections.failed)
+    yield counter("mq_elections_failed_total", "Elections that found no master.", elections.failed)
     labels = ("broker",)
     sets = sorted(registry, key=lambda kept: kept.name) if leadership.leads else []
     for name, doc, values in (
         ("mq_master_epoch", "Epoch of the master of a broker set.", [s.master_epoch for s in sets]),
         (
             "mq_in_sync_replicas",
-            "Brokers of a set in sync.",
+            "In-sync brokers of a broker set.",
             [len(s.members) for s in sets],
         ),
-        ("mq_replicas", "Brokers of a set.", [len(s.replicas) for s in sets]),
+        ("mq_replicas", "Brokers of a broker set.", [len(s.replicas) for s in sets]),
         (
             "mq_has_master",
-            "1 while the master of a set lives.",
+            "1 while the master of a broker set is alive.",
             [s.master_id is not None and liveness.is_alive(s.name, s.master_id) for s in sets],
         ),
     ):

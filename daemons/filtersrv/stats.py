@@ -45,21 +45,25 @@ def metrics_of(listener: Listener, tasks: Tasks, classes: Classes) -> Iterator[M
     """What a filter server tells of itself to monitoring."""
     yield from of_listeners({"main": listener})
     yield of_tasks(tasks)
-    yield gauge("mq_filter_classes", "Classes in force.", len(classes.table))
+    yield gauge("mq_filter_classes", "Filter classes in use.", len(classes.table))
     yield gauge(
         "mq_filter_sandboxes",
-        "Sandboxes that run.",
+        "Running sandboxes.",
         sum(kept.sandbox is not None for kept in classes.table.values()),
     )
-    yield counter("mq_filter_sandbox_ends_total", "Sandboxes ended for what they did.",
+    yield counter("mq_filter_sandbox_ends_total", "Sandboxes ended after an error or a limit.",
                   classes.ends)  # fmt: skip
     table = sorted(classes.table.items())
     labels = ("topic", "group")
     for name, doc, values in (
-        ("seen", "Messages that classes were asked about.", [k.counts.seen for _, k in table]),
-        ("messages", "Messages that groups were given.", [k.counts.messages for _, k in table]),
-        ("bytes", "Bytes that groups were given.", [k.counts.bytes for _, k in table]),
-        ("failures", "Batches that a class failed on.", [k.counts.failures for _, k in table]),
+        ("seen", "Messages passed to a filter class.", [k.counts.seen for _, k in table]),
+        ("messages", "Messages delivered to a group.", [k.counts.messages for _, k in table]),
+        ("bytes", "Bytes delivered to a group.", [k.counts.bytes for _, k in table]),
+        (
+            "failures",
+            "Batches on which a filter class failed.",
+            [k.counts.failures for _, k in table],
+        ),
     ):
         pairs = [(tuple(key), float(value))
                  for (key, _), value in zip(table, values, strict=True)]  # fmt: skip

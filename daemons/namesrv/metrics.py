@@ -22,7 +22,7 @@ def metrics_of(
     yield of_tasks(tasks)
     yield gauge("mq_brokers", "Registered addresses of brokers.", len(routes.live))
     yield gauge("mq_snodes", "Registered snodes.", len(snodes))
-    yield gauge("mq_topics", "Topics that have a route.", len(routes.topics))
+    yield gauge("mq_topics", "Topics with a route.", len(routes.topics))
     if beacons is not None:
         yield counter("mq_beacons_total", "Accepted beacons.", beacons.taken)
         yield counter(

@@ -45,26 +45,32 @@ def metrics_of(snode: Parts) -> Iterator[Metric]:
     yield gauge("mq_snode_enodes", "Brokers that have a master.", len(snode.enodes.masters))
     yield gauge(
         "mq_snode_name_servers_missing",
-        "Name servers that have not taken the last registration.",
+        "Name servers that have not confirmed the last registration.",
         len(snode.registration.unregistered()),
     )
-    doc = "Requests of clients that brokers have not answered yet."
+    doc = "Requests that brokers have not answered yet."
     yield gauge("mq_snode_requests_in_flight", doc, forwarding.in_flight)
     doc = "Offsets kept for consumers."
     yield gauge("mq_snode_offsets", doc, len(offsets))
-    yield gauge("mq_snode_offsets_unsent", "Of these, those that no broker has.", offsets.unsent)
-    yield gauge("mq_snode_consumer_groups", "Groups with consumers.", len(snode.consumers.groups))
-    yield gauge("mq_snode_push_sessions", "Consumers that are pushed to.", len(snode.sessions))
+    yield gauge("mq_snode_offsets_unsent", "Offsets not sent to a broker yet.", offsets.unsent)
+    yield gauge(
+        "mq_snode_consumer_groups",
+        "Consumer groups that have members.",
+        len(snode.consumers.groups),
+    )
+    yield gauge(
+        "mq_snode_push_sessions", "Consumers that receive pushed messages.", len(snode.sessions)
+    )
     yield Metric(
         "mq_snode_push_total",
         Kind.counter,
-        "Messages for sessions, by what became of them.",
+        "Messages to push, by outcome.",
         ("outcome",),
         [((name,), float(count)) for name, count in sorted(snode.push.counts.items())],
     )
     yield counter(
         "mq_snode_interceptor_failures_total",
-        "Errors of interceptors behind requests.",
+        "Errors in interceptors that run after a request.",
         sum(sum(group.failures.values()) for group in snode.interceptors),
     )
 
@@ -91,7 +97,7 @@ def _of_the_branch(snode: Parts) -> Iterator[Metric]:
     for name in _REQUESTS:
         yield Metric(name, Kind.counter, "Requests that were forwarded.", code, requests)
     for name in _FAILED:
-        doc = "Of these, those that no broker has answered."
+        doc = "Requests that no broker answered."
         yield Metric(name, Kind.counter, doc, code, failures)
     for name in _LATENCY:
         doc = "How long brokers take to answer: quantiles of the last 2048 answers."

@@ -226,9 +226,9 @@ class ControlledBroker(Lifecycle):
     def _figures(self) -> Metrics:
         from mq.daemons.metrics import counter, gauge  # only where somebody reads them
 
-        doc = "Seconds since a controller that leads has answered this broker."
+        doc = "Seconds since the leader of the controllers last answered this broker."
         yield gauge("mq_controller_silence_seconds", doc, self.member.silence())
-        doc = "Roles that controllers have given this broker since its start."
+        doc = "Roles that controllers have assigned to this broker since its start."
         yield counter("mq_role_changes_total", doc, self.member.role_changes)
 
     def _heartbeat(self) -> BrokerHeartbeatRequestHeader:

@@ -21,15 +21,15 @@ def replication(master: HaMaster, acks: SlaveAcks | None, slave: HaSlave | None)
     late: Values = [((one.remote,), one.lag_seconds()) for one in slaves]
     doc = "For how long a slave has not acknowledged what it was sent."
     yield Metric("mq_replication_lag_seconds", Kind.gauge, doc, ("slave",), late)
-    doc = "Connections to the port of replication that were turned away."
+    doc = "Replication connections that were refused."
     yield counter("mq_replication_refused_total", doc, master.turned_away)
-    doc = "Sends that wait for a slave."
+    doc = "Sends waiting for a slave."
     yield gauge("mq_sends_waiting_for_slaves", doc, acks.waiting_replies if acks else 0)
-    doc = "Batches of sends that no slave had within slaveTimeout."
+    doc = "Batches of sends that no slave acknowledged within slaveTimeout."
     yield counter("mq_replication_timeouts_total", doc, acks.timeouts if acks else 0)
-    doc = "Batches of sends that came while no slave was near enough."
+    doc = "Batches of sends that arrived while no slave was close enough behind."
     yield counter("mq_replication_unavailable_total", doc, acks.unavailable if acks else 0)
-    doc = "0 on a slave that gets nothing from its master, else 1."
+    doc = "0 on a slave that receives nothing from its master, else 1."
     gets = slave is None or slave.connection is not None
     yield gauge("mq_replicating", doc, float(gets))
 
@@ -41,13 +41,13 @@ def controlled(
     last = epochs.last
     doc = "The number of the last epoch in the commit log, -1 without any."
     yield gauge("mq_replication_epoch", doc, -1 if last is None else last.number)
-    doc = "Bytes of the commit log that consumers may not read yet: others do not have them."
+    doc = "Bytes of the commit log that not all in-sync brokers have: consumers may not read them."
     yield gauge("mq_replication_unconfirmed_bytes", doc, master.log.written - bound.offset)
     if state is None:
         return
-    doc = "Brokers in the sync state set, this one among them."
+    doc = "Brokers in the sync state set, including this one."
     yield gauge("mq_in_sync_replicas", doc, len(state.members))
     doc = "The epoch of the sync state set."
     yield gauge("mq_in_sync_replicas_epoch", doc, state.members_epoch)
-    doc = "Changes of the sync state set that controllers did not make."
+    doc = "Changes of the sync state set that controllers refused or did not answer."
     yield counter("mq_in_sync_replicas_refused_total", doc, state.refused_changes)

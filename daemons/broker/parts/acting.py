@@ -63,7 +63,7 @@ class Acting:
             return
         doc = "1 while this slave acts as the master of its set."
         yield gauge("mq_acting_master", doc, float(self.master.is_acting))
-        doc = "How often this slave has begun to act as the master."
+        doc = "Times this slave began to act as the master."
         yield counter("mq_acting_master_begins_total", doc, self.master.began)
         if self.bridge is not None:
             doc = "Messages that this slave has delivered to other brokers."

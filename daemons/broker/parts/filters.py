@@ -51,7 +51,7 @@ class Filters:
 
     def metrics(self) -> Metrics:
         count = len(self.servers.addresses)
-        yield gauge("mq_filter_servers", "Filter servers that are registered.", count)
+        yield gauge("mq_filter_servers", "Registered filter servers.", count)
 
     async def close(self) -> None:
         """End the processes."""

@@ -30,7 +30,7 @@ class Metadata:
 
     def metrics(self) -> Metrics:
         if self.synchronize is not None:
-            doc = "Seconds since all that the master has beside its log was copied; -1 for never."
+            doc = "Seconds since the master's metadata was last copied in full; -1 for never."
             yield gauge("mq_slave_copies_age_seconds", doc, self.synchronize.age())
 
     def reload_key(self) -> None:
