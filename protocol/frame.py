@@ -65,6 +65,11 @@ def encode(command: Command) -> bytes:
     )
 
 
+def header_start(code: int) -> bytes:
+    """How the header of a request begins that writes its fields in order, as most clients' do."""
+    return b'{"code":%d,' % code
+
+
 def decode(frame: bytes) -> Command:
     """Read a frame whose length field has been taken off already.
 

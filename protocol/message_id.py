@@ -61,11 +61,17 @@ def decode_offset_id(text: str) -> OffsetId:
     Raises:
         ValueError: not 32 or 56 hexadecimal digits, or a port beyond 65535.
     """
+    host, port, offset = place_of_offset_id(text)
+    return OffsetId(host_text(host), port, offset)
+
+
+def place_of_offset_id(text: str) -> tuple[bytes, int, int]:
+    """The same with the host's 4 or 16 bytes: host, port, offset. Raises as `decode_offset_id`."""
     packed = _unhex(text, "offset message id")
     port, offset = _OFFSET_TAIL.unpack_from(packed, len(packed) - _OFFSET_TAIL.size)
     if not 0 <= port <= 65535 or offset < 0:
         raise ValueError(f"{text!r} is not an offset message id: no broker has port {port}")
-    return OffsetId(host_text(packed[: -_OFFSET_TAIL.size]), port, offset)
+    return packed[: -_OFFSET_TAIL.size], port, offset
 
 
 def is_offset_id(text: str) -> bool:

@@ -10,13 +10,13 @@ import orjson
 from mq.protocol.codes import SENDS, RequestCode, ResponseCode
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE
 from mq.protocol.command_reader import check_length
-from mq.protocol.frame import HEADER_LENGTH, MAX_FRAME, PREFIX
+from mq.protocol.frame import HEADER_LENGTH, MAX_FRAME, PREFIX, header_start
 from mq.protocol.reply_template import ReplyTemplate
 
 WAIT_SETTING = "waitTimeMillsInSendQueue"
 
 # How headers of clients begin that write their fields in order, as Java's do.
-_COMMON_START = b'{"code":%d,' % RequestCode.SEND_MESSAGE_V2
+_COMMON_START = header_start(RequestCode.SEND_MESSAGE_V2)
 _ANSWERED = b',"flag":0,'
 _OPAQUE = b'"opaque":'
 _MOST_DIGITS = 12  # of a request's number, which has 32 bits, and one

@@ -30,7 +30,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import RESPONSE, Command
 from mq.protocol.command_reader import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
-from mq.protocol.frame import INT, MAX_FRAME, PREFIX, decode
+from mq.protocol.frame import INT, MAX_FRAME, PREFIX, decode, header_start
 from mq.protocol.native import failures, native
 
 log = logging.getLogger(__name__)
@@ -41,8 +41,7 @@ _LOOKS = 8
 _MOST_PUSHED = 64
 # Of a channel: the number that its requests are known by, and the fields that they get.
 _NUMBER, _ADDED = "relay number", "relay fields"
-# How the header of a pull begins, as most clients write it: it need not be looked at in vain.
-_PULL = b'{"code":%d,' % RequestCode.PULL_MESSAGE
+_PULL = header_start(RequestCode.PULL_MESSAGE)  # it need not be looked at in vain
 
 
 class Relays:

@@ -9,13 +9,12 @@ from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
 from mq.protocol.codes import Dialect, RequestCode
-from mq.protocol.frame import MAX_FRAME, PREFIX
+from mq.protocol.frame import MAX_FRAME, PREFIX, header_start
 from mq.protocol.native import failures, native
 from mq.protocol.record import IPV4_HOST
 from mq.protocol.reply_template import ReplyTemplate
 
-# How the header of a pull begins, as most clients write it: it need not be looked at in vain.
-_PULL = b'{"code":%d,' % RequestCode.PULL_MESSAGE
+_PULL = header_start(RequestCode.PULL_MESSAGE)  # it need not be looked at in vain
 
 
 class NativeSends:

@@ -8,7 +8,6 @@ Not seen are wrong bits where nothing says what is right: in a record outside it
 of a delayed message's entry, in the slots of the index.
 """
 
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -32,7 +31,6 @@ Step = Callable[[int], None]
 _ITEMS_PER_SLOT = 4
 # What is wrong in the same way a thousand times is told so often and then counted.
 _MOST_TOLD = 20
-_HASH_AND_OFFSET = struct.Struct(">iq")
 
 
 @dataclass(frozen=True)
@@ -249,7 +247,7 @@ class Verification:
             capacity = (file.size - items_at) // layout.INDEX_ITEM.size
             for number in range(1, min(count, capacity)):
                 at = items_at + number * layout.INDEX_ITEM.size
-                hashed, physical = _HASH_AND_OFFSET.unpack_from(file.view, at)
+                hashed, physical, _, _ = layout.INDEX_ITEM.unpack_from(file.view, at)
                 self.result.index_items += 1
                 if physical < self._log.minimum:
                     continue

@@ -21,6 +21,7 @@ from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
 from mq.protocol.frame import PREFIX, encode
 from mq.protocol.headers.send import Letter
+from mq.protocol.message_id import place_of_offset_id
 from mq.protocol.names import RETRY_PREFIX
 from mq.protocol.properties import NAME_VALUE_SEPARATOR, PropertyKey
 from mq.protocol.record import CRC_MASK, IPV6_BITS, MAGIC_V1, MAGIC_V2, head
@@ -39,10 +40,6 @@ _ELSEWHERE = tuple(
 )
 _OTHER_FORMS = SysFlag.TRANSACTION_MASK | SysFlag.INNER_BATCH
 _LONGEST_TOPIC_V1 = 127  # bytes: its length is an i8
-_PLACE = Struct(
-    ">i"  # port
-    "q"  # position in the commit log
-)
 _LONG = Struct(">h")
 _SHORT = Struct(">b")
 
@@ -97,7 +94,7 @@ class Sent:
         queue = self.queue
         if fields.get(Letter.BATCH) != "true":
             flag = int(fields.get(Letter.FLAG) or 0)
-            place = _place(self._ids[0])
+            place = place_of_offset_id(self._ids[0])
             yield Stored(queue, self.offset, *place, self._ids[0], flag, self._body, properties)
             return
         try:
@@ -113,7 +110,7 @@ class Sent:
             yield Stored(
                 queue,
                 self.offset + number,
-                *_place(offset_id),
+                *place_of_offset_id(offset_id),
                 offset_id,
                 element.flag,
                 element.body,
@@ -166,19 +163,6 @@ class Sent:
                 properties,
             )
         )
-
-
-def _place(offset_id: str) -> tuple[bytes, int, int]:
-    """Packed store host, port and position in the log that an offset id tells. Raises ValueError
-    for what is none (mq.protocol.message_id.decode_offset_id, without text of the host)."""
-    packed = bytes.fromhex(offset_id)
-    if len(packed) not in (4 + _PLACE.size, 16 + _PLACE.size) or not offset_id.isalnum():
-        raise ValueError(f"{offset_id!r} is no offset message id")
-    host = packed[: -_PLACE.size]
-    port, position = _PLACE.unpack_from(packed, len(host))
-    if not 0 <= port <= 65535 or position < 0:
-        raise ValueError(f"{offset_id!r} is no offset message id")
-    return host, port, position
 
 
 class Heads:
