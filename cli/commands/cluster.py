@@ -8,11 +8,10 @@ import typer
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
-from mq.cli.runtime.repeating import Interval, Outcome, repeatedly
+from mq.cli.runtime.repeating import Interval, ResultSource, repeatedly
 from mq.cli.show import java_text
 from mq.cli.show.result import Column, Result, Row, number, text, time
-from mq.client.operations import broker_figures as figures
-from mq.client.operations import cluster, java_order
+from mq.client.operations import broker_stats, cluster, java_order
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -60,7 +59,7 @@ def cluster_list(
         str | None,
         typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only this cluster."),
     ] = None,
-) -> Outcome:
+) -> ResultSource:
     """List clusters with their brokers, versions and rates.
 
     Examples:
@@ -152,7 +151,7 @@ def _base_line(broker: Broker, table: Mapping[str, str] | None, now: int) -> str
     known = table or {}
 
     def load(rates: str, queue: str) -> str:
-        rate = java_text.fixed(figures.first_number(known, rates), 2)
+        rate = java_text.fixed(broker_stats.first_number(known, rates), 2)
         size = known.get(f"{queue}ThreadPoolQueueSize", missing)
         wait = known.get(f"{queue}ThreadPoolQueueHeadWaitTimeMills", missing)
         return f"{rate:>9}({size},{wait}ms)"
@@ -174,12 +173,12 @@ def _base_row(table: Mapping[str, str]) -> Row:
     ratio = table.get("commitLogDiskRatio")
     return (
         table.get("brokerVersionDesc"),
-        _rate(figures.in_rate(table), table),
-        _rate(figures.out_rate(table), table),
-        figures.integer(table, "sendThreadPoolQueueSize"),
-        figures.integer(table, "pullThreadPoolQueueSize"),
-        figures.integer(table, "pageCacheLockTimeMills"),
-        figures.earliest_at(table),
+        _rate(broker_stats.in_rate(table), table),
+        _rate(broker_stats.out_rate(table), table),
+        broker_stats.integer(table, "sendThreadPoolQueueSize"),
+        broker_stats.integer(table, "pullThreadPoolQueueSize"),
+        broker_stats.integer(table, "pageCacheLockTimeMills"),
+        broker_stats.earliest_at(table),
         round(float(ratio), 4) if ratio else None,
     )
 
@@ -190,8 +189,8 @@ def _rate(rate: float | None, table: Mapping[str, str]) -> float | None:
 
 
 def _more_line(broker: Broker, table: Mapping[str, str] | None, now: int) -> str:
-    return _MORE_LINE.format(*broker[:2], *(figures.totals(table or {}) or (0, 0, 0, 0)))
+    return _MORE_LINE.format(*broker[:2], *(broker_stats.totals(table or {}) or (0, 0, 0, 0)))
 
 
 def _more_row(table: Mapping[str, str]) -> Row:
-    return figures.totals(table) or (None, None, None, None)
+    return broker_stats.totals(table) or (None, None, None, None)

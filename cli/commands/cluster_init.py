@@ -107,7 +107,7 @@ def _wanted(
     *,
     sync: bool,
     controllers: bool,
-) -> "cluster_layout.Wanted":
+) -> "cluster_layout.ClusterSpec":
     from mq.cli.machine import cluster_layout
 
     names = tuple(map(_host, hosts.split(","))) if hosts is not None else ()
@@ -138,7 +138,7 @@ def _wanted(
             "takes over from it",
             hint=f"--slaves {masters}",
         )
-    return cluster_layout.Wanted(cluster_name, masters, slaves, sync, names, controllers)
+    return cluster_layout.ClusterSpec(cluster_name, masters, slaves, sync, names, controllers)
 
 
 def _host(text: str) -> str:
@@ -154,7 +154,7 @@ def _host(text: str) -> str:
         return ""
 
 
-def _next_here(folder: Path, wanted: "cluster_layout.Wanted") -> list[str]:
+def _next_here(folder: Path, wanted: "cluster_layout.ClusterSpec") -> list[str]:
     etcd = f"First, in a shell of its own:  etcd --data-dir {shlex.quote(str(folder / 'etcd'))}"
     return [
         *([etcd] if wanted.controllers else []),

@@ -15,7 +15,7 @@ from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.release import since_5
-from mq.cli.runtime.repeating import Interval, Outcome, repeatedly
+from mq.cli.runtime.repeating import Interval, ResultSource, repeatedly
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text
 from mq.client.operations import cluster, java_order
@@ -57,7 +57,7 @@ def ha_status(
     cluster_name: where.ClusterName = None,
     broker_addr: where.BrokerAddr = None,
     interval: Interval = None,
-) -> Outcome:
+) -> ResultSource:
     """Show the state of replication, at a master or a slave (5.x brokers).
 
     Examples:
@@ -152,7 +152,7 @@ def get_broker_epoch(
         typer.Option("-b", "--brokerName", metavar="NAME", help="Only the brokers of this name."),
     ] = None,
     interval: Interval = None,
-) -> Outcome:
+) -> ResultSource:
     """Show which master wrote which part of the log (5.x, with a controller).
 
     Examples:
@@ -263,7 +263,7 @@ def get_sync_state_set(
         typer.Option("-b", "--brokerName", metavar="NAME", help="Only the brokers of this name."),
     ] = None,
     interval: Interval = None,
-) -> Outcome:
+) -> ResultSource:
     """Show which replicas of a set are in sync, according to a controller (5.x).
 
     Examples:

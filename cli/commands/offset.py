@@ -101,7 +101,7 @@ async def reset_offset_by_time(
     when = _time(call, timestamp)
     async with call.admin() as admin:
         if broker is None and queue is None and offset is None:
-            wanted = reset.Wanted(topic, group, when, bool(force), cplus, route_topic)
+            wanted = reset.OffsetReset(topic, group, when, bool(force), cplus, route_topic)
             rows, failures, online = await reset.all_queues(admin, wanted, pretending=call.dry_run)
             plain = reset_text.heading(wanted, timestamp, online) + reset_text.table(rows, online)
             return reset_text.result(rows, plain, failures)
@@ -139,7 +139,7 @@ async def reset_offset_by_time_old(
         mq resetOffsetByTimeOld billing Orders 1h   set offsets to an hour ago
         mq resetOffsetByTimeOld billing Orders now  set them to the end
     """
-    wanted = reset.Wanted(
+    wanted = reset.OffsetReset(
         topic, group, _time(call, timestamp), bool(force), route_topic=route_topic
     )
     async with call.admin() as admin:
@@ -165,7 +165,7 @@ async def skip_accumulated_message(
         mq skipAccumulatedMessage billing Orders --dry-run
                                                   show what would be set
     """
-    wanted = reset.Wanted(topic, group, reset.TO_THE_END, bool(force), route_topic=route_topic)
+    wanted = reset.OffsetReset(topic, group, reset.TO_THE_END, bool(force), route_topic=route_topic)
     async with call.admin() as admin:
         rows, failures, online = await reset.all_queues(admin, wanted, pretending=call.dry_run)
     return reset_text.result(rows, reset_text.table(rows, online), failures)

@@ -22,8 +22,8 @@ from mq.client.operations.offsets.records import Layout, Record, Selection
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.operations.offsets.groups import Found
-    from mq.client.operations.offsets.importing import Import, Outcome
+    from mq.client.operations.offsets.groups import FetchedOffsets
+    from mq.client.operations.offsets.importing import Import, ImportedOffset
 
 COMMANDS = {
     "offset": (
@@ -98,7 +98,7 @@ def records_in(call: Call, file: str) -> list[Record]:
 
 
 @option_group
-class Written:
+class OutputFile:
     """How a file is written."""
 
     layout: Annotated[
@@ -135,7 +135,7 @@ async def offset_export(
     selecting: Selecting,
     cluster_name: ClusterName = None,
     by: By = None,
-    written: Written,
+    written: OutputFile,
     expect: Annotated[
         list[str] | None,
         typer.Option("--expect", metavar="BROKER", help="Broker that must be in the export."),
@@ -182,7 +182,7 @@ async def offset_export(
     return _exported(found)
 
 
-def _exported(found: "Found") -> Result:
+def _exported(found: "FetchedOffsets") -> Result:
     rows: list[Row] = [
         (*record.place, record.offset, record.timestamp)
         for record in sorted(found.records, key=lambda record: record.place)
@@ -199,7 +199,7 @@ async def _gather(
     path: Path | None,
     *,
     timed: bool,
-) -> "Found":
+) -> "FetchedOffsets":
     """The offsets there are; brokers that --expect names, or the old file, are missed."""
     from mq.client.operations.offsets import groups as group_offsets
 
@@ -217,7 +217,7 @@ async def _gather(
         return stamped._replace(failures=found.failures + stamped.failures)
 
 
-async def _check_named(admin: "Admin", selection: Selection, found: "Found") -> None:
+async def _check_named(admin: "Admin", selection: Selection, found: "FetchedOffsets") -> None:
     """Raises NotFound for a group or topic that is named, and is not there; patterns may match
     nothing, and a group that is there may have no offset."""
     from mq.cli import listing
@@ -249,7 +249,7 @@ def _brokers_of(path: Path, selection: Selection) -> set[str]:
 
 
 @option_group
-class Setting:
+class ImportOptions:
     """How a file and the queues that there are go together, and what is set."""
 
     brokers: Annotated[
@@ -301,7 +301,7 @@ async def offset_import(
     *,
     selecting: Selecting,
     by: By = None,
-    setting: Setting,
+    setting: ImportOptions,
 ) -> Result:
     """Set the offsets of consumer groups from a file.
 
@@ -358,11 +358,11 @@ _STATUS = {
 _WAYS_OUT = {"left": ": --earliest gives it one", "running": ", or --force"}
 
 
-def _reason(item: "Outcome") -> str:
+def _reason(item: "ImportedOffset") -> str:
     return item.reason and item.reason + _WAYS_OUT.get(item.result, "")
 
 
-def _imported(outcomes: list["Outcome"]) -> Result:
+def _imported(outcomes: list["ImportedOffset"]) -> Result:
     rows: list[Row] = [
         (*item.place, item.before, item.offset, item.result, _reason(item) or None)
         for item in outcomes

@@ -18,7 +18,7 @@ from mq.pipeline.jobs import JOBS, load
 from mq.pipeline.jobs.declaration import Job
 
 if TYPE_CHECKING:
-    from mq.cli.spark.command import Wanted
+    from mq.cli.spark.command import SparkSetup
     from mq.pipeline.jobs.job_result import JobResult
 
 COMMANDS = {
@@ -212,7 +212,7 @@ async def spark_submit(
         yield result
 
 
-def _check_report(job: Job, report: str | None, wanted: "Wanted") -> None:
+def _check_report(job: Job, report: str | None, wanted: "SparkSetup") -> None:
     if report is None:
         return
     if not job.reports:
@@ -231,7 +231,7 @@ def _check_report(job: Job, report: str | None, wanted: "Wanted") -> None:
         )
 
 
-def _printed(call: Call, job: Job, wanted: "Wanted", spark_home: str | None) -> str:
+def _printed(call: Call, job: Job, wanted: "SparkSetup", spark_home: str | None) -> str:
     """The command, with a name in place of the file that is made when it runs."""
     from mq.cli.spark import command, installed, package
 
@@ -243,7 +243,7 @@ def _printed(call: Call, job: Job, wanted: "Wanted", spark_home: str | None) -> 
 
 
 def _run(
-    call: Call, job: Job, arguments: dict[str, str], wanted: "Wanted", spark_home: str | None
+    call: Call, job: Job, arguments: dict[str, str], wanted: "SparkSetup", spark_home: str | None
 ) -> "JobResult":
     """Have Spark do the job. Raises CommandError where it is not done."""
     from mq.cli.spark import command, installed, package, running
@@ -266,7 +266,7 @@ def _run(
         return _answered(job, wanted, ended, answer)
 
 
-def _answered(job: Job, wanted: "Wanted", ended: Any, answer: Path) -> "JobResult":
+def _answered(job: Job, wanted: "SparkSetup", ended: Any, answer: Path) -> "JobResult":
     from mq.cli.spark import job as passing
     from mq.pipeline.jobs.job_result import JobResult
 

@@ -170,7 +170,7 @@ def _queues(root: Path, pattern: str) -> Result:
 
 
 @option_group
-class Wanted:
+class DumpFilter:
     """Which messages of a log are meant."""
 
     topic: offline_store.Topic = None
@@ -215,7 +215,7 @@ async def store_dump(
     call: Call,
     directory: offline_store.Directory,
     *,
-    wanted: Wanted,
+    wanted: DumpFilter,
 ) -> AsyncIterator[Result]:
     r"""Print the messages of a store in the order of its log, without a broker.
 

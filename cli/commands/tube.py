@@ -229,11 +229,11 @@ def _check_topic(topic: str) -> None:
 
 def _tried(change: Any) -> list[str]:
     """What of a change was refused."""
-    from mq.client.tube.admin import Outcome
+    from mq.client.tube.admin import ChangesFailed
 
     try:
         change()
-    except Outcome as outcome:
+    except ChangesFailed as outcome:
         return list(outcome.failures)
     return []
 

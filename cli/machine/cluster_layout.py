@@ -28,7 +28,7 @@ CONTROLLER = "controller"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ClusterSpec:
     """What a cluster is to be. Without ``hosts`` all of it is on loopback of this machine."""
 
     name: str
@@ -66,7 +66,7 @@ class File:
         return f"{CONTROLLER}.conf" if self.name.startswith(CONTROLLER) else self.name
 
 
-def files(wanted: Wanted, folder: Path) -> list[File]:
+def files(wanted: ClusterSpec, folder: Path) -> list[File]:
     """All files; ``folder``, absolute, keeps what a cluster on one machine writes."""
     hosts = wanted.hosts or (LOOPBACK,)
     name_servers = hosts[:_MOST_NAME_SERVERS]
@@ -101,12 +101,12 @@ def files(wanted: Wanted, folder: Path) -> list[File]:
     return found
 
 
-def _role(wanted: Wanted, replica: int) -> dict[str, str]:
+def _role(wanted: ClusterSpec, replica: int) -> dict[str, str]:
     role = "SLAVE" if replica else "SYNC_MASTER" if wanted.sync else "ASYNC_MASTER"
     return {"brokerId": str(replica), "brokerRole": role}
 
 
-def _controlled(wanted: Wanted, controllers: tuple[str, ...]) -> dict[str, str]:
+def _controlled(wanted: ClusterSpec, controllers: tuple[str, ...]) -> dict[str, str]:
     """Of a broker whose role controllers say."""
     addresses = _addresses(controllers, CONTROLLER_PORT)
     found = {"enableControllerMode": "true", "controllerAddr": addresses}
@@ -128,7 +128,7 @@ def _distance(replica: int, hosts: int) -> int:
     return 1 + (replica - 1) % (hosts - 1) if replica and hosts > 1 else 0
 
 
-def _brokers(wanted: Wanted) -> Iterator[tuple[str, int, int]]:
+def _brokers(wanted: ClusterSpec) -> Iterator[tuple[str, int, int]]:
     """Name, number of the master, and which of its replicas, 0 for itself."""
     for number in range(wanted.masters):
         yield f"broker-{string.ascii_lowercase[number]}", number, 0
@@ -137,7 +137,7 @@ def _brokers(wanted: Wanted) -> Iterator[tuple[str, int, int]]:
         yield f"broker-{string.ascii_lowercase[number]}", number, turn // wanted.masters + 1
 
 
-def _name_servers(wanted: Wanted, folder: Path, hosts: tuple[str, ...]) -> File:
+def _name_servers(wanted: ClusterSpec, folder: Path, hosts: tuple[str, ...]) -> File:
     settings = {"listenPort": str(_NAME_SERVER_PORT)}
     if wanted.hosts:
         settings["bindAddress"] = _everywhere(hosts)
@@ -148,7 +148,7 @@ def _name_servers(wanted: Wanted, folder: Path, hosts: tuple[str, ...]) -> File:
     return File(f"{NAME_SERVER}.conf", settings, hosts, f"name servers of cluster {wanted.name}")
 
 
-def _controllers(wanted: Wanted, folder: Path, hosts: tuple[str, ...]) -> Iterator[File]:
+def _controllers(wanted: ClusterSpec, folder: Path, hosts: tuple[str, ...]) -> Iterator[File]:
     """A file for each: brokers and the other controllers are told its own address."""
     endpoints = ";".join(f"http://{address_text((host, _ETCD_PORT))}" for host in hosts)
     for host in hosts:

@@ -28,7 +28,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Found:
+class RunningDaemons:
     """The daemons of a kind: one's own, and how many others have, or containers."""
 
     own: list[Process]
@@ -36,7 +36,7 @@ class Found:
 
 
 @contextmanager
-def running(kind: str, pid: int | None = None) -> Iterator[Found]:
+def running(kind: str, pid: int | None = None) -> Iterator[RunningDaemons]:
     """The daemons of a kind that run, or the one of that number.
 
     Raises OSError where the system has no /proc, or no descriptors of processes.
@@ -57,7 +57,7 @@ def running(kind: str, pid: int | None = None) -> Iterator[Found]:
                 continue
             os.close(handle)
             others += arguments is not None
-        yield Found(own, others)
+        yield RunningDaemons(own, others)
     finally:
         for process in own:
             os.close(process.handle)

@@ -21,12 +21,12 @@ Interval = Annotated[
         help="Repeat every N seconds, or such as 1m.",
     ),
 ]
-Outcome = Coroutine[Any, Any, Result] | AsyncIterator[Result]
+ResultSource = Coroutine[Any, Any, Result] | AsyncIterator[Result]
 
 
 def repeatedly(
     call: Call, interval: float | None, once: Callable[[], Coroutine[Any, Any, Result]]
-) -> Outcome:
+) -> ResultSource:
     """`once`, or with an interval what it gives again and again. Raises UsageError."""
     if interval is None:
         return once()

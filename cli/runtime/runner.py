@@ -9,7 +9,7 @@ from mq.cli.runtime.effects import effect_of, given_by
 from mq.cli.runtime.ending import STATUS, WORDS, number_of, signals
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.going_on import left_by, line
-from mq.cli.runtime.outcome import Outcome, show_all
+from mq.cli.runtime.invocation import Invocation, show_all
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Printer
 from mq.cli.show.result import Result
@@ -93,12 +93,12 @@ def _run(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
         from mq.cli.runtime.watching import watch
 
         call.until_stopped = True
-        return watch(lambda: Outcome(function, call, own), call)
-    outcome = Outcome(function, call, own)
+        return watch(lambda: Invocation(function, call, own), call)
+    invocation = Invocation(function, call, own)
     printer = Printer(
-        call.environment, call.name, call.output, view=call.view, ongoing=outcome.ongoing
+        call.environment, call.name, call.output, view=call.view, ongoing=invocation.ongoing
     )
-    return show_all(outcome, printer)
+    return show_all(invocation, printer)
 
 
 def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
@@ -120,10 +120,10 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
             return True
         return not effect_of(function).endless  # what follows would be the same again
 
-    outcome = Outcome(function, call, own)
-    ongoing = outcome.ongoing
+    invocation = Invocation(function, call, own)
+    ongoing = invocation.ongoing
     try:
-        outcome.give(take)
+        invocation.give(take)
     except Exception as error:
         if not call.changes:
             raise

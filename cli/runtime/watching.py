@@ -18,7 +18,7 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.ending import giving_back, screen_back, whole
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.outcome import Outcome, show_all
+from mq.cli.runtime.invocation import Invocation, show_all
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Printer
 
@@ -26,7 +26,7 @@ from mq.cli.show.output import Printer
 _FINAL = frozenset((Status.USAGE, Status.CONFIG, Status.INTERNAL))
 
 
-def watch(start: Callable[[], Outcome], call: Call) -> int:
+def watch(start: Callable[[], Invocation], call: Call) -> int:
     """Run rounds until Ctrl-C, and return the status of the last one that ended."""
     period = call.watch
     assert period is not None
@@ -49,7 +49,7 @@ def _wait_until(due: float) -> None:
 
 
 def _round(
-    start: Callable[[], Outcome],
+    start: Callable[[], Invocation],
     printer: Printer,
     environment: Environment,
     shown: Callable[[], None] = lambda: None,
@@ -79,7 +79,7 @@ class _Stream(nullcontext[None]):
             call.environment, call.name, call.output, view=call.view, ongoing=True, every=True
         )
 
-    def round(self, start: Callable[[], Outcome]) -> int:
+    def round(self, start: Callable[[], Invocation]) -> int:
         return _round(start, self._printer, self._environment)
 
 
@@ -116,7 +116,7 @@ class _Screen(AbstractContextManager[None]):
         if self._text:
             self._call.environment.stdout.write(self._text)
 
-    def round(self, start: Callable[[], Outcome]) -> int:
+    def round(self, start: Callable[[], Invocation]) -> int:
         from rich.console import ConsoleDimensions
 
         call = self._call

@@ -2,7 +2,7 @@
 
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, number, text
-from mq.client.operations.offsets.reset import Moved, Wanted
+from mq.client.operations.offsets.reset import Moved, OffsetReset
 
 COLUMNS = (
     text("brokerName", "Broker"),
@@ -19,7 +19,7 @@ def result(rows: list[Moved], plain: str, failures: list[str]) -> Result:
     return Result(COLUMNS, [tuple(row) for row in rows], plain, failures=failures)
 
 
-def heading(wanted: Wanted, timestamp: str, online: bool) -> str:
+def heading(wanted: OffsetReset, timestamp: str, online: bool) -> str:
     """The line above the table."""
     who = "group" if online else "consumerGroup"
     return (

@@ -21,7 +21,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SparkSetup:
     """What the user said about Spark. `settings` are KEY=VALUE; sizes are as Spark has them."""
 
     master: str = LOCAL
@@ -70,7 +70,7 @@ class Wanted:
         return self.master.startswith("local")
 
 
-def arguments(spark: Spark, package: Package, wanted: Wanted, job_file: Path) -> list[str]:
+def arguments(spark: Spark, package: Package, wanted: SparkSetup, job_file: Path) -> list[str]:
     """The whole command. What the user sets with --conf comes last, where it counts."""
     words = [str(spark.submit), "--master", wanted.master, "--name", "mq"]
     if wanted.cluster_mode:
@@ -92,7 +92,7 @@ def arguments(spark: Spark, package: Package, wanted: Wanted, job_file: Path) ->
     return [*words, str(package.program), job]
 
 
-def _settings(wanted: Wanted) -> list[str]:
+def _settings(wanted: SparkSetup) -> list[str]:
     settings = {
         "spark.log.level": wanted.log_level,
         "spark.ui.showConsoleProgress": "true" if wanted.progress else "false",
@@ -110,7 +110,7 @@ def _settings(wanted: Wanted) -> list[str]:
 
 
 def variables_for(
-    spark: Spark, wanted: Wanted, given: Mapping[str, str], folder: Path
+    spark: Spark, wanted: SparkSetup, given: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
     """Variables to set for spark-submit beside those there are; `folder` is where the job lies."""
     # A folder called mq where the command is run must not hide what the zip brings.

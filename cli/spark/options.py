@@ -8,7 +8,7 @@ import typer
 from mq.cli.runtime.option_groups import option_group
 
 if TYPE_CHECKING:
-    from mq.cli.spark.command import Wanted
+    from mq.cli.spark.command import SparkSetup
 
 
 class DeployMode(Enum):
@@ -93,11 +93,11 @@ class SparkOptions:
         typer.Option("--log-level", help="Level of Spark's log, which goes to standard error."),
     ] = LogLevel.WARN
 
-    def wanted(self, *, progress: bool) -> "Wanted":
+    def wanted(self, *, progress: bool) -> "SparkSetup":
         """What spark-submit is to be told."""
-        from mq.cli.spark.command import Wanted
+        from mq.cli.spark.command import SparkSetup
 
-        return Wanted(
+        return SparkSetup(
             master=self.master,
             cluster_mode=self.deploy_mode is DeployMode.CLUSTER,
             settings=tuple(self.conf or ()),

@@ -7,7 +7,7 @@ from typing import Any
 from mq.cli.show.result import Result, Row
 from mq.cli.top.look import UP, BrokerLook, Counters, GroupLook, Look, TopicLook
 from mq.cli.top.subjects import BROKERS, COLUMNS, Subject
-from mq.client.operations import broker_figures as figures
+from mq.client.operations import broker_stats
 
 # Consumers tell brokers every 5 s how far they have come: over less than two such spans what they
 # have consumed is nothing, or too much.
@@ -72,21 +72,21 @@ def _broker_rows(now: Look, last: Look | None) -> Iterable[Row]:
             _growth("msgPutTotalTodayNow", broker, before),
             _growth("msgGetTotalTodayNow", broker, before),
             _growth("putMessageSizeTotal", broker, before),
-            figures.number(table, "putLatency99"),
+            broker_stats.number(table, "putLatency99"),
             answered,
-            figures.disk_used(table),
+            broker_stats.disk_used(table),
             _cores(broker, before),
-            figures.number(table, "processPrivateBytes"),
+            broker_stats.number(table, "processPrivateBytes"),
             *broker.connected,
             _replication_lag(broker, now),
-            figures.number(table, "dispatchBehindBytes"),
+            broker_stats.number(table, "dispatchBehindBytes"),
         )
 
 
 def _broker_document(row: Row, now: Look) -> dict[str, Any]:
     document = dict(zip((column.name for column in BROKERS), row, strict=True))
     runtime = now.brokers[document["brokerAddr"]].runtime
-    return {**document, "putDistribution": figures.put_distribution(runtime)}
+    return {**document, "putDistribution": broker_stats.put_distribution(runtime)}
 
 
 def _topic_rows(now: Look, last: Look | None, oldest: Look | None) -> Iterable[Row]:
@@ -163,7 +163,7 @@ def _growth(key: str, now: BrokerLook, before: BrokerLook | None) -> float | Non
     """What a counter of a broker has grown by in a second; None where it cannot be known."""
     if before is None:
         return None
-    return figures.growth(key, now.runtime, before.runtime, now.seconds - before.seconds)
+    return broker_stats.growth(key, now.runtime, before.runtime, now.seconds - before.seconds)
 
 
 def _cores(now: BrokerLook, before: BrokerLook | None) -> float | None:
@@ -175,11 +175,11 @@ def _cores(now: BrokerLook, before: BrokerLook | None) -> float | None:
 def _replication_lag(broker: BrokerLook, look: Look) -> int | None:
     """How much of its master's log a slave does not have, as both say at nearly the same moment;
     None of a master, and where one of them does not tell."""
-    own = figures.number(broker.runtime, "commitLogMaxOffset")
+    own = broker_stats.number(broker.runtime, "commitLogMaxOffset")
     if not broker.broker_id or own is None:
         return None
     ends = [
-        figures.number(other.runtime, "commitLogMaxOffset")
+        broker_stats.number(other.runtime, "commitLogMaxOffset")
         for other in look.brokers.values()
         if (other.cluster, other.name, other.broker_id) == (broker.cluster, broker.name, 0)
     ]

@@ -38,7 +38,7 @@ class Unreachable(ConnectError):
     hint = "check that it runs there, or say where: -n HOST:8715 --web-port PORT"
 
 
-class Outcome(Exception):
+class ChangesFailed(Exception):
     """Of what a change was to do some was not done: a text for each."""
 
     def __init__(self, failures: Sequence[str]) -> None:
@@ -92,14 +92,14 @@ class TubeAdmin:
     def change(self, method: str, *, adds: bool = False, **parameters: object) -> list[Row]:
         """Change something; the outcomes of what was done.
 
-        Raises as `query` does, and Outcome where some of it was refused.
+        Raises as `query` does, and ChangesFailed where some of it was refused.
         """
         who = {"createUser" if adds else "modifyUser": self._user}
         answer = self.query(method, confModAuthToken=self._token, **who, **parameters)
         rows: list[Row] = _rows(answer)
         failures = [_failure(row) for row in rows if row.get("success") is False]
         if failures:
-            raise Outcome(failures)
+            raise ChangesFailed(failures)
         return rows
 
     def query_broker(self, broker: Address, method: str, **parameters: object) -> dict[str, Any]:

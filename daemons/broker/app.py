@@ -78,7 +78,7 @@ class Broker(Lifecycle):
         self.role = role
         self.controllers = controllers
         self.on_role_notice: Callable[[], None] = lambda: None  # controllers say there is another
-        self.figures_of_member: Callable[[], Metrics] = lambda: iter(())
+        self.member_metrics: Callable[[], Metrics] = lambda: iter(())
         self.tasks = Tasks()
         self.access: AccessControl | None = None
         self.tls: ServerTls | None = None
@@ -224,7 +224,7 @@ class Broker(Lifecycle):
             stores,
             self.registration,
             lambda: self.on_role_notice(),
-            lambda: self.figures_of_member(),
+            lambda: self.member_metrics(),
             lambda: self.acting,
         )
         self.services = make_services(

@@ -24,7 +24,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AuditPage:
     """Lines, the newest first. ``older`` is where to go on, None where the file begins; ``whole``
     is False where the bound came before enough was found."""
 
@@ -35,7 +35,7 @@ class Found:
 
 def search(
     path: Path, wanted: Callable[[Mapping[str, Any]], bool], count: int, before: int | None = None
-) -> Found:
+) -> AuditPage:
     """The last ``count`` lines that are wanted, of those that begin before a position.
 
     Lines that are damaged are passed over. Raises OSError; a file that is not there is empty.
@@ -51,10 +51,10 @@ def search(
                 if entry is not None and wanted(entry):
                     found.append(Line(position, entry))
                     if len(found) == count:
-                        return Found(tuple(found), position or None)
-            return Found(tuple(found), lowest or None, whole=lowest == 0)
+                        return AuditPage(tuple(found), position or None)
+            return AuditPage(tuple(found), lowest or None, whole=lowest == 0)
     except FileNotFoundError:
-        return Found((), None)
+        return AuditPage((), None)
 
 
 def _backwards(descriptor: int, end: int, lowest: int) -> Iterator[tuple[int, bytes]]:

@@ -30,7 +30,7 @@ _RETRY_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Election:
     """What became of an election: the set behind it, and whether it has a new master."""
 
     kept: ReplicaSet
@@ -93,7 +93,7 @@ class Elections:
 
     async def hold(
         self, name: str, *, broker_id: int | None = None, designated: bool = False
-    ) -> Outcome | None:
+    ) -> Election | None:
         """Elect a master for a set; None if there is no such set. ``broker_id`` is who asks, or,
         if `designated`, who is to be it.
 
@@ -142,7 +142,7 @@ class Elections:
                 sorted(changed.members),
                 extra={"failure": f"elections of {name}"},
             )
-        return Outcome(changed, is_new)
+        return Election(changed, is_new)
 
     async def _elect_if_dead(self, name: str) -> bool:
         """Elect if a master is dead; False if that is to be tried again."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from mq.client.admin import Admin
 from mq.client.errors import MQError
-from mq.client.operations import broker_figures as figures
-from mq.client.operations import cluster
+from mq.client.operations import broker_stats, cluster
 from mq.client.operations.describing import asking
 from mq.client.operations.doctor.examination import Examination, Limits, reason
 from mq.protocol import names
@@ -155,10 +154,10 @@ async def _brokers(
             BrokerRow(
                 *place,
                 table.get("brokerVersionDesc"),
-                figures.in_rate(table),
-                figures.out_rate(table),
-                figures.disk_used(table),
-                figures.earliest_at(table),
+                broker_stats.in_rate(table),
+                broker_stats.out_rate(table),
+                broker_stats.disk_used(table),
+                broker_stats.earliest_at(table),
                 problem,
             )
         )

@@ -31,7 +31,7 @@ IN_FLIGHT = 64  # requests at a time: a broker has other work to do
 _CLOCK_MARGIN = 60_000  # ms
 
 
-class Found(NamedTuple):
+class FetchedOffsets(NamedTuple):
     """Offsets, and a line for each broker or queue whose offsets could not be had."""
 
     records: list[Record]
@@ -43,7 +43,7 @@ async def gather(
     selection: Selection,
     cluster_name: str | None,
     expected: Mapping[str, str] = {},
-) -> Found:
+) -> FetchedOffsets:
     """The offsets of all groups at all brokers, or those of one cluster, but for the system's own.
 
     `expected` are brokers that there must be, and how that is known: a name server forgets a broker
@@ -76,7 +76,7 @@ async def gather(
     if last is not None and not tables:
         raise last
     records = [record for name, table in tables for record in _records(name, table, selection)]
-    return Found(records, sorted(failures))
+    return FetchedOffsets(records, sorted(failures))
 
 
 def _records(
@@ -111,7 +111,7 @@ class Times:
         self._now = now
         self._limit = asyncio.Semaphore(IN_FLIGHT)
 
-    async def stamp(self, records: Iterable[Record]) -> Found:
+    async def stamp(self, records: Iterable[Record]) -> FetchedOffsets:
         """The records with the store times of the messages that they point at."""
         wanted = list(records)
         points = {(_queue(record.place), record.offset) for record in wanted}
@@ -130,7 +130,7 @@ class Times:
             Record(record.place, record.offset, times.get((_queue(record.place), record.offset)))
             for record in wanted
         ]
-        return Found(stamped, sorted(failures))
+        return FetchedOffsets(stamped, sorted(failures))
 
     async def _time_of(self, queue: MessageQueue, offset: int) -> int:
         """When the message at `offset`, or the first one after it, was stored.

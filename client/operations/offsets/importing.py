@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Outcome:
+class ImportedOffset:
     """What became of a group in a queue.
 
     `before` is the offset that it had, None if it had none; `offset` the one that it was to get,
@@ -69,7 +69,7 @@ class Import:
         self._before: dict[str, dict[str, dict[int, int]] | MQError] = {}
         self._ends: dict[MessageQueue, int | MQError] = {}
 
-    async def run(self, records: Iterable[Record]) -> list[Outcome]:
+    async def run(self, records: Iterable[Record]) -> list[ImportedOffset]:
         """Do it; an outcome for each queue that gets an offset, or should have got one."""
         moved = [self._moved(record) for record in records]
         await self._learn(moved)
@@ -173,9 +173,9 @@ class Import:
             and brokers.isdisjoint(record.place.broker_name for record in found)
         )
 
-    async def _leave(self, place: Place) -> Outcome:
+    async def _leave(self, place: Place) -> ImportedOffset:
         """A queue that the file does not know: said where the group may never get what it has."""
-        outcome = Outcome(place, result="left")
+        outcome = ImportedOffset(place, result="left")
         address = self._addresses.get((place.topic, place.broker_name))
         try:
             if address is None:
@@ -194,9 +194,9 @@ class Import:
             low = await self._admin.min_offset(address, place.topic, place.queue_id)
             return low >= await self._admin.max_offset(address, place.topic, place.queue_id)
 
-    async def _one(self, record: Record) -> Outcome:
+    async def _one(self, record: Record) -> ImportedOffset:
         place = record.place
-        outcome = Outcome(place)
+        outcome = ImportedOffset(place)
         address = self._addresses.get((place.topic, place.broker_name))
         if place[2:] not in self._queues[place.topic] or address is None:
             outcome.result, outcome.reason = "missing", self._why_missing(place)

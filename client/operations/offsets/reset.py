@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TO_THE_END = -1  # as a timestamp
 
 
-class Wanted(NamedTuple):
+class OffsetReset(NamedTuple):
     """What a reset is for. `timestamp` is in ms or TO_THE_END; without `force` offsets only go
     back; `route_topic` tells the brokers of a light topic, which has no route of its own."""
 
@@ -61,7 +61,7 @@ class Planned:
 
 
 async def all_queues(
-    admin: "Admin", wanted: Wanted, *, pretending: bool = False
+    admin: "Admin", wanted: OffsetReset, *, pretending: bool = False
 ) -> tuple[list[Moved], list[str], bool]:
     """Tell the consumers, or set the offsets where nobody is connected.
 
@@ -114,7 +114,7 @@ async def all_queues(
     return rows, failures, True
 
 
-async def at_brokers(admin: "Admin", wanted: Wanted) -> tuple[list[Moved], list[str]]:
+async def at_brokers(admin: "Admin", wanted: OffsetReset) -> tuple[list[Moved], list[str]]:
     """Set the offsets that the brokers keep. Returns what was done and what failed."""
     brokers = await _brokers(admin, wanted)
     route = await admin.topic_route(_route_topic(wanted))
@@ -128,7 +128,7 @@ async def at_brokers(admin: "Admin", wanted: Wanted) -> tuple[list[Moved], list[
     return [row for rows in done.values() for row in rows], failures
 
 
-def _route_topic(wanted: Wanted) -> str:
+def _route_topic(wanted: OffsetReset) -> str:
     from mq.protocol.names import LMQ_PREFIX
 
     timer = wanted.topic == "rmq_sys_wheel_timer"
@@ -137,14 +137,14 @@ def _route_topic(wanted: Wanted) -> str:
     return wanted.topic
 
 
-async def _brokers(admin: "Admin", wanted: Wanted) -> dict[str, "BrokerData"]:
+async def _brokers(admin: "Admin", wanted: OffsetReset) -> dict[str, "BrokerData"]:
     """The brokers of the topic by the address to ask."""
     route: TopicRouteData = await admin.topic_route(_route_topic(wanted))
     return {cluster.any_address(broker): broker for broker in route.broker_datas}
 
 
 async def _at_broker(
-    admin: "Admin", address: str, name: str, queue_count: int, wanted: Wanted
+    admin: "Admin", address: str, name: str, queue_count: int, wanted: OffsetReset
 ) -> list[Moved]:
     """Every queue that the group has consumed; all of the topic if it has consumed none."""
     from mq.protocol.bodies import MessageQueue
@@ -172,7 +172,7 @@ async def _move(
     queue: "MessageQueue",
     broker_offset: int,
     consumer_offset: int,
-    wanted: Wanted,
+    wanted: OffsetReset,
 ) -> Moved:
     where = queue.topic, queue.queue_id
     if wanted.timestamp == TO_THE_END:
@@ -222,7 +222,7 @@ async def one_queue(
 
 
 async def foresee(
-    admin: "Admin", wanted: Wanted, seconds: float, *, offline: bool = False
+    admin: "Admin", wanted: OffsetReset, seconds: float, *, offline: bool = False
 ) -> tuple[list[Planned], "dict[str, MQError]"]:
     """What `all_queues` will do, or with `offline` `at_brokers`, as far as brokers say so within
     `seconds`; and what failed, by address. Nothing is changed.
@@ -260,7 +260,7 @@ async def foresee(
 
 
 async def foresee_queue(
-    admin: "Admin", address: str, wanted: Wanted, queue: "MessageQueue", given: int | None
+    admin: "Admin", address: str, wanted: OffsetReset, queue: "MessageQueue", given: int | None
 ) -> Planned:
     """What `one_queue` will do to a queue of the broker at `address`: to the offset given, else to
     where it was at the time that is wanted."""

@@ -183,7 +183,7 @@ class ControlledBroker(Lifecycle):
         broker.tasks.failures = self.tasks.failures
         broker.master_addresses.flush_offset = master.flush_offset
         broker.on_role_notice = self.member.look
-        broker.figures_of_member = self._figures
+        broker.member_metrics = self._figures
         async with broker:
             self.broker = broker
             log.info("%s is %s", broker.address, describe(role))

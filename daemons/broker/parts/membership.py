@@ -18,7 +18,7 @@ class Membership:
     """A broker's side of its set."""
 
     answers: MembershipHandlers
-    figures: Callable[[], Metrics]
+    member: Callable[[], Metrics]
 
     def works(self) -> Works:
         yield from ()
@@ -27,7 +27,7 @@ class Membership:
         return handlers_of(self.answers)
 
     def metrics(self) -> Metrics:
-        yield from self.figures()
+        yield from self.member()
 
 
 def make_membership(
@@ -35,11 +35,11 @@ def make_membership(
     stores: Stores,
     registration: Registration,
     on_notice: Callable[[], None],
-    figures: Callable[[], Metrics],
+    member: Callable[[], Metrics],
     acting: Callable[[], Acting],
 ) -> Membership:
     """The membership of a broker that starts. ``on_notice`` as MembershipHandlers has it,
-    ``figures`` gives what the member, which outlives the broker, tells to monitoring; ``acting`` is
+    ``member`` gives what the member, which outlives the broker, tells to monitoring; ``acting`` is
     what is told who of the set lives."""
     end = stores.messages.log.written
 
@@ -57,4 +57,4 @@ def make_membership(
         master_comes,
         registration.was_master,
     )
-    return Membership(answers, figures)
+    return Membership(answers, member)

@@ -29,7 +29,7 @@ class Stats:
     def works(self) -> Works:
         yield self.counters.run, "statistics"
         yield self.days.run, "turn of the day"
-        yield self.items.run, "figures"
+        yield self.items.run, "stat items"
 
     def handlers(self) -> dict[int, Handler]:
         settings, stores, stats = self.settings, self.stores, self.counters

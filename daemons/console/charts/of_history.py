@@ -51,7 +51,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ChartLine:
     """A line: its name for people, and whose figure it is (see `history.recording`)."""
 
     name: str
@@ -61,7 +61,7 @@ class Wanted:
     factor: float = 1.0
 
 
-async def drawn(call: Call, name: str, title: str, unit: str, lines: Iterable[Wanted]) -> Drawn:
+async def drawn(call: Call, name: str, title: str, unit: str, lines: Iterable[ChartLine]) -> Drawn:
     """A chart over the call's span (`SPAN`); `name` is of letters, once on a page."""
     end = call.now // 1000
     begin = end - SPANS[call.query.get("span") or SPAN.default]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from mq.client.operations import broker_figures as figures
+from mq.client.operations import broker_stats
 from mq.daemons.console.collector import rows
 from mq.daemons.console.collector.book import BrokerBook
 from mq.daemons.console.collector.limits import Limits
@@ -137,7 +137,7 @@ class Assembly:
 
     def _broker_rows(self) -> Iterable[BrokerRow]:
         ends = {
-            (book.cluster, book.name): figures.integer(book.runtime, "commitLogMaxOffset")
+            (book.cluster, book.name): broker_stats.integer(book.runtime, "commitLogMaxOffset")
             for book in self._books.values()
             if book.id == names.MASTER_ID and book.alive
         }

@@ -28,7 +28,7 @@ from mq.client.errors import (
     RequestTimeout,
 )
 from mq.client.machine import clock
-from mq.client.operations.broker_figures import growth, is_figure
+from mq.client.operations.broker_stats import fits_counter, growth
 from mq.client.operations.connections import client_of
 from mq.daemons.console.collector import offsets_text
 from mq.daemons.console.collector.book import (
@@ -316,7 +316,7 @@ class BrokerWatch:
             rate = 0.0
         else:
             rate = figure.stats_minute.tps if figure.stats_minute is not None else 0.0
-            if not is_figure(rate):
+            if not fits_counter(rate):
                 raise BadAnswer(self.book.address, "a rate that is no number")
         self.book.rates[topic] = TopicRate(clock.milliseconds(), rate)
         return Changed({topic}, set())

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mq.client.admin.base import read
 from mq.client.errors import BadAnswer
-from mq.client.operations.broker_figures import is_figure
+from mq.client.operations.broker_stats import fits_counter
 from mq.protocol.bodies import ConsumeStats, TopicStatsTable
 
 _KEY = rb'\{"brokerName":"[^"\\]*","queueId":(\d{1,10}),"topic":"([^"\\]*)"\}:'
@@ -101,7 +101,7 @@ def _name(names: dict[bytes, str], raw: bytes) -> str:
 
 def _check(numbers: Iterable[int], address: str) -> None:
     """Raises BadAnswer for what no offset or time can be: sums of it have no end."""
-    if not all(map(is_figure, numbers)):
+    if not all(map(fits_counter, numbers)):
         raise BadAnswer(address, "an offset or a time beyond 64 bits")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from mq.client.operations import broker_figures as figures
+from mq.client.operations import broker_stats
 from mq.daemons.console.collector.book import BrokerBook
 from mq.daemons.console.collector.snapshot import (
     BrokerRow,
@@ -34,8 +34,8 @@ def broker_row(book: BrokerBook, master_end: int | None) -> BrokerRow:
             book.cluster, book.name, book.id, book.address, role,
             seen=book.seen, problem=book.problem, response_ms=book.response_ms,
         )  # fmt: skip
-    days = figures.totals(table)
-    own_end = figures.integer(table, "commitLogMaxOffset")
+    days = broker_stats.totals(table)
+    own_end = broker_stats.integer(table, "commitLogMaxOffset")
     behind = None
     if book.id != MASTER_ID and None not in (own_end, master_end):
         behind = max(0, (master_end or 0) - (own_end or 0))
@@ -51,23 +51,23 @@ def broker_row(book: BrokerBook, master_end: int | None) -> BrokerRow:
         problem=book.problem,
         response_ms=book.response_ms,
         version=table.get("brokerVersionDesc"),
-        started_at=figures.integer(table, "bootTimestamp"),
-        in_rate=figures.in_rate(table),
-        out_rate=figures.out_rate(table),
+        started_at=broker_stats.integer(table, "bootTimestamp"),
+        in_rate=broker_stats.in_rate(table),
+        out_rate=broker_stats.out_rate(table),
         in_bytes_rate=book.in_bytes_rate,
         in_today=days and days.in_today,
         out_today=days and days.out_today,
         in_yesterday=days and days.in_yesterday,
         out_yesterday=days and days.out_yesterday,
-        disk_used=figures.disk_used(table),
-        earliest_at=figures.earliest_at(table),
-        send_queue=figures.integer(table, "sendThreadPoolQueueSize"),
-        pull_queue=figures.integer(table, "pullThreadPoolQueueSize"),
-        send_wait_ms=figures.integer(table, "sendThreadPoolQueueHeadWaitTimeMills"),
-        page_cache_busy_ms=figures.integer(table, "pageCacheLockTimeMills"),
-        put_p99_ms=figures.number(table, "putLatency99"),
-        memory=figures.integer(table, "processPrivateBytes"),
-        dispatch_behind=figures.integer(table, "dispatchBehindBytes"),
+        disk_used=broker_stats.disk_used(table),
+        earliest_at=broker_stats.earliest_at(table),
+        send_queue=broker_stats.integer(table, "sendThreadPoolQueueSize"),
+        pull_queue=broker_stats.integer(table, "pullThreadPoolQueueSize"),
+        send_wait_ms=broker_stats.integer(table, "sendThreadPoolQueueHeadWaitTimeMills"),
+        page_cache_busy_ms=broker_stats.integer(table, "pageCacheLockTimeMills"),
+        put_p99_ms=broker_stats.number(table, "putLatency99"),
+        memory=broker_stats.integer(table, "processPrivateBytes"),
+        dispatch_behind=broker_stats.integer(table, "dispatchBehindBytes"),
         replication_behind=behind,
         producers=None if producers is None else len({one.client_id for one in producers}),
         consumers=len(consumers) if book.members else None,

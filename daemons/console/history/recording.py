@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from mq.client.operations.broker_figures import is_figure
+from mq.client.operations.broker_stats import fits_counter
 from mq.daemons.console.collector.collector import Collector
 from mq.daemons.console.collector.snapshot import BrokerRow, Snapshot
 from mq.daemons.console.history.history import History
@@ -84,7 +84,7 @@ class Recorder:
         for figure in figures:
             value = getattr(row, figure)
             series = Key(self._cluster, kind, subject, figure)
-            if value is None or not is_figure(value):
+            if value is None or not fits_counter(value):
                 continue
             if value or always or series in self._history:
                 self._history.add(series, float(value), at)

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from mq.daemons.console.audit_reading import Found, Line, search
+from mq.daemons.console.audit_reading import AuditPage, Line, search
 from mq.daemons.console.call import Call
 from mq.daemons.console.parsing import integer, moment
 from mq.daemons.console.route import N_, Page, Permission, Query, Route, Sheet
@@ -68,7 +68,7 @@ def _path(call: Call) -> Path:
     return call.audit_path
 
 
-def _log(found: Found, entries: tuple[Entry, ...]) -> Log:
+def _log(found: AuditPage, entries: tuple[Entry, ...]) -> Log:
     return Log(entries, found.older, found.whole)
 
 

@@ -12,7 +12,7 @@ from mq.client.operations import masking
 from mq.client.operations.cluster import within
 from mq.client.operations.errors import NotFound
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
+from mq.daemons.console.charts.of_history import SPAN, ChartData, ChartLine, Drawn, drawn
 from mq.daemons.console.collector.snapshot import BrokerRow, ClusterRow
 from mq.daemons.console.history.recording import broker_subject
 from mq.daemons.console.pages import one_setting
@@ -257,8 +257,8 @@ async def _replication(call: Call, row: BrokerRow) -> Replication:
 async def _charts(call: Call, row: BrokerRow) -> tuple[Drawn, ...]:
     subject = broker_subject(row)
 
-    def wanted(name: str, figure: str, factor: float = 1.0) -> Wanted:
-        return Wanted(name, "broker", subject, figure, factor)
+    def wanted(name: str, figure: str, factor: float = 1.0) -> ChartLine:
+        return ChartLine(name, "broker", subject, figure, factor)
 
     rates = [wanted(call.text("in"), "in_rate"), wanted(call.text("out"), "out_rate")]
     return (

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from mq.client.operations.errors import NotFound
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
+from mq.daemons.console.charts.of_history import SPAN, ChartData, ChartLine, Drawn, drawn
 from mq.daemons.console.guarded_session import Forbidden
 from mq.daemons.console.history.recording import (
     BROKER_FIGURES,
@@ -67,7 +67,7 @@ async def history(call: Call) -> Page:
     for figure in figures:
         unit, factor = _UNITS[figure]
         title = call.text(_TITLES[figure])
-        line = Wanted(title, kind, name, figure, factor)
+        line = ChartLine(title, kind, name, figure, factor)
         charts.append(await drawn(call, figure.replace("_", "-"), title, unit, [line]))
     return Page(
         "overview/history.html",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mq.client.operations.doctor.finding import Severity
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, Wanted, drawn
+from mq.daemons.console.charts.of_history import SPAN, ChartData, ChartLine, drawn
 from mq.daemons.console.collector.snapshot import ClusterRow, Problem
 from mq.daemons.console.route import N_, Event, Page, Permission, Route, Sheet, Stream
 
@@ -114,7 +114,7 @@ async def overview(call: Call) -> Page:
     )
     behind = await drawn(
         call, "lags", call.text("Messages that wait"), call.text("messages"),
-        [Wanted(one.name, "group", one.name, "lag") for one in late[:_CHARTED]],
+        [ChartLine(one.name, "group", one.name, "lag") for one in late[:_CHARTED]],
     )  # fmt: skip
     top_groups = tuple(
         TopGroup(one.name, one.lag, one.lag_rate, one.oldest_age_ms, one.consume_rate,
@@ -152,9 +152,9 @@ async def overview(call: Call) -> Page:
     )
 
 
-def _rates(call: Call) -> list[Wanted]:
+def _rates(call: Call) -> list[ChartLine]:
     return [
-        Wanted(text, "cluster", cluster.name, figure)
+        ChartLine(text, "cluster", cluster.name, figure)
         for cluster in call.cluster.snapshot.clusters
         for text, figure in (
             (call.text("into %(name)s", name=cluster.name), "in_rate"),

@@ -8,7 +8,7 @@ from mq.client.caller import Caller
 from mq.client.errors import MQError
 from mq.client.operations.errors import NotFound
 from mq.client.operations.offsets import reset
-from mq.client.operations.offsets.reset import Planned, Wanted
+from mq.client.operations.offsets.reset import OffsetReset, Planned
 from mq.daemons.console.call import Call
 from mq.daemons.console.guarded_session import Forbidden
 from mq.daemons.console.pages import brokers_asked as asked
@@ -80,11 +80,11 @@ def subjects(call: Call, values: Values) -> tuple[str, str]:
     )
 
 
-def _wanted(call: Call, values: Values) -> Wanted:
+def _wanted(call: Call, values: Values) -> OffsetReset:
     topic, group = subjects(call, values)
     timestamps: Mapping[str, int] = {"earliest": 0, "latest": reset.TO_THE_END, "offset": 0}
     timestamp = values["time"] if values["to"] == "time" else timestamps[values["to"]]
-    return Wanted(topic, group, timestamp, force=not values["back"])
+    return OffsetReset(topic, group, timestamp, force=not values["back"])
 
 
 async def plan(call: Call, values: Values) -> Plan:
@@ -135,7 +135,7 @@ def _cells(row: Planned) -> tuple[Any, ...]:
     )
 
 
-def _command(values: Values, wanted: Wanted) -> tuple[str, ...]:
+def _command(values: Values, wanted: OffsetReset) -> tuple[str, ...]:
     when = "now" if wanted.timestamp == reset.TO_THE_END else str(wanted.timestamp)
     name = "resetOffsetByTimeOld" if values["offline"] else "resetOffsetByTime"
     words = [name, "-g", wanted.group, "-t", wanted.topic, "-s", when]

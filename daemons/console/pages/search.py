@@ -17,7 +17,7 @@ _KINDS = ("topic", "group", "broker", "message")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     """Something that the text may mean. ``path`` is below the cluster; ``note`` tells it apart."""
 
     kind: str  # topic | group | broker | message
@@ -32,7 +32,7 @@ class Search:
     """``more`` is how many were left out."""
 
     q: str
-    found: tuple[Found, ...]
+    found: tuple[SearchHit, ...]
     more: int
 
 
@@ -56,7 +56,7 @@ async def show(call: Call) -> Page:
     )
 
 
-def _all(call: Call, q: str) -> list[Found]:
+def _all(call: Call, q: str) -> list[SearchHit]:
     snapshot = call.cluster.snapshot
     wanted = q.casefold()
     found = []
@@ -64,19 +64,21 @@ def _all(call: Call, q: str) -> list[Found]:
     for name, topic in lists.seen_topics(call, topics, lambda item: item[0]):
         # What is of a group, or the system's, comes one later than what users have made.
         rank = _rank(name, wanted) + (0 if topic.kind not in ("retry", "dlq", "system") else 1)
-        found.append(Found("topic", name, f"/topics/{quoted(name)}", topic.kind, rank))
+        found.append(SearchHit("topic", name, f"/topics/{quoted(name)}", topic.kind, rank))
     groups = ((row.name, row) for row in snapshot.groups if wanted in row.name.casefold())
     for name, group in lists.seen_groups(call, groups, lambda item: item[0]):
         rank = _rank(name, wanted) + group.system
-        found.append(Found("group", name, f"/groups/{quoted(name)}", group.state, rank))
+        found.append(SearchHit("group", name, f"/groups/{quoted(name)}", group.state, rank))
     for broker in snapshot.brokers:
         rank = min(_ranks((broker.name, broker.address), wanted), default=9)
         if rank < 9:
             path = f"/brokers/{quoted(broker.name)}/{broker.id}"
             note = f"{broker.cluster} {broker.role} {broker.address}"
-            found.append(Found("broker", broker.name, path, note, rank))
+            found.append(SearchHit("broker", broker.name, path, note, rank))
     if _MESSAGE_ID.fullmatch(q):
-        found.append(Found("message", q, f"/messages?id={quoted(q)}", call.text("message id"), 0))
+        found.append(
+            SearchHit("message", q, f"/messages?id={quoted(q)}", call.text("message id"), 0)
+        )
     return found
 
 

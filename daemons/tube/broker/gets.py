@@ -14,7 +14,7 @@ from mq.daemons.tube.broker.consumers import Consumer
 from mq.daemons.tube.broker.offsets import TooManyOffsets
 from mq.daemons.tube.broker.serving import Serving, client_id, group_name
 from mq.daemons.tube.broker.store.layout import INDEX_SIZE
-from mq.daemons.tube.broker.store.reading import Found, ThreadRead, Wish, read
+from mq.daemons.tube.broker.store.reading import ReadResult, ThreadRead, Wish, read
 from mq.daemons.tube.broker.store.topic_store import TopicStore
 from mq.daemons.tube.broker.topics import STATUS_SOFT_DELETE, Topic
 from mq.daemons.tube.rpc import Call
@@ -158,7 +158,7 @@ class Gets:
 
     # answering --------------------------------------------------------------------------------
 
-    def _answer(self, get: _Get, found: Found) -> None:
+    def _answer(self, get: _Get, found: ReadResult) -> None:
         """Raises Denied and OSError."""
         consumer = get.consumer
         last = found.last if found.last > 0 else max(consumer.last_data, 0)
@@ -177,7 +177,7 @@ class Gets:
         self.bytes += found.size
         get.call.answer_frame(frame)
 
-    def _frame(self, get: _Get, found: Found, lag: int) -> tuple[bytes, int]:
+    def _frame(self, get: _Get, found: ReadResult, lag: int) -> tuple[bytes, int]:
         serial, offset = get.call.request.serial, get.wish.offset
         left = get.store.max_index - offset - found.scanned
         slow = bool(
@@ -249,7 +249,7 @@ class Gets:
         finally:
             self._being_read.discard(consumer.key)
 
-    async def _in_thread(self, get: _Get) -> Found:
+    async def _in_thread(self, get: _Get) -> ReadResult:
         async with self._threads:
             self.from_disk += 1
             reading = ThreadRead(get.store, get.wish)

@@ -57,7 +57,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Assignment:
     """What a broker is to have."""
 
     status: ManageStatus
@@ -80,7 +80,7 @@ class Report:
 class _Sync:
     """The settings that go to the broker, and those that it has reported."""
 
-    wanted: Wanted
+    wanted: Assignment
     config_id: int
     checksum: int
     reported_id: int = UNDEFINED
@@ -98,7 +98,7 @@ class BrokerRun:
     def __init__(
         self,
         broker: BrokerInfo,
-        wanted: Wanted,
+        wanted: Assignment,
         *,
         config_id: int,
         waits: Waits,
@@ -140,7 +140,7 @@ class BrokerRun:
         """What it has said it has."""
         return self._sync.topics
 
-    def to_send(self) -> Wanted | None:
+    def to_send(self) -> Assignment | None:
         """What it has to be told; None if it has all."""
         return None if self._sync.is_done else self._sync.wanted
 
@@ -162,7 +162,7 @@ class BrokerRun:
         report: Report,
         views: Views,
         now: float,
-        load: Callable[[], Wanted | None],
+        load: Callable[[], Assignment | None],
         next_id: Callable[[], int],
     ) -> None:
         """A heartbeat. `load` gives what it is to have now, None if it is not configured any more,
@@ -205,7 +205,7 @@ class BrokerRun:
         self._until = now
 
     def _load(
-        self, wanted: Wanted | None, next_id: Callable[[], int], *, forced: bool, now: float
+        self, wanted: Assignment | None, next_id: Callable[[], int], *, forced: bool, now: float
     ) -> None:
         self.step = Step.LOAD_DATA
         if wanted is None:  # it is not configured any more: it stays as it is
@@ -238,7 +238,7 @@ class BrokerRun:
         self.step = Step.IDLE
 
 
-def _sum(wanted: Wanted) -> int:
+def _sum(wanted: Assignment) -> int:
     return checksum(wanted.defaults, wanted.topics)
 
 

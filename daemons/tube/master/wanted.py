@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from mq.daemons.tube.master.broker_run import Wanted
+from mq.daemons.tube.master.broker_run import Assignment
 from mq.daemons.tube.master.catalog import Catalog
 from mq.daemons.tube.master.records import BrokerConf, Props, TopicDeploy
 from mq.protocol.tube.codes import UNDEFINED
@@ -12,7 +12,7 @@ from mq.protocol.tube.settings import BrokerDefaults, TopicSettings
 T = TypeVar("T")
 
 
-def wanted(catalog: Catalog, broker_id: int) -> Wanted | None:
+def wanted(catalog: Catalog, broker_id: int) -> Assignment | None:
     """All that a broker is to have but topics that it is to remove; None if it is not set up."""
     broker = catalog.broker(broker_id)
     if broker is None:
@@ -22,7 +22,7 @@ def wanted(catalog: Catalog, broker_id: int) -> Wanted | None:
         for one in catalog.of_broker(broker_id)
         if not one.status.is_removed
     )
-    return Wanted(broker.status, str(_defaults(broker.props)), tuple(topics))
+    return Assignment(broker.status, str(_defaults(broker.props)), tuple(topics))
 
 
 def removed(catalog: Catalog, broker_id: int) -> list[str]:

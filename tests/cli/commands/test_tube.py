@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mq.client.errors import BadAnswer, ConnectError
-from mq.client.tube.admin import AdminRefused, Outcome, TubeAdmin
+from mq.client.tube.admin import AdminRefused, ChangesFailed, TubeAdmin
 from mq.client.tube.producer import TubeProducer
 from mq.protocol.tube.strings import Address
 from tests.cli.commands.tube_pair import PATIENCE, TOKEN, admin_of, pair, rows, web
@@ -228,7 +228,7 @@ def test_a_topic_that_is_not_there_cannot_be_sent_to(mq: Mq, pair: Any) -> None:
 
 def test_an_administrator_is_told_what_was_refused(pair: Any) -> None:
     admin = admin_of(pair)
-    with pytest.raises(Outcome, match="nowhere at broker 1"):
+    with pytest.raises(ChangesFailed, match="nowhere at broker 1"):
         admin.change("admin_delete_topic_info", topicName="nowhere", brokerId=1)
     with pytest.raises(AdminRefused, match="confModAuthToken"):
         admin_of(pair, "wrong").change("admin_delete_topic_info", topicName="x", brokerId=1)

@@ -12,7 +12,7 @@ from mq.client.operations.subjects.drift import SettingRow
 from mq.client.operations.subjects.groups import QueueProgress
 from mq.client.operations.subjects.meeting import Members, Subscription
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
+from mq.daemons.console.charts.of_history import SPAN, ChartData, ChartLine, Drawn, drawn
 from mq.daemons.console.collector.snapshot import BrokerRow, GroupRow
 from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
@@ -122,7 +122,7 @@ async def show(call: Call) -> Page:
 
 
 async def _lags(call: Call, group: str) -> Drawn:
-    line = Wanted(call.text("lag"), "group", group, "lag")
+    line = ChartLine(call.text("lag"), "group", group, "lag")
     return await drawn(call, "lag", call.text("Messages behind"), call.text("messages"), [line])
 
 

@@ -11,7 +11,7 @@ from mq.client.operations.subjects import topics
 from mq.client.operations.subjects.drift import SettingRow
 from mq.client.operations.subjects.topics import QueueStatus, RouteRow
 from mq.daemons.console.call import Call
-from mq.daemons.console.charts.of_history import SPAN, ChartData, Drawn, Wanted, drawn
+from mq.daemons.console.charts.of_history import SPAN, ChartData, ChartLine, Drawn, drawn
 from mq.daemons.console.collector.snapshot import BrokerRow, TopicRow
 from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.pages.brokers_asked import DEADLINE, Silent
@@ -119,10 +119,10 @@ async def show(call: Call) -> Page:
 
 async def _charts(call: Call, topic: str) -> tuple[Drawn, ...]:
     rates = (
-        Wanted(call.text("in"), "topic", topic, "in_rate"),
-        Wanted(call.text("out"), "topic", topic, "out_rate"),
+        ChartLine(call.text("in"), "topic", topic, "in_rate"),
+        ChartLine(call.text("out"), "topic", topic, "out_rate"),
     )
-    lag = (Wanted(call.text("lag"), "topic", topic, "lag"),)
+    lag = (ChartLine(call.text("lag"), "topic", topic, "lag"),)
     return (
         await drawn(call, "rates", call.text("Messages a second"), call.text("messages/s"), rates),
         await drawn(call, "lag", call.text("Messages that wait"), call.text("messages"), lag),

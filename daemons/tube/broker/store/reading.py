@@ -24,7 +24,7 @@ class Wish(NamedTuple):
     joined: bool = True  # records are read together; what is between them is, too
 
 
-class Found(NamedTuple):
+class ReadResult(NamedTuple):
     """What was read. ``pieces`` are records as they are in the files, with others in between."""
 
     pieces: list[bytes]
@@ -35,7 +35,7 @@ class Found(NamedTuple):
     bad: int  # records of the index that are damaged, and passed over
 
 
-def read(store: TopicStore, wish: Wish, *, wait: bool = False) -> Found:
+def read(store: TopicStore, wish: Wish, *, wait: bool = False) -> ReadResult:
     """Read on the event loop. Raises OSError, BlockingIOError where a disk is to be waited for."""
     bounds = store.min_data, store.max_data
     return _read(store.data, store.index, bounds, store.max_index, wish, wait)
@@ -53,7 +53,7 @@ class ThreadRead:
         for segment in (*self._data.segments, *self._index.segments):
             segment.readers += 1
 
-    def run(self) -> Found:
+    def run(self) -> ReadResult:
         """Raises OSError."""
         return _read(self._data, self._index, self._bounds, self._most, self._wish, True)
 
@@ -65,7 +65,7 @@ class ThreadRead:
 
 def _read(
     data: Segments, index: Segments, bounds: tuple[int, int], most: int, wish: Wish, wait: bool
-) -> Found:
+) -> ReadResult:
     offset, end = wish.offset, min(wish.offset + wish.scan, most)
     runs: list[tuple[int, int]] = []
     size, last, count, bad = 0, -1, 0, 0
@@ -86,7 +86,7 @@ def _read(
         if found.is_done or not found.scanned:
             break
     pieces = [_span(data, at, at + length, wait) for at, length in runs]
-    return Found(pieces, size, offset - wish.offset, last, count, bad)
+    return ReadResult(pieces, size, offset - wish.offset, last, count, bad)
 
 
 def _span(data: Segments, start: int, end: int, wait: bool) -> bytes:

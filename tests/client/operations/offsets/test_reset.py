@@ -26,7 +26,7 @@ def test_what_was_foreseen_comes_about(timestamp: int, new: int, skipped: int, a
     async def scenario() -> None:
         async with cluster(queues=2) as c:
             await filled(c)
-            wanted = reset.Wanted(TOPIC, "g", timestamp)
+            wanted = reset.OffsetReset(TOPIC, "g", timestamp)
             rows, failed = await reset.foresee(c.admin, wanted, PATIENCE)
             assert failed == {}
             assert [(r.queue_id, r.old, r.new, r.skipped, r.again) for r in rows] == [
@@ -44,7 +44,7 @@ def test_without_force_nothing_is_skipped() -> None:
     async def scenario() -> None:
         async with cluster(queues=2) as c:
             await filled(c)
-            wanted = reset.Wanted(TOPIC, "g", reset.TO_THE_END, force=False)
+            wanted = reset.OffsetReset(TOPIC, "g", reset.TO_THE_END, force=False)
             rows, _ = await reset.foresee(c.admin, wanted, PATIENCE)
         assert [(row.old, row.new) for row in rows] == [(1, 1), (1, 1)]
 
@@ -56,7 +56,7 @@ def test_a_group_that_has_consumed_nothing_has_no_old_offset() -> None:
         async with cluster(queues=2) as c:
             await filled(c, consumed=None)
             rows, _ = await reset.foresee(
-                c.admin, reset.Wanted(TOPIC, "g", 0), PATIENCE, offline=True
+                c.admin, reset.OffsetReset(TOPIC, "g", 0), PATIENCE, offline=True
             )
         assert [(row.old, row.new, row.skipped, row.again) for row in rows] == [
             *((None, 0, 0, 0), (None, 0, 0, 0))
@@ -71,7 +71,7 @@ def test_one_queue_is_foreseen_and_moved_alone() -> None:
             await filled(c)
             address = c.pair.broker.address
             queue = MessageQueue(TOPIC, c.pair.broker.settings.broker.broker_name, 1)
-            wanted = reset.Wanted(TOPIC, "g", reset.TO_THE_END)
+            wanted = reset.OffsetReset(TOPIC, "g", reset.TO_THE_END)
             row = await reset.foresee_queue(c.admin, address, wanted, queue, 0)
             assert (row.queue_id, row.old, row.new, row.end, row.again) == (1, 1, 0, 2, 1)
             await reset.one_queue(c.admin, address, TOPIC, "g", 1, row.new)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mq.daemons.tube.master.broker_run import BrokerRun, Report, Step, Waits, Wanted
+from mq.daemons.tube.master.broker_run import Assignment, BrokerRun, Report, Step, Waits
 from mq.daemons.tube.master.records import ManageStatus
 from mq.daemons.tube.master.views import Views
 from mq.protocol.tube import messages as m
@@ -160,9 +160,9 @@ class Clocked:
             BrokerInfo(1, "h"), self.wanted, config_id=1, waits=Waits(), now=self.now
         )
 
-    def of(self, *topics: str) -> Wanted:
+    def of(self, *topics: str) -> Assignment:
         texts = tuple(sorted(str(TopicSettings(t, partitions=2)) for t in topics))
-        return Wanted(ManageStatus.ONLINE, DEFAULTS, texts)
+        return Assignment(ManageStatus.ONLINE, DEFAULTS, texts)
 
     def report(self, *, online: bool = True) -> Report:
         """All that it was told is in force."""

@@ -1,6 +1,6 @@
-"""What brokers tell of themselves (GET_BROKER_RUNTIME_INFO), read into figures.
+"""Stats of brokers, as they tell them of themselves (GET_BROKER_RUNTIME_INFO), read as numbers.
 
-A figure that a broker does not have, or writes in a way that is no number, is None; so is one that
+A number that a broker does not have, or writes in a way that is no number, is None; so is one that
 no counter of 64 bits can have: nobody could add it up or draw it.
 """
 
@@ -27,7 +27,7 @@ class Totals(NamedTuple):
     out_today: int
 
 
-def is_figure(value: float) -> bool:
+def fits_counter(value: float) -> bool:
     """Whether it is finite, and no larger than a counter can be."""
     return abs(value) <= LARGEST  # false of NaN, too
 
@@ -48,7 +48,7 @@ def number(table: Table, key: str) -> float | None:
         found = int(text) if text.isdecimal() else float(text)
     except ValueError:
         return None
-    return found if is_figure(found) else None
+    return found if fits_counter(found) else None
 
 
 def in_rate(table: Table) -> float | None:
@@ -83,7 +83,7 @@ def totals(table: Table) -> Totals | None:
         got = [int(table[f"msgGetTotal{when}"]) for when in _MORNINGS]
     except (KeyError, ValueError):
         return None
-    if not all(map(is_figure, (*put, *got))):
+    if not all(map(fits_counter, (*put, *got))):
         return None
     return Totals(put[1] - put[0], got[1] - got[0], put[2] - put[1], got[2] - got[1])
 
@@ -123,4 +123,4 @@ def _first(table: Table, key: str) -> float | None:
         found = float(value.split(" ")[0])
     except ValueError:
         return None
-    return round(found, 2) if is_figure(found) else None
+    return round(found, 2) if fits_counter(found) else None

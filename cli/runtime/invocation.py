@@ -22,7 +22,9 @@ Drive = Callable[[Coroutine[Any, Any, Any]], Any]
 Take = Callable[[Result], bool]  # says whether to go on
 
 
-def show_all(outcome: "Outcome", printer: Printer, shown: Callable[[], None] = lambda: None) -> int:
+def show_all(
+    invocation: "Invocation", printer: Printer, shown: Callable[[], None] = lambda: None
+) -> int:
     """Print every result as it comes, call `shown` after each; the status is the worst of them."""
     status = 0
 
@@ -33,11 +35,11 @@ def show_all(outcome: "Outcome", printer: Printer, shown: Callable[[], None] = l
         status = max(status, int(result.final_status))
         return True
 
-    outcome.give(show)
+    invocation.give(show)
     return status
 
 
-class Outcome:
+class Invocation:
     """What calling a command gave: a result, or something that gives results when it is driven."""
 
     def __init__(self, function: Callable[..., Any], call: Call, own: dict[str, Any]) -> None:
