@@ -103,7 +103,7 @@ async def plan_settings(call: Call, values: Values) -> Plan:
     return Plan(
         tuple(lines),
         (asked.settings_table(call, rows),) if rows else (),
-        form.command(values, topic),
+        form.command(values, topic, next(iter(names)) if values["broker"] else None),
         call.text(warning) if shrinks else "",
     )
 

@@ -52,9 +52,10 @@ def attributes(values: Values) -> dict[str, str] | None:
     return found or None
 
 
-def command(values: Values, topic: str) -> tuple[str, ...]:
-    """The command of the same settings."""
-    words = ["updateTopic", "-c", values["cluster"], "-t", topic]
+def command(values: Values, topic: str, broker_addr: str | None = None) -> tuple[str, ...]:
+    """The command of the same settings, for the whole cluster or one broker."""
+    where = ("-b", broker_addr) if broker_addr else ("-c", values["cluster"])
+    words = ["updateTopic", *where, "-t", topic]
     words += ["-r", str(values["read_queues"])]
     words += ["-w", str(values["write_queues"]), "-p", values["perm"]]
     words += ["-o", "true"] if values["order"] else []

@@ -153,6 +153,7 @@ def test_a_topic_is_created_changed_and_deleted(console: Consoles) -> None:
             broker = site.pair.broker.settings.broker.broker_name
             assert [broker, "readQueueNums", "3", "2"] in preview.tables()[0]
             assert [broker, "perm", "RW-", "R--"] in preview.tables()[0]
+            assert "updateTopic -c DefaultCluster -t Orders" in text
             await site.submit(preview)
             config = (await admin.topic_configs(address)).topic_config_table["Orders"]
             assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (2, 8, 4)
@@ -165,6 +166,21 @@ def test_a_topic_is_created_changed_and_deleted(console: Consoles) -> None:
             assert "Orders" not in (await admin.topic_configs(address)).topic_config_table
             states = [line["state"] for line in site.audit if line["what"] == "change"]
             assert states == ["begins", "done"] * 3
+
+    asyncio.run(main())
+
+
+def test_the_command_of_settings_for_one_broker_is_for_that_one(console: Consoles) -> None:
+    async def main() -> None:
+        async with console() as site:
+            await with_topic(site, "Orders")
+            await look(site)
+            form = await site.get("/topics/Orders/settings")
+            broker = site.pair.broker
+            name = broker.settings.broker.broker_name
+            preview = await site.submit(form, {"read_queues": "5", "broker": name})
+            text = preview.soup.get_text(" ")
+            assert f"updateTopic -b {broker.address} -t Orders -r 5" in text
 
     asyncio.run(main())
 
