@@ -1,6 +1,7 @@
 """Options that several commands have, declared once: what they are called is mqadmin's, and fixed.
 
-A consumer group has three names there, by command: --group, --groupName and --consumerGroup.
+A consumer group has three names there, by command: --group, --groupName and --consumerGroup; a
+cluster two: --clusterName and --cluster.
 """
 
 from typing import Annotated, Any
@@ -20,6 +21,10 @@ def group_option(
 
 def broker_option(text: str = "Address of the broker.") -> Any:
     return typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help=text)
+
+
+def cluster_option(text: str, *, name: str = "--clusterName") -> Any:
+    return typer.Option("-c", name, metavar="CLUSTER", help=text)
 
 
 Topic = Annotated[str, topic_option()]

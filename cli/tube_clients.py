@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mq.cli.parameters import group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.option_groups import option_group
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
 
 DEFAULT_MASTERS = "127.0.0.1:8715"
 
-Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Name of the topic.")]
-TopicFilter = Annotated[
-    str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")
-]
-Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group.")]
+Topic = Annotated[str, topic_option("Name of the topic.")]
+TopicFilter = Annotated[str | None, topic_option("Only this topic.")]
+Group = Annotated[str, group_option(text="Consumer group.")]
 Brokers = Annotated[
     str | None,
     typer.Option("-b", "--brokers", metavar="ID[,…]", help="Only the brokers with these ids."),

@@ -3,9 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from mq.cli.parameters import broker_option
+from mq.cli.parameters import broker_option, cluster_option
 from mq.cli.runtime.errors import UsageError
 from mq.client.operations import cluster
 from mq.client.operations.errors import NextStep, NotFound
@@ -17,18 +15,16 @@ if TYPE_CHECKING:
 BrokerAddr = Annotated[str | None, broker_option()]
 ClusterName = Annotated[
     str | None,
-    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Every master of this cluster."),
+    cluster_option("Every master of this cluster."),
 ]
 OnBroker = Annotated[str | None, broker_option("Address of a broker to do it on.")]
 OnMasters = Annotated[
     str | None,
-    typer.Option(
-        "-c", "--clusterName", metavar="CLUSTER", help="Do it on every master of this cluster."
-    ),
+    cluster_option("Do it on every master of this cluster."),
 ]
 EachOfCluster = Annotated[
     str | None,
-    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Every broker of this cluster."),
+    cluster_option("Every broker of this cluster."),
 ]
 
 

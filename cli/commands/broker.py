@@ -6,7 +6,7 @@ import typer
 
 from mq.cli import where
 from mq.cli.moments import milliseconds
-from mq.cli.parameters import broker_option
+from mq.cli.parameters import broker_option, cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
@@ -28,12 +28,7 @@ COMMANDS = {
 BrokerAddr = Annotated[str | None, broker_option("Address of the broker.")]
 ClusterName = Annotated[
     str | None,
-    typer.Option(
-        "-c",
-        "--clusterName",
-        metavar="CLUSTER",
-        help="Every broker of this cluster. Default: the only cluster.",
-    ),
+    cluster_option("Every broker of this cluster. Default: the only cluster."),
 ]
 
 _COLUMNS = (text("brokerAddr", "Broker"), text("key", "Key"), text("value", "Value"))

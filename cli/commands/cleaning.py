@@ -3,8 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives
 from mq.cli.runtime.errors import UsageError
@@ -28,12 +27,7 @@ COMMANDS = {
 
 ClusterName = Annotated[
     str | None,
-    typer.Option(
-        "-c",
-        "--cluster",
-        metavar="CLUSTER",
-        help="On every broker of this cluster. Default: all clusters.",
-    ),
+    cluster_option("On every broker of this cluster. Default: all clusters.", name="--cluster"),
 ]
 
 _COLUMNS = (text("brokerAddr", "Broker"),)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
@@ -57,7 +58,7 @@ def cluster_list(
     interval: Interval = None,
     cluster_name: Annotated[
         str | None,
-        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only this cluster."),
+        cluster_option("Only this cluster."),
     ] = None,
 ) -> ResultSource:
     """List clusters with their brokers, versions and rates.

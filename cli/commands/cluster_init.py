@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError
@@ -47,9 +48,7 @@ def cluster_init(
             help="Machines to run on, by name or address. Default: this one.",
         ),
     ] = None,
-    cluster_name: Annotated[
-        str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Name of the cluster.")
-    ] = "DefaultCluster",
+    cluster_name: Annotated[str, cluster_option("Name of the cluster.")] = "DefaultCluster",
 ) -> Result:
     """Write the settings of a whole cluster: name servers, masters and their slaves.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli import where
-from mq.cli.parameters import group_option
+from mq.cli.parameters import cluster_option, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError, legal
@@ -257,9 +257,7 @@ async def consumer_progress(
     ] = Truth.FALSE,
     cluster_name: Annotated[
         str | None,
-        typer.Option(
-            "-c", "--cluster", metavar="CLUSTER", help="Only on the brokers of this cluster."
-        ),
+        cluster_option("Only on the brokers of this cluster.", name="--cluster"),
     ] = None,
 ) -> Result:
     """Show the lag of consumer groups.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
@@ -180,7 +181,7 @@ async def elect_master(
     broker_name: SetName,
     cluster_name: Annotated[
         str,
-        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Cluster of the replica set."),
+        cluster_option("Cluster of the replica set."),
     ],
 ) -> Result:
     """Make a broker the master of its replica set, by the controllers.
@@ -229,12 +230,7 @@ async def clean_broker_metadata(
     ] = None,
     cluster_name: Annotated[
         str | None,
-        typer.Option(
-            "-c",
-            "--clusterName",
-            metavar="CLUSTER",
-            help="Cluster of the replica set; required without -l.",
-        ),
+        cluster_option("Cluster of the replica set; required without -l."),
     ] = None,
     clean_living_broker: Annotated[
         bool, typer.Option("-l", "--cleanLivingBroker", help="Forget brokers that are alive too.")

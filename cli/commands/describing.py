@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from mq.cli.describing import cluster_page, group_page, topic_page
-from mq.cli.parameters import Topic, group_option
+from mq.cli.parameters import Topic, cluster_option, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import legal
@@ -81,9 +81,7 @@ async def topic_describe(call: Call, topic: Topic) -> Result:
 @subject("cluster_name")
 async def cluster_describe(
     call: Call,
-    cluster_name: Annotated[
-        str | None, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only this one.")
-    ] = None,
+    cluster_name: Annotated[str | None, cluster_option("Only this one.")] = None,
     topics: Annotated[
         bool, typer.Option("--topics", help="Each topic with its queues at each broker, too.")
     ] = False,

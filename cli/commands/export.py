@@ -10,6 +10,7 @@ import typer
 
 from mq.cli import where
 from mq.cli.machine.exported import COLUMNS, PRINTED, FilePath, export
+from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.options import Truth, subject
@@ -39,7 +40,7 @@ COMMANDS = {
 
 Cluster = Annotated[
     str,
-    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Every broker of this cluster."),
+    cluster_option("Every broker of this cluster."),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mq.cli import where
-from mq.cli.parameters import broker_option
+from mq.cli.parameters import broker_option, cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
@@ -254,9 +254,7 @@ def get_sync_state_set(
     ],
     cluster_name: Annotated[
         str | None,
-        typer.Option(
-            "-c", "--clusterName", metavar="CLUSTER", help="Every replica set of this cluster."
-        ),
+        cluster_option("Every replica set of this cluster."),
     ] = None,
     broker_name: Annotated[
         str | None,

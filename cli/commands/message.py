@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mq.cli.moments import FORMS, span_of
-from mq.cli.parameters import Topic, group_option, topic_option
+from mq.cli.parameters import Topic, cluster_option, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
 from mq.cli.runtime.errors import UsageError
@@ -107,9 +107,7 @@ async def query_msg_by_id(
     body_format: BodyFormat = None,
     cluster: Annotated[
         str | None,
-        typer.Option(
-            "-c", "--cluster", metavar="CLUSTER", help="Has no effect; accepted for 5.x scripts."
-        ),
+        cluster_option("Has no effect; accepted for 5.x scripts.", name="--cluster"),
     ] = None,
 ) -> Result:
     """Find messages by offset id.
@@ -243,9 +241,7 @@ async def query_msg_by_key(
     ] = 64,
     cluster: Annotated[
         str | None,
-        typer.Option(
-            "-c", "--cluster", metavar="CLUSTER", help="Only from the brokers of this cluster."
-        ),
+        cluster_option("Only from the brokers of this cluster.", name="--cluster"),
     ] = None,
 ) -> Result:
     r"""Find messages by key.
@@ -296,9 +292,7 @@ async def query_msg_by_unique_key(
     ] = False,
     cluster: Annotated[
         str | None,
-        typer.Option(
-            "-c", "--cluster", metavar="CLUSTER", help="Has no effect; accepted for 5.x scripts."
-        ),
+        cluster_option("Has no effect; accepted for 5.x scripts.", name="--cluster"),
     ] = None,
 ) -> Result:
     """Find a message by the unique id its producer gave it.

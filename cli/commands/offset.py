@@ -10,7 +10,7 @@ import typer
 
 from mq.cli.moments import FORMS
 from mq.cli.moments import parse as parse_moment
-from mq.cli.parameters import Topic, group_option
+from mq.cli.parameters import Topic, cluster_option, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError, legal
@@ -49,12 +49,9 @@ Force = Annotated[
 ]
 RouteTopic = Annotated[
     str | None,
-    typer.Option(
-        "-c",
-        "--cluster",
-        metavar="CLUSTER",
-        help="Of a light topic (%LMQ%…), the cluster or parent topic, by which its brokers are "
-        "found.",
+    cluster_option(
+        "Of a light topic (%LMQ%…), the cluster or parent topic, by which its brokers are found.",
+        name="--cluster",
     ),
 ]
 

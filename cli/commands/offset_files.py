@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli import inputs
-from mq.cli.parameters import group_option, topic_option
+from mq.cli.parameters import cluster_option, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
@@ -34,9 +34,7 @@ COMMANDS = {
 
 ClusterName = Annotated[
     str | None,
-    typer.Option(
-        "-c", "--clusterName", metavar="CLUSTER", help="Only on the brokers of this cluster."
-    ),
+    cluster_option("Only on the brokers of this cluster."),
 ]
 
 

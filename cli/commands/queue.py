@@ -6,7 +6,7 @@ import typer
 
 from mq.cli.moments import FORMS
 from mq.cli.moments import parse as parse_moment
-from mq.cli.parameters import Topic, topic_option
+from mq.cli.parameters import Topic, cluster_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
@@ -221,7 +221,7 @@ async def check_rocksdb_cq_write_progress(
     call: Call,
     cluster_name: Annotated[
         str,
-        typer.Option("-c", "--cluster", metavar="CLUSTER", help="Every master of this cluster."),
+        cluster_option("Every master of this cluster.", name="--cluster"),
     ],
     nameserver_addr: Annotated[
         str | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mq.cli.machine import rocks
-from mq.cli.parameters import broker_option
+from mq.cli.parameters import broker_option, cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
@@ -157,7 +157,7 @@ async def rocks_db_config_to_json(
     ] = None,
     cluster_name: Annotated[
         str | None,
-        typer.Option("-c", "--cluster", metavar="CLUSTER", help="Every master of this cluster."),
+        cluster_option("Every master of this cluster.", name="--cluster"),
     ] = None,
     broker_addr: Annotated[str | None, broker_option()] = None,
 ) -> Result:

@@ -19,7 +19,7 @@ from mq.cli.messages.input import (
 )
 from mq.cli.messages.sent import SENT, TOTALS
 from mq.cli.moments import seconds
-from mq.cli.parameters import Topic
+from mq.cli.parameters import Topic, cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, writes
 from mq.cli.runtime.errors import UsageError
@@ -314,7 +314,7 @@ async def cluster_rt(
     ] = 100,
     size: Size = 128,
     cluster_name: Annotated[
-        str | None, typer.Option("-c", "--cluster", metavar="CLUSTER", help="Only this cluster.")
+        str | None, cluster_option("Only this cluster.", name="--cluster")
     ] = None,
     *,
     logs: ForLogs,

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-import typer
-
+from mq.cli.parameters import cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
@@ -27,9 +26,7 @@ async def snode_list(
     call: Call,
     cluster_name: Annotated[
         str | None,
-        typer.Option(
-            "-c", "--clusterName", metavar="CLUSTER", help="Only the snodes of this cluster."
-        ),
+        cluster_option("Only the snodes of this cluster."),
     ] = None,
 ) -> Result:
     """List the snodes that name servers know, and whether they answer.

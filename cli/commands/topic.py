@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mq.cli import where
-from mq.cli.parameters import Topic
+from mq.cli.parameters import Topic, cluster_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import legal
@@ -196,7 +196,7 @@ async def delete_topic(
     topic: Topic,
     cluster_name: Annotated[
         str,
-        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Cluster to delete it from."),
+        cluster_option("Cluster to delete it from."),
     ],
 ) -> Result:
     """Delete a topic from the brokers of a cluster and from the name servers.
@@ -348,11 +348,9 @@ async def topic_status(
     topic: Topic,
     route_topic: Annotated[
         str | None,
-        typer.Option(
-            "-c",
-            "--cluster",
-            metavar="CLUSTER",
-            help="Only the brokers of this cluster, or of this parent topic of a light topic.",
+        cluster_option(
+            "Only the brokers of this cluster, or of this parent topic of a light topic.",
+            name="--cluster",
         ),
     ] = None,
 ) -> Result:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, of_tube, writes
 from mq.cli.runtime.errors import CommandError, UsageError
@@ -32,12 +33,7 @@ def tube_groups(
     call: Call,
     group: Annotated[
         str | None,
-        typer.Option(
-            "-g",
-            "--group",
-            metavar="GROUP",
-            help="Show the members of this group, and the partitions of each.",
-        ),
+        group_option(text="Show the members of this group, and the partitions of each."),
     ] = None,
     topic: TopicFilter = None,
 ) -> Result:
@@ -95,9 +91,7 @@ _OFFSETS = (
 @subject("group", "topic")
 def tube_offsets(
     call: Call,
-    group: Annotated[
-        str | None, typer.Option("-g", "--group", metavar="GROUP", help="Only this group.")
-    ] = None,
+    group: Annotated[str | None, group_option(text="Only this group.")] = None,
     topic: TopicFilter = None,
     brokers: Brokers = None,
 ) -> Result:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli.moments import seconds
+from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, of_tube
 from mq.cli.runtime.errors import CommandError, UsageError
@@ -53,9 +54,7 @@ _MESSAGES = (
 async def tube_consume(
     call: Call,
     topic: Topic,
-    group: Annotated[
-        str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group to join.")
-    ],
+    group: Annotated[str, group_option(text="Consumer group to join.")],
     types: Types = None,
     first: Annotated[
         bool,
