@@ -220,6 +220,9 @@ class SnodeCode(_Code):
 #: Those that send messages, as themselves: not one that is answered, or sent back.
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
+#: Those that read a queue from an offset on, and may carry one to commit.
+PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+
 
 class ResponseCode(_Code):
     """What came of a request.

@@ -54,8 +54,16 @@ def unpack_address(packed: bytes) -> tuple[str, int]:
     Raises:
         ValueError: not as long as one.
     """
-    host = host_text(packed[: -_PORT.size])
-    return host, _PORT.unpack_from(packed, len(packed) - _PORT.size)[0]
+    host, port = split_address(packed)
+    return host_text(host), port
+
+
+def split_address(packed: bytes) -> tuple[bytes, int]:
+    """The same with the 4 or 16 bytes of the address as they are. Raises ValueError, too."""
+    if len(packed) <= _PORT.size:
+        raise ValueError(f"{len(packed)} bytes are no address and port")
+    host = packed[: -_PORT.size]
+    return host, _PORT.unpack_from(packed, len(host))[0]
 
 
 def address_text(address: tuple[str, int]) -> str:

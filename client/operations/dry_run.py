@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mq.client.blocking import BlockingSession
 from mq.client.operations.changes import Changes
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import PULLS, RequestCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
@@ -24,7 +24,7 @@ _NO_OFFSET_ID = "0" * 32  # reads as offset 0 of 0.0.0.0:0, where there is no br
 
 def answer(changes: Changes, address: str, command: Command) -> Command | None:
     """What a change is answered with, after it is recorded; None for a request to be sent."""
-    if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+    if command.code in PULLS:
         _uncommitted(command)
     kind = kind_of(command.code)
     if kind is RequestKind.READ:

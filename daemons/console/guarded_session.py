@@ -15,9 +15,10 @@ from mq.client.operations.changes import Changes
 from mq.client.operations.errors import OperationError
 from mq.client.session import Session
 from mq.daemons.console.permissions import Permission
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import PULLS, RequestCode
 from mq.protocol.command import Command
 from mq.protocol.flags import PullSysFlag
+from mq.protocol.headers.send import Letter
 from mq.protocol.requests import RequestKind, kind_of
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ Check = Callable[[str, Command], Command | None]
 BODIES = frozenset(
     int(code)
     for code in (
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
+        *PULLS,
         RequestCode.QUERY_MESSAGE,
         RequestCode.VIEW_MESSAGE_BY_ID,
         RequestCode.PEEK_MESSAGE,
@@ -180,7 +180,7 @@ class _GuardedBlocking(BlockingSession):
 
 def reads_only(address: str, command: Command) -> None:
     """Let through what changes nothing. Raises Forbidden."""
-    if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+    if command.code in PULLS:
         flags = int(command.fields.get("sysFlag") or 0)
         if flags & PullSysFlag.COMMIT_OFFSET:
             raise Forbidden("a page may not commit an offset")
@@ -237,7 +237,7 @@ _GROUP_FIELDS = (
 )
 _SEVERAL = {"topicList": ";", "filterGroups": ","}  # what is between the names
 _LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)  # queues in the body
-_SHORT_SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)  # "b" is the topic
+_SHORT_SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
 def check_subjects(user: "User", cluster: str, needs: Permission, command: Command) -> None:
@@ -271,8 +271,8 @@ def _subjects(command: Command) -> tuple[list[str], list[str]]:
     fields = command.fields
     topics = [one for name in _TOPIC_FIELDS for one in _names(fields, name)]
     groups = [one for name in _GROUP_FIELDS for one in _names(fields, name)]
-    if command.code in _SHORT_SENDS and fields.get("b"):
-        topics.append(str(fields["b"]))
+    if command.code in _SHORT_SENDS and fields.get(Letter.TOPIC):
+        topics.append(str(fields[Letter.TOPIC]))
     if command.code in _LOCKS:
         from mq.protocol.bodies import LockBatchRequestBody
 

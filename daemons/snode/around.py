@@ -6,7 +6,7 @@ from mq.daemons.dispatch import Handler
 from mq.daemons.snode.config import SnodeConfig
 from mq.daemons.snode.flow_control import FlowControl
 from mq.daemons.snode.interceptors import InterceptorGroup, intercepted, load_interceptors
-from mq.protocol.codes import RequestCode, SnodeCode
+from mq.protocol.codes import PULLS, RequestCode, SnodeCode
 
 SEND_CODES = frozenset(
     (
@@ -16,7 +16,7 @@ SEND_CODES = frozenset(
 )
 PULL_CODES = frozenset(
     (
-        *(int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)),
+        *map(int, PULLS),
         int(SnodeCode.SNODE_PULL_MESSAGE),
     )
 )

@@ -33,7 +33,7 @@ from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Refused
 from mq.daemons.serving import serves
 from mq.protocol.bodies import MessageModel, SubscriptionGroupConfig
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import PULLS, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
@@ -101,7 +101,7 @@ class PullHandlers:
 
     def direct(self) -> dict[int, DirectHandler]:
         # The lite pull consumer of 5.x asks the same under a code of its own.
-        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+        return dict.fromkeys(PULLS, self.pull)
 
     def configure(self) -> None:
         """Read the settings again, and look again whether queues that are remembered may be
@@ -122,7 +122,7 @@ class PullHandlers:
         """A pull whose header came in JSON."""
         self._pull(header, channel, may_hold=True)
 
-    @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+    @serves(*PULLS)
     def pull_other(self, command: Command, channel: Channel) -> None:
         """A pull whose header came in RocketMQ's binary form."""
         self._pull_command(command, channel, command.read_header(PullMessageRequestHeader))

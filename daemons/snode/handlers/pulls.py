@@ -18,7 +18,7 @@ from mq.daemons.snode.groups import SnodeGroups
 from mq.daemons.snode.interceptors import InterceptorGroup
 from mq.daemons.snode.offsets import Key, OffsetCache
 from mq.protocol.bodies import MessageModel, SubscriptionData, SubscriptionGroupConfig
-from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
+from mq.protocol.codes import PULLS, RequestCode, ResponseCode, SnodeCode
 from mq.protocol.command import Command
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader
@@ -50,7 +50,7 @@ class PullHandlers:
     offsets: OffsetCache
     interceptors: InterceptorGroup
 
-    @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, SnodeCode.SNODE_PULL_MESSAGE)
+    @serves(*PULLS, SnodeCode.SNODE_PULL_MESSAGE)
     def pull(self, command: Command, channel: Channel) -> Awaitable[None] | None:
         """The messages of a queue from an offset on."""
         asked = command.read_header(PullMessageRequestHeader)

@@ -21,6 +21,7 @@ from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
 from mq.protocol.frame import PREFIX, encode
 from mq.protocol.headers.send import Letter
+from mq.protocol.host import split_address
 from mq.protocol.message_id import place_of_offset_id
 from mq.protocol.names import RETRY_PREFIX
 from mq.protocol.properties import NAME_VALUE_SEPARATOR, PropertyKey
@@ -123,7 +124,7 @@ class Sent:
         Raises ValueError or struct.error for what does not fit.
         """
         store_host = message.store_host
-        born_host, born_port = self._born_host[:-4], int.from_bytes(self._born_host[-4:], "big")
+        born_host, born_port = split_address(self._born_host)
         sys_flag = (
             self._sys_flag
             | (SysFlag.BORN_HOST_V6 if len(born_host) == 16 else 0)
