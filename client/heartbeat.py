@@ -87,7 +87,7 @@ class Heartbeats:
 
     async def beat_at(self, address: str) -> None:
         """Let a broker know of us, unless a heartbeat is on its way there."""
-        await asyncio.gather(*map(self._beat_at, self._session.greeted_for(address)))
+        await asyncio.gather(*map(self._beat_at, self._session.heartbeat_peers(address)))
 
     async def _beat_at(self, address: str) -> None:
         if address in self._under_way:

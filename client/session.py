@@ -177,7 +177,7 @@ class Session(RoutingCaller):
         """Where a request to `address` goes, if `_directs`."""
         return address
 
-    def greeted_for(self, address: str) -> Iterable[str]:
+    def heartbeat_peers(self, address: str) -> Iterable[str]:
         """Who gets a heartbeat so that the broker at `address` knows us."""
         return (address,)
 

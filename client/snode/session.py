@@ -157,7 +157,7 @@ class SnodeSession(Session):
                     log.debug("at another snode: %s", error)
         return await super().invoke(address, command, timeout)
 
-    def greeted_for(self, address: str) -> Iterable[str]:
+    def heartbeat_peers(self, address: str) -> Iterable[str]:
         return self.snodes if address in self._names else (address,)
 
     def has_detour(self) -> bool:

@@ -250,7 +250,7 @@ class Broker(Lifecycle):
             bridge,
             tasks,
         )
-        self.services.told.append(self.acting.info)
+        self.services.runtime_info.append(self.acting.info)
         self.filters = make_filters(
             settings, FilterServers(settings, self.access), self.registration, self.port
         )

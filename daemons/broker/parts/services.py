@@ -67,7 +67,7 @@ class Services:
     moved_events: OffsetMovedEvents
     slow_consumers: SlowConsumers
     #: What other parts tell in the runtime info.
-    told: list[Callable[[], Mapping[str, str]]] = field(default_factory=list)
+    runtime_info: list[Callable[[], Mapping[str, str]]] = field(default_factory=list)
 
     def works(self) -> Works:
         yield self.topic_sizes.run, "sizes of topics"
@@ -110,7 +110,7 @@ class Services:
             **self.tasks.info(),
             **self.stores.aside.info(),
         }
-        for tell in self.told:
+        for tell in self.runtime_info:
             info.update(tell())
         return info
 

@@ -78,13 +78,13 @@ class ControlledConnection(SlaveConnection):
                 if not self._master.has(self):
                     return
                 if isinstance(word, SlaveHello):
-                    self._greet(word)
+                    self._handshake(word)
                 else:
                     self._take_offset(word)
         except BadFrame as error:
             self._refuse(f"{error}", self.acked)
 
-    def _greet(self, hello: SlaveHello) -> None:
+    def _handshake(self, hello: SlaveHello) -> None:
         self._read_at = clock.monotonic()
         self._from_last_file, self.is_learner = hello.from_last_file, hello.is_learner
         if hello.broker_id != self.id:

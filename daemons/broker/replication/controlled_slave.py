@@ -47,7 +47,7 @@ class ControlledMasterConnection(MasterConnection):
         self._id = broker_id
         self._hello: asyncio.Future[MasterHello] = asyncio.get_running_loop().create_future()
 
-    async def greet(self) -> MasterHello:
+    async def handshake(self) -> MasterHello:
         """Say who this is, and wait for what the master says. Raises Lost, or what else was wrong
         with the connection."""
         store = self._settings.store
@@ -144,7 +144,7 @@ class ControlledSlave(HaSlave):
     async def _compare(self, connection: MasterConnection, ha_address: str) -> None:
         assert isinstance(connection, ControlledMasterConnection)
         try:
-            hello = await connection.greet()
+            hello = await connection.handshake()
         except TimeoutError:
             raise Lost(f"the master says nothing within {HELLO_SECONDS:g} s") from None
         log = self._store.log

@@ -104,7 +104,9 @@ class ScriptedMember:
     async def __aexit__(self, *_: object) -> None:
         self.writer.close()
 
-    async def greet(self, *, last_file: int = 0, learner: int = 0) -> tuple[int, list[list[int]]]:
+    async def handshake(
+        self, *, last_file: int = 0, learner: int = 0
+    ) -> tuple[int, list[list[int]]]:
         """Say who it is; returns where the master's log ends, and its epochs."""
         self.writer.write(struct.pack(">ihhq", 1, last_file, learner, self._id))
         async with asyncio.timeout(PATIENCE):
@@ -141,7 +143,7 @@ class ScriptedMember:
 async def empty_member(its_master: Broker, broker_id: int = 2) -> AsyncIterator[ScriptedMember]:
     """A slave that has said who it is, and that it has nothing."""
     async with ScriptedMember(its_master.ha_master.port, broker_id) as slave:
-        await slave.greet()
+        await slave.handshake()
         slave.say(0)
         yield slave
 

@@ -118,7 +118,7 @@ def test_no_frame_crosses_the_start_of_an_epoch(
             ScriptedMember(first.ha_master.port) as slave,
         ):
             starts = {1: 0, 2: ends[0], 4: ends[1]}
-            assert await slave.greet() == (ends[2], [list(each) for each in starts.items()])
+            assert await slave.handshake() == (ends[2], [list(each) for each in starts.items()])
             slave.say(0)
             position, seen = 0, set()
             whole = log_of(first)
@@ -151,16 +151,16 @@ def test_a_slave_begins_where_it_asks_to(tmp_path: Path) -> None:
             port = first.ha_master.port
             for last_file, begin in ((0, 0), (1, end - end % LOG_FILE)):
                 async with ScriptedMember(port) as slave:
-                    await slave.greet(last_file=last_file)
+                    await slave.handshake(last_file=last_file)
                     slave.say(0)
                     assert (await slave.frame())[0] == begin
             async with ScriptedMember(port) as slave:
-                await slave.greet()
-                await slave.greet()  # Java says it again when it waits for long
+                await slave.handshake()
+                await slave.handshake()  # Java says it again when it waits for long
                 slave.say(1000)
                 assert (await slave.frame())[0] == 1000
             async with ScriptedMember(port) as slave:
-                await slave.greet()
+                await slave.handshake()
                 slave.say(end + 1)
                 assert await slave.is_closed()
             async with ScriptedMember(port) as slave:

@@ -51,7 +51,7 @@ def test_no_master_is_greeted_that_is_gone(tmp_path: Path) -> None:
             assert isinstance(connection, ControlledMasterConnection)
             await ended(connection)
             with pytest.raises(Lost, match="the master has closed it"):
-                await connection.greet()
+                await connection.handshake()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())

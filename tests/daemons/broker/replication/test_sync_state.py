@@ -71,7 +71,7 @@ def test_from_when_a_slave_is_asked_for_its_word_counts(tmp_path: Path) -> None:
         ):
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
             controllers.gate.clear()
-            await slave.greet()
+            await slave.handshake()
             slave.say(0)
             *_, data = await slave.frame()
             slave.say(len(data))
@@ -97,7 +97,7 @@ def test_under_load_a_slave_that_is_a_little_behind_joins(tmp_path: Path) -> Non
         ):
             assert (await send(peer, b"1")).code == ResponseCode.SUCCESS
             one = end_of(first)
-            await slave.greet()
+            await slave.handshake()
             slave.say(0)
             offset, _, _, data = await slave.frame()
             slave.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ def test_a_member_that_comes_back_with_less_than_is_confirmed_leaves(tmp_path: P
             _, _, _, data = await slave.frame()
             slave.say(len(data))
             assert (await sending).code == ResponseCode.SUCCESS
-            await again.greet()
+            await again.handshake()
             again.say(0)
             await until(lambda: len(controllers.asked) == 1)
             assert controllers.asked[0][0] == {1}
@@ -172,7 +172,7 @@ def test_two_that_leave_together_are_both_let_go(tmp_path: Path) -> None:
             async with ScriptedMember(first.ha_master.port, broker_id=3) as other:
                 async with ScriptedMember(first.ha_master.port) as slave:
                     for one in (slave, other):
-                        await one.greet()
+                        await one.handshake()
                         one.say(0)
                     await until(lambda: len(state_of(first).slaves) == 2)
                     controllers.gate.clear()
@@ -252,7 +252,7 @@ def test_a_slave_that_the_controllers_do_not_know_keeps_nobody_waiting(tmp_path:
             Peer(first.port) as peer,
         ):
             for one in (stranger, slave):
-                await one.greet()
+                await one.handshake()
                 one.say(0)
             await until(lambda: state_of(first).members == {1, 2})
             await until(lambda: state_of(first).waited_for == {1, 2})
@@ -303,7 +303,7 @@ def test_a_master_that_is_stopped_leaves_the_set_as_it_is(tmp_path: Path) -> Non
         async with AsyncExitStack() as parts:
             async with set_master(tmp_path, controllers) as first:
                 slave = await parts.enter_async_context(ScriptedMember(first.ha_master.port))
-                await slave.greet()
+                await slave.handshake()
                 slave.say(0)
                 await until(lambda: 2 in state_of(first).slaves)
             assert await slave.is_closed()
@@ -408,12 +408,12 @@ def test_one_that_only_learns_never_joins(tmp_path: Path) -> None:
             ScriptedMember(first.ha_master.port, broker_id=3) as other,
             Peer(first.port) as peer,
         ):
-            await slave.greet(learner=1)
+            await slave.handshake(learner=1)
             slave.say(0)
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
             await slave.frame()
             slave.say(end_of(first))
-            await other.greet()
+            await other.handshake()
             other.say(end_of(first))
             await until(lambda: state_of(first).members == {1, 3})
 
@@ -450,9 +450,9 @@ def test_a_second_connection_of_a_slave_ends_the_first(tmp_path: Path) -> None:
             Peer(first.port) as peer,
         ):
             controllers.gate.clear()
-            await slave.greet()
+            await slave.handshake()
             slave.say(0)
-            await again.greet()
+            await again.handshake()
             again.say(0)
             assert await slave.is_closed()
             following = asyncio.create_task(follow(again))
@@ -583,7 +583,7 @@ def test_of_strangers_that_leave_nothing_is_kept(tmp_path: Path) -> None:
         async with set_master(tmp_path, ScriptedControllers()) as first:
             for number in (7, 8, 9):
                 async with ScriptedMember(first.ha_master.port, number) as stranger:
-                    await stranger.greet()
+                    await stranger.handshake()
                 await until(lambda: not state_of(first).slaves)
             assert not state_of(first)._gone
 

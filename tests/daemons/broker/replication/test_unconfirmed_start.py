@@ -46,7 +46,7 @@ async def follower(broker: Broker) -> AsyncIterator[None]:
             slave.say(offset + len(data))
 
     async with ScriptedMember(broker.ha_master.port) as slave:
-        await slave.greet()
+        await slave.handshake()
         slave.say(end_of(broker))
         following = asyncio.create_task(follow(slave))
         try:
