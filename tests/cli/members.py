@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from mq.client.consumer import Consumer
+from mq.client.intervals import DEFAULT_INTERVALS, Intervals
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import retry_topic
@@ -14,7 +15,13 @@ from tests.client.scripted import routed
 
 
 @contextmanager
-def member(pair: Standalone, group: str, topic: str, tags: str = "*") -> Iterator[str]:
+def member(
+    pair: Standalone,
+    group: str,
+    topic: str,
+    tags: str = "*",
+    intervals: Intervals = DEFAULT_INTERVALS,
+) -> Iterator[str]:
     """A member of `group` that consumes `topic`; its client id, once it can be found."""
     started: Future[str] = Future()
     stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
@@ -26,7 +33,7 @@ def member(pair: Standalone, group: str, topic: str, tags: str = "*") -> Iterato
         event = asyncio.Event()
         stop.set_result((asyncio.get_running_loop(), event))
         async with Consumer(
-            pair.name_server_address, group, {topic: tags}, listener=listen
+            pair.name_server_address, group, {topic: tags}, listener=listen, intervals=intervals
         ) as consumer:
             # Commands look for members where the retry topic is, which the broker has just made.
             await routed(consumer.session, retry_topic(group))

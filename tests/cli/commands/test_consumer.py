@@ -4,6 +4,7 @@ from pathlib import Path
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.client.intervals import Intervals
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from mq.protocol.names import retry_topic
@@ -72,7 +73,9 @@ def test_progress_misses_a_broker_that_only_the_members_know(tmp_path: Path) -> 
                     with BlockingSession(pair.name_server_address) as session:
                         admin = Admin(session)
                         run(admin.update_consumer_offset(broker.address, "holding", "Held", 0, 0))
-                client = until.enter_context(member(pair, "holding", "Held"))
+                # Which does not hear from a name server that the broker is gone.
+                deaf = Intervals(routes=3600)
+                client = until.enter_context(member(pair, "holding", "Held", intervals=deaf))
                 wait_for_queues(mq, 4)
                 there = mq(*progress)
                 assert (there.status, there.err) == (0, "")
