@@ -84,8 +84,21 @@ async def by_key(
 
     Raises RouteNotFound, MQError.
     """
-    found = await admin.find_by_key(topic, key, count, begin, end, decompress=False)
+    found = await stored_by_key(admin, topic, key, count, begin, end)
     _restore(found)
+    return found
+
+
+async def stored_by_key(
+    admin: "Admin",
+    topic: str,
+    key: str,
+    count: int = 64,
+    begin: int = 0,
+    end: int = _END_OF_TIME,
+) -> "list[StoredMessage]":
+    """As `by_key`, with bodies as they are stored."""
+    found = await admin.find_by_key(topic, key, count, begin, end, decompress=False)
     await name_brokers(admin, found)
     return found
 
