@@ -3,9 +3,11 @@ groups, their retry topics and dead letters, and the traces of clients that writ
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from mq.client.errors import BrokerError, ClientError, ConsumerNotOnline, MQError, RouteNotFound
+from mq.client.machine import clock
 from mq.client.operations import cluster, java_order, wire
 from mq.client.operations.counted import counted
 from mq.client.operations.errors import NotFound
@@ -36,10 +38,23 @@ class Event(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The messages of an id, and a line for each topic that could not be looked into."""
+    """The messages of an id, a line for each topic that could not be looked into, and how many
+    topics were not looked into any more."""
 
     messages: list["StoredMessage"]
     failures: list[str]
+    unseen: int = 0
+
+
+class Reach(NamedTuple):
+    """How far an id is looked for: at most so many requests to brokers and so many seconds, and
+    what the topic takes that is looked into then."""
+
+    requests: float = inf
+    seconds: float = inf
+
+
+_EVERYWHERE = Reach()
 
 
 async def find(
@@ -49,13 +64,14 @@ async def find(
     *,
     sees: Callable[[str], bool] = lambda topic: True,
     decompress: bool = True,
+    reach: Reach = _EVERYWHERE,
 ) -> Found:
     """The messages of an id, unique or offset id, oldest first. Raises NotFound, MQError.
 
-    Without a topic every topic that `sees` is true of is looked through: what was imported or
-    copied has the id of its origin. What groups get again, and their dead letters, are copies of
-    what is in another topic, and found where it is not. An id may be in several topics, and in one
-    of them several times.
+    Without a topic every topic that `sees` is true of is looked through, as far as `reach` says:
+    what was imported or copied has the id of its origin. What groups get again, and their dead
+    letters, are copies of what is in another topic, and found where it is not. An id may be in
+    several topics, and in one of them several times.
     """
     with suppress(ClientError, BrokerError, MQError):
         info = await admin.cluster_info()
@@ -64,26 +80,59 @@ async def find(
         }
         if _host_of(message_id) in known:
             return Found([await admin.find_by_offset_id(message_id, decompress=decompress)], [])
-    failures: dict[str, MQError] = {}
-    for topics in ([topic],) if topic else await _topics(admin):
-        found: list[StoredMessage] = []
-        for name in filter(sees, topics):
+    rounds = ([topic],) if topic else await _topics(admin)
+    looking = _Looking(admin, message_id, reach, decompress=decompress)
+    left = [list(filter(sees, topics)) for topics in rounds]
+    while left and not looking.found and not looking.unseen:
+        await looking.look_into(left.pop(0))
+    unseen = looking.unseen + (0 if looking.found else sum(map(len, left)))
+    if looking.found:
+        looking.found.sort(key=lambda message: message.store_timestamp)
+        failures = [f"topic {name}: {error}" for name, error in looking.failures.items()]
+        return Found(looking.found, failures, unseen)
+    if looking.failures:
+        raise next(iter(looking.failures.values()))
+    where = f"topic {topic}" if topic else "any topic"
+    if unseen:
+        where = f"the {counted(looking.seen, 'topic')} that could be looked into at once"
+    raise NotFound(
+        f"no message {message_id!r} in {where}"
+        + (f"; not looked into: {counted(unseen, 'topic')}: choose one" if unseen else ""),
+        hint="brokers delete messages after fileReservedTime; is the id whole?",
+    )
+
+
+class _Looking:
+    """The search for a unique id in one topic after the other."""
+
+    def __init__(self, admin: "Admin", message_id: str, reach: Reach, *, decompress: bool) -> None:
+        self._admin = admin
+        self._id = message_id
+        self._decompress = decompress
+        self._requests = reach.requests
+        self._deadline = clock.monotonic() + reach.seconds
+        self.found: list[StoredMessage] = []
+        self.failures: dict[str, MQError] = {}
+        self.seen = 0  # topics that were looked into
+        self.unseen = 0  # and those that were not, as what it may cost was spent
+
+    async def look_into(self, topics: list[str]) -> None:
+        """Look into topics as long as there is something left of the reach."""
+        for place, name in enumerate(topics):
+            if self._requests <= 0 or clock.monotonic() >= self._deadline:
+                self.unseen = len(topics) - place
+                return
+            self.seen += 1
             try:
-                found += await admin.find_by_unique_id(name, message_id, decompress=decompress)
+                route = await self._admin.session.route(name)
+                self._requests -= len(route.broker_datas)
+                self.found += await self._admin.find_by_unique_id(
+                    name, self._id, decompress=self._decompress
+                )
             except RouteNotFound:
                 pass  # it was deleted meanwhile
             except MQError as error:
-                failures[name] = error
-        if found:
-            found.sort(key=lambda message: message.store_timestamp)
-            return Found(found, [f"topic {name}: {error}" for name, error in failures.items()])
-    if failures:
-        raise next(iter(failures.values()))
-    where = f"topic {topic}" if topic else "any topic"
-    raise NotFound(
-        f"no message {message_id!r} in {where}",
-        hint="brokers delete messages after fileReservedTime; is the id whole?",
-    )
+                self.failures[name] = error
 
 
 def _host_of(message_id: str) -> str:
