@@ -59,7 +59,7 @@ COMMANDS = (
     "tail {topic} --last 32 --limit {count} -o json",
     "tail {topic} --last 32 --limit {count} -o table",
     "tail {topic} --last 32 --limit {count} --grep [^a]",
-    "message trace {unique} -t {topic}",
+    "trace {unique} {topic}",
     "message export {topic} -",
     "dlq list",
     "dlq show {group}",

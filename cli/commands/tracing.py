@@ -58,7 +58,7 @@ async def trace(
     from mq.client.operations.messages.history import find, history
 
     async with call.admin() as admin:
-        found = await find(admin, message_id, topic)
+        found = await find(admin, message_id, topic, decompress=False)
         several = len({message.topic for message in found.messages}) > 1
         rows: list[Row] = [
             _row(message, event, several=several)

@@ -49,11 +49,12 @@ COMMANDS = [
     "queryMsgById {offset} -f UTF-8",
     "queryMsgById {offset} -o json",
     "queryMsgByUniqueKey {topic} {unique}",
+    "queryMsgByUniqueKey {topic} {unique} -a -o json",
     "queryMsgByOffset {topic} {broker} 0 0 -f UTF-8",
     "tail {topic} --last 6 --limit 6",
     "tail {topic} --last 6 --limit 6 -o json",
     "tail {topic} --last 6 --limit 6 -o table --grep [^a]",
-    "message trace {unique} -t {topic}",
+    "trace {unique} {topic}",
     "dlq list",
     "dlq show {topic}",
     "dlq show {topic} -o json",
@@ -79,11 +80,13 @@ async def _fill(pair: Standalone, topic: str, size: int) -> None:
     queue = MessageQueue(topic, pair.broker.settings.broker.broker_name, 0)
     async with Producer(pair.name_server_address, "fill", max_body=size) as producer:
         for _ in range(COUNT):
-            await producer.send(Message(topic, bytes(size), "tag", ["key"]), queue)
+            message = Message(topic, bytes(size), "tag", ["key"])
+            message.system["UNIQ_KEY"] = "AC11000100002A9F0000000000000007"  # a send tried again
+            await producer.send(message, queue)
     async with Session(pair.name_server_address) as session:
         pulled = await PullConsumer(session).pull(queue, 0, decompress=False)
-        for message in pulled.messages:
-            await send_back(session, topic, queue, message, delay_level=-1, max_reconsume_times=0)
+        for stored in pulled.messages:
+            await send_back(session, topic, queue, stored, delay_level=-1, max_reconsume_times=0)
         await routed(session, dead_letter_topic(topic))
 
 

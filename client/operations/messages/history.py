@@ -13,6 +13,7 @@ from mq.client.operations.counted import counted
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import dead_letters
 from mq.client.operations.messages.traces import entries
+from mq.client.operations.messages.unpacking import unpacked
 from mq.protocol import names
 from mq.protocol.bodies import MessageModel
 from mq.protocol.host import address_text
@@ -194,7 +195,7 @@ def _stored(message: "StoredMessage") -> Iterator[Event]:
 
 
 def _size(message: "StoredMessage") -> str:
-    named = [f"{len(message.body)} bytes"]
+    named = [f"{len(unpacked(message).body)} bytes"]
     if message.tags:
         named.append(f"tag {message.tags}")
     if message.keys:
@@ -209,7 +210,9 @@ def _size(message: "StoredMessage") -> str:
 
 async def _traces(admin: "Admin", message_id: str) -> list["Pub | SubAfter"]:
     try:
-        traces = await admin.find_by_key(names.TRACE_TOPIC, message_id, _MOST_TRACES)
+        traces = await admin.find_by_key(
+            names.TRACE_TOPIC, message_id, _MOST_TRACES, decompress=False
+        )
     except MQError:  # few clusters have traces
         return []
     return [record for record, _ in entries(traces, message_id)[0]]
@@ -251,7 +254,7 @@ async def _returned(admin: "Admin", group: str, message: "StoredMessage") -> lis
         (names.dead_letter_topic(group), "dead letter"),
     ):
         with suppress(MQError):
-            for copy in await admin.find_by_unique_id(topic, message.message_id):
+            for copy in await admin.find_by_unique_id(topic, message.message_id, decompress=False):
                 if copy.properties.get(PropertyKey.RETRY_TOPIC, message.topic) != message.topic:
                     continue  # of a message with the same id in another topic
                 place = f"{address_text(copy.store_host)}, queue {copy.queue_id}"
@@ -268,7 +271,7 @@ async def _delayed(admin: "Admin", address: str, message: "StoredMessage") -> li
     events = []
     with suppress(MQError):
         for copy in await admin.query_message(
-            address, names.SCHEDULE_TOPIC, message.message_id, unique=True
+            address, names.SCHEDULE_TOPIC, message.message_id, unique=True, decompress=False
         ):
             if copy.message_id != message.message_id:
                 continue

@@ -166,7 +166,7 @@ class Reader:
 
     async def _is_there(self, queue: MessageQueue, offset: int, stored: int) -> bool:
         """Whether the message at an offset was stored then, or is gone meanwhile."""
-        result = await self._consumer.pull(queue, offset, max_count=1)
+        result = await self._consumer.pull(queue, offset, max_count=1, decompress=False)
         return all(
             message.store_timestamp == stored
             for message in result.messages
