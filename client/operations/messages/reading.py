@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TRIES = 3  # of a pull that fails for the moment
 RETRY_SECONDS = 1.0
 PULL_COUNT = 1024  # messages asked for at a time; brokers give 32, unless they are set to more
-MOST_UNPACKED = 64 * 1024 * 1024  # bytes of bodies given at a time, and one body more
+MOST_UNPACKED = 8 * 1024 * 1024  # bytes of bodies given at a time, and one body more
 
 
 @dataclass
