@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mq.client.admin import Admin
     from mq.client.caller import Caller
-    from mq.client.operations.messages.history import Found, Reach
+    from mq.client.operations.messages.finding import Found, Reach
     from mq.protocol.message import StoredMessage
 
 _END_OF_TIME = 2**63 - 1
@@ -70,9 +70,9 @@ async def anywhere(
 
 async def _found(admin: "Admin", message_id: str, topic: str | None, **keywords: "Any") -> "Found":
     # It needs an event loop, which the others do not.
-    from mq.client.operations.messages import history
+    from mq.client.operations.messages import finding
 
-    found = await history.find(admin, message_id, topic, decompress=False, **keywords)
+    found = await finding.find(admin, message_id, topic, decompress=False, **keywords)
     _restore(found.messages)
     await name_brokers(admin, found.messages)
     return found

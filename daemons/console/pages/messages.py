@@ -7,7 +7,7 @@ from mq.client.admin import Admin
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.choice import Choice
-from mq.client.operations.messages.history import Reach
+from mq.client.operations.messages.finding import Reach
 from mq.client.operations.messages.search import Budget, Found, Position, Search, Wanted
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.sql92 import read_filter

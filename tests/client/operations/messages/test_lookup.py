@@ -6,7 +6,7 @@ from mq.client.admin import Admin
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.choice import Choice
-from mq.client.operations.messages.history import Reach
+from mq.client.operations.messages.finding import Reach
 from mq.client.operations.messages.search import Search, Wanted
 from mq.client.producer import Producer
 from mq.client.session import Session

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from mq.client.operations.messages.history import Reach
+from mq.client.operations.messages.finding import Reach
 from mq.client.operations.messages.search import Budget
 from mq.daemons.console.pages import messages
 from mq.daemons.console.route import Page, Redirect
