@@ -1,5 +1,6 @@
 """The commands of mqadmin that read queues. Formats: org.apache.rocketmq.tools.command.message."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -154,7 +155,7 @@ async def print_msg_by_queue(
     page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
     begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
     end = _moment(call, end_timestamp, "-e/--endTimestamp")
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     async with call.session() as session:
         consumer = PullConsumer(session, TOOLS_CONSUMER_GROUP)
         queue = MessageQueue(topic, broker_name, queue_id)
@@ -169,17 +170,20 @@ async def print_msg_by_queue(
             offset = pulled.next_offset
             if pulled.status is not PullStatus.FOUND:
                 break
-            for message in pulled.messages:
-                tag = message.properties.get("TAGS", "")
-                if tag.strip():
-                    counts[tag] = counts.get(tag, 0) + 1
+            tags = (message.properties.get("TAGS", "") for message in pulled.messages)
+            counts.update(tag for tag in tags if tag.strip())
             if print_msg:
                 yield page.result(pulled)
     if calculate:
-        tags = sorted(java_order.hash_order(counts), key=lambda tag: -counts[tag])
-        rows: list[Row] = [(tag, counts[tag]) for tag in tags]
-        plain = "".join(f"Tag: {tag:<30} Count: {counts[tag]}\n" for tag in tags)
-        yield Result(_TAG_COLUMNS, rows, plain)
+        yield _by_tag(counts)
+
+
+def _by_tag(counts: dict[str, int]) -> Result:
+    """How many messages each tag has, most first."""
+    tags = sorted(java_order.hash_order(counts), key=lambda tag: -counts[tag])
+    rows: list[Row] = [(tag, counts[tag]) for tag in tags]
+    plain = "".join(f"Tag: {tag:<30} Count: {counts[tag]}\n" for tag in tags)
+    return Result(_TAG_COLUMNS, rows, plain)
 
 
 @gives(message_text.COLUMNS, data=message_text.DOCUMENT)
@@ -242,17 +246,8 @@ async def consume_message(
             return
         assert broker_name is not None
         queue = MessageQueue(topic, broker_name, queue_id)
-        low, high = await reading.bounds(consumer, queue, *span)
         first = offset or 0
-        if first > high:
-            name = message_text.queue_text(queue)
-            yield page.said(f"{name} no matched msg, offset={first}\n")
-            return
-        low = max(low, first)
-        if high - low > message_number:
-            yield page.said(f"The oldler {message_number} message will be provided\n")
-            high = low + message_number - 1
-        async for result in reading.read_queue(consumer, queue, low, high, page):
+        async for result in reading.read_from(consumer, queue, first, span, message_number, page):
             yield result
 
 

@@ -74,12 +74,7 @@ async def tail(
     """
     from mq.client.operations.messages.following import Follower, body_matches
 
-    if last < 0:
-        raise UsageError(f"--last {last}: it cannot be negative")
-    if last and since is not None:
-        raise UsageError("--last and --from cannot go together")
-    if limit is not None and limit < 1:
-        raise UsageError(f"--limit {limit}: it must be positive")
+    _check(last, since, limit)
     try:
         test = None if grep is None else body_matches(re.compile(grep.encode()))
     except re.error as error:
@@ -102,6 +97,15 @@ async def tail(
         except asyncio.CancelledError:  # Ctrl-C, which is how one ends it
             if not is_ctrl_c():
                 raise
+
+
+def _check(last: int, since: str | None, limit: int | None) -> None:
+    if last < 0:
+        raise UsageError(f"--last {last}: it cannot be negative")
+    if last and since is not None:
+        raise UsageError("--last and --from cannot go together")
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit}: it must be positive")
 
 
 def _result(call: Call, messages: "list[StoredMessage]", failure: str | None) -> Result:

@@ -105,6 +105,28 @@ async def read_topic(
             yield result
 
 
+async def read_from(
+    consumer: PullConsumer,
+    queue: MessageQueue,
+    first: int,
+    span: tuple[int | None, int | None],
+    most: int,
+    page: Page,
+) -> AsyncIterator[Result]:
+    """At most so many messages of a queue, from the offset `first` on, counted as Java counts
+    them."""
+    low, high = await bounds(consumer, queue, *span)
+    if first > high:
+        yield page.said(f"{message_text.queue_text(queue)} no matched msg, offset={first}\n")
+        return
+    low = max(low, first)
+    if high - low > most:
+        yield page.said(f"The oldler {most} message will be provided\n")
+        high = low + most - 1
+    async for result in read_queue(consumer, queue, low, high, page):
+        yield result
+
+
 async def read_queue(
     consumer: PullConsumer, queue: MessageQueue, offset: int, last: int, page: Page
 ) -> AsyncIterator[Result]:
