@@ -287,7 +287,7 @@ def _keys(call: "Call", topic: str | None) -> list[str]:
                 end = await consumer.max_offset(queue)
                 start = max(await consumer.min_offset(queue), end - _NEWEST)
                 if start < end:
-                    pulled = await consumer.pull(queue, start, max_count=_NEWEST)
+                    pulled = await consumer.pull(queue, start, max_count=_NEWEST, decompress=False)
                     found.update(
                         dict.fromkeys(key for item in pulled.messages for key in item.keys)
                     )

@@ -22,10 +22,11 @@ from mq.client.routes import broker_address, read_queues
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.compression import MAX_DECOMPRESSED
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from mq.protocol.message import StoredMessage, decode_records, decode_undamaged
+from mq.protocol.message import StoredMessage, decode_records, decode_undamaged, restore_body
 from mq.protocol.names import TOOLS_CONSUMER_GROUP, check_group
 from mq.protocol.tags import TagExpression
 
@@ -377,10 +378,18 @@ class PullConsumer:
         offset = await self.min_offset(queue) if begin is None else begin
         stop = await self.max_offset(queue) if end is None else end
         while offset < stop:
-            result = await self.pull(queue, offset, expression)
-            for message in result.messages:
+            # One by one, where nobody else looks at them: a pull of small ones may be gigabytes.
+            later = self._hooks is None
+            result = await self.pull(queue, offset, expression, decompress=not later)
+            messages = result.messages[::-1]
+            result.messages.clear()
+            while messages:
+                message = messages.pop()
                 if message.queue_offset < stop:
+                    if later:
+                        restore_body(message, MAX_DECOMPRESSED)
                     yield message
+                del message
             # With nothing found, an offset ahead is where to go on: the broker has nothing before
             # it (GetMessageStatus.OFFSET_FOUND_NULL).
             if result.next_offset <= offset:

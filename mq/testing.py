@@ -17,7 +17,6 @@ The setting `mq_broker_settings` (a list of name=value lines in the ini file) is
 
 import asyncio
 import errno
-import os
 import random
 import socket
 import threading
@@ -28,6 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pytest
+
+from mq.port_shares import SHARES, share
 
 if TYPE_CHECKING:
     from mq.client import Admin, SendResult, Session
@@ -42,7 +43,6 @@ _SETTINGS = "mq_broker_settings"
 _PAUSE = 0.01  # seconds between two looks at what a test waits for
 _START_SECONDS = 30.0
 _PORTS = range(12_000, 20_000, 5)
-_SHARES = 32  # of these ports, for workers of pytest-xdist
 _given: dict[int, None] = {}  # the first of each that this process was given, the oldest first
 _giving = threading.Lock()
 
@@ -330,13 +330,11 @@ def free_ports() -> tuple[int, int]:
     """Ports of a name server and a broker, which listens two below and one above its own, too.
 
     Not of those that the system gives to outgoing connections, which might take one in a restart.
-    Workers of pytest-xdist have shares of their own: what two find free both would take. So it is
-    within a process, where threads start daemons: what was given lately is given last.
+    Processes have shares of their own: what two find free both would take. So it is within a
+    process, where threads start daemons: what was given lately is given last.
     """
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    share = int(worker) % _SHARES if worker.isdecimal() else None
-    firsts = list(_PORTS if share is None else _PORTS[share::_SHARES])
-    random.SystemRandom().shuffle(firsts)  # a seed would have processes side by side pick the same
+    firsts = list(_PORTS[share() :: SHARES])
+    random.SystemRandom().shuffle(firsts)
     with _giving:
         fresh = [first for first in firsts if first not in _given]
         for first in (*fresh, *(first for first in _given if first in firsts)):

@@ -20,12 +20,6 @@ HOT = {
     "daemons/broker/filter/properties.py:PropertyExpression._select_on": "each message that a "
     "filter looks at in Python: joining ranges in a function of its own took 33 ns of 567 more",
 }
-# Still to be parted.
-LEFT = (
-    "cli/commands/message_reading.py:consume_message",
-    "cli/commands/message_reading.py:print_msg_by_queue",
-    "cli/commands/tail.py:tail",
-)
 
 
 def parts() -> list[str]:
@@ -58,11 +52,10 @@ def long_functions() -> dict[str, int]:
 
 
 def test_only_measured_hot_paths_have_long_functions() -> None:
-    excepted = {*HOT, *LEFT}
-    assert {name: n for name, n in long_functions().items() if name not in excepted} == {}
+    assert {name: n for name, n in long_functions().items() if name not in HOT} == {}
 
 
-@pytest.mark.parametrize("function", [*HOT, *LEFT])
+@pytest.mark.parametrize("function", HOT)
 def test_what_is_excepted_is_long(function: str) -> None:
     assert function in long_functions(), "take it off the list"
 

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from mq.client.blocking import BlockingSession
 from mq.daemons.config import ConfigError
 from mq.testing import RunningBroker, free_ports
+from tests.processes import running
 
 TESTS = """
 import asyncio
@@ -121,20 +123,27 @@ def test_a_restart_needs_no_port_that_the_system_may_give_away(tmp_path: Path) -
         assert (broker.name_server, broker.address) == addresses
 
 
-def test_workers_side_by_side_are_given_other_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for worker in ("gw0", "gw1", "gw31"):
-        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
-        found.append({port for _ in range(40) for port in free_ports()})
-    one, two, three = found
-    assert one.isdisjoint(two) and two.isdisjoint(three) and three.isdisjoint(one)
+PORTS = """
+import sys
+from mq.testing import free_ports
+print(*{port for _ in range(40) for port in free_ports()}, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_processes_side_by_side_are_given_other_ports() -> None:
+    with ExitStack() as until:
+        found: list[set[str]] = []
+        for _ in range(4):  # of two runs of tests, say, with two workers each
+            command = [sys.executable, "-c", PORTS]
+            process = until.enter_context(running(command, stdin=subprocess.PIPE))
+            assert process.stdout is not None
+            found.append(set(process.stdout.readline().split()))
+    assert len(set().union(*found)) == sum(map(len, found))
     assert min(map(len, found)) > 10  # and not the same each time
 
 
-def test_ports_that_were_given_are_not_given_again_before_all_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw30")
+def test_ports_that_were_given_are_not_given_again_before_all_others() -> None:
     given = [free_ports() for _ in range(20)]  # to threads whose daemons do not listen yet
     assert len(set(given)) == 20
 

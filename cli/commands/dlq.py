@@ -17,8 +17,10 @@ from mq.cli.runtime.going_on import again, goes_on
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.show import message_text
+from mq.cli.show.lazy import Mapped
 from mq.cli.show.result import Result, Row, number, text, time
 from mq.client.operations.messages.lines import BodyForm
+from mq.client.operations.messages.unpacking import Unpacked
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -162,8 +164,11 @@ async def dlq_show(
         except NoLetters as error:
             await _only_empty(admin, group, error, ids)
             return Result(_SHOWN, messages=[])
-    rows: list[Row] = [
-        (
+    messages = Unpacked([letter.message for letter in found])
+
+    def row(index: int) -> Row:
+        letter = found[index]
+        return (
             letter.message_id,
             letter.offset_id,
             letter.origin_topic,
@@ -174,11 +179,10 @@ async def dlq_show(
             letter.resent_as,
             letter.tags,
             letter.keys,
-            message_text.body_text(letter.message)[0],
+            message_text.body_text(messages[index])[0],
         )
-        for letter in found
-    ]
-    messages = [letter.message for letter in found]
+
+    rows = Mapped(row, range(len(found)))
     return Result(_SHOWN, rows, failures=letters.failures, messages=messages)
 
 

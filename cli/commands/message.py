@@ -3,6 +3,7 @@
 Formats: org.apache.rocketmq.tools.command.message.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,12 +15,16 @@ from mq.cli.runtime.effects import gives, shows_messages, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.runner import concurrently
-from mq.cli.show import java_text, message_text
+from mq.cli.show import bodies, java_text, message_text
+from mq.cli.show.lazy import LongText, Mapped, pieces_of
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result, nested, number, text, time
 from mq.client.operations.errors import NotFound
+from mq.client.operations.messages.unpacking import Unpacked
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mq.client.admin import Admin
     from mq.client.operations.messages.track import Track
     from mq.protocol.message import StoredMessage
@@ -125,13 +130,14 @@ async def query_msg_by_id(
     async with call.admin() as admin:
         if consumer_group and client_id:
             return await _consume_directly(admin, consumer_group, client_id, ids)
-        messages = [await _by_offset_id(admin, item) for item in ids]
+        messages = Unpacked([await _by_offset_id(admin, item) for item in ids])
         if send_message is not None:
-            return await _send_again(call, ids, messages if send_message else [])
+            return await _send_again(call, ids, messages if send_message else messages[:0])
         return await _details(call, admin, messages, offset_id=True, charset=charset)
 
 
 async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
+    """The message, with its body as it is stored."""
     from mq.client.errors import ConnectError, RemoteSystemError
     from mq.protocol.message_id import is_offset_id
 
@@ -141,7 +147,7 @@ async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
             hint=f"for a producer's own id: mq queryMsgByUniqueKey -i {message_id} -t TOPIC",
         )
     try:
-        return await admin.find_by_offset_id(message_id)
+        return await admin.find_by_offset_id(message_id, decompress=False)
     except RemoteSystemError as error:
         raise NotFound(f"no message {message_id}: {error}") from error
     except ConnectError as error:
@@ -168,7 +174,7 @@ async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: lis
     return Result(_DIRECTLY, list(rows), plain)
 
 
-async def _send_again(call: Call, ids: list[str], messages: list["StoredMessage"]) -> Result:
+async def _send_again(call: Call, ids: list[str], messages: Unpacked) -> Result:
     """Send found messages as new ones; they keep their properties, the unique id included."""
     from mq.cli.commands.sending import send_result_text
     from mq.client.operations.messages.again import same_again
@@ -185,7 +191,7 @@ async def _send_again(call: Call, ids: list[str], messages: list["StoredMessage"
 async def _details(
     call: Call,
     admin: "Admin",
-    messages: list["StoredMessage"],
+    messages: Unpacked,
     *,
     offset_id: bool,
     extra: dict[str, str] | None = None,
@@ -196,26 +202,52 @@ async def _details(
 
     `shown` is how many of them mqadmin shows, where that is fewer.
     """
-    from mq.cli.messages import track_text
     from mq.client.operations.messages.track import tracks
 
-    plain = ""
-    documents: list[dict[str, Any]] = []
-    for index, message in enumerate(messages):
-        found: list[Track] = await tracks(admin, message)
-        documents.append(
-            {**message_text.document(message), "consumers": track_text.documents(found)}
-        )
+    pages: list[_Details] = []
+    for index in range(len(messages)):
+        message = messages[index]
+        page = _Details(await tracks(admin, message))
         if call.output is Format.PLAIN and (shown is None or index < shown):
             suffix = f"_{index}" if index and not offset_id else ""
             path = message_text.write_body(call.environment, message, suffix)
-            plain += message_text.detail(message, path, offset_id=offset_id, extra=extra)
-            if charset is not None:
-                body = bytes(message.body).decode(charset, "replace")
-                plain += f"{'Message Body:':<20} {body}\n"
-            plain += track_text.text(found)
-    rows = [message_text.row(message) for message in messages]
-    return Result(message_text.COLUMNS, rows, plain, data=documents, messages=messages)
+            page.text = message_text.detail(message, path, offset_id=offset_id, extra=extra)
+        pages.append(page)
+        del message  # before the next is decompressed
+
+    def plain() -> "Iterator[str]":
+        for index, page in enumerate(pages):
+            yield from page.plain(messages, index, charset)
+
+    rows = Mapped(message_text.row, messages)
+    data = Mapped(lambda index: pages[index].document(messages[index]), range(len(pages)))
+    return Result(message_text.COLUMNS, rows, LongText(plain), data=data, messages=messages)
+
+
+@dataclass
+class _Details:
+    """What is known of a message besides what it is; `text` is its page, if plain has one."""
+
+    found: "list[Track]"
+    text: str = ""
+
+    def document(self, message: "StoredMessage") -> dict[str, Any]:
+        from mq.cli.messages import track_text
+
+        return {**message_text.document(message), "consumers": track_text.documents(self.found)}
+
+    def plain(self, messages: Unpacked, index: int, charset: str | None) -> "Iterator[str]":
+        """The page, with the body in a character set if one is given."""
+        from mq.cli.messages import track_text
+
+        if not self.text:
+            return
+        yield self.text
+        if charset is not None:
+            yield f"{'Message Body:':<20} "
+            yield from pieces_of(bodies.decoded(messages[index].body, charset))
+            yield "\n"
+        yield track_text.text(self.found)
 
 
 @gives(message_text.COLUMNS, data=message_text.DOCUMENT)
@@ -255,7 +287,7 @@ async def query_msg_by_key(
 
     span = span_of(call, begin_timestamp, end_timestamp)
     async with call.admin() as admin:
-        messages = await lookup.by_key(admin, topic, msg_key, max_num, *span)
+        messages = await lookup.stored_by_key(admin, topic, msg_key, max_num, *span)
         clusters = {
             broker.broker_name: broker.cluster
             for broker in (await admin.session.route(topic)).broker_datas
@@ -270,9 +302,9 @@ async def query_msg_by_key(
     plain = f"{'#Message ID':<50} {'#QID':>4} {'#Offset':>40}\n"
     for item in messages:
         plain += f"{item.message_id:<50} {item.queue_id:>4} {item.queue_offset:>40}\n"
-    rows = [message_text.row(item) for item in messages]
-    data = [message_text.document(item) for item in messages]
-    return Result(message_text.COLUMNS, rows, plain, data=data, messages=messages)
+    result = message_text.result(Unpacked(messages))
+    result.plain = plain
+    return result
 
 
 @gives(message_text.COLUMNS, _DIRECTLY, data=_DETAILS)
@@ -304,7 +336,7 @@ async def query_msg_by_unique_key(
                                         each copy, if a send was repeated
     """
     async with call.admin() as admin:
-        messages = await admin.find_by_unique_id(topic, msg_id)
+        messages = await admin.find_by_unique_id(topic, msg_id, decompress=False)
         if not messages:
             raise NotFound(
                 f"no message of topic {topic} has the unique id {msg_id!r}",
@@ -315,7 +347,7 @@ async def query_msg_by_unique_key(
             return await _consume_directly(admin, consumer_group, client_id, [offset_id])
         # 4.9 keeps only the oldest even with -a (MQAdminImpl.queryMessage).
         found = messages if show_all else messages[:1]
-        return await _details(call, admin, found, offset_id=False, shown=1)
+        return await _details(call, admin, Unpacked(found), offset_id=False, shown=1)
 
 
 @gives(message_text.COLUMNS, data=_DETAILS)
@@ -348,7 +380,7 @@ async def query_msg_by_offset(
         queue = MessageQueue(topic, broker_name, queue_id)
         result = await lookup.at_offset(admin.session, queue, offset)
         extra = message_text.pulled_properties(result.min_offset, result.max_offset)
-        found = result.messages[:1]
+        found = Unpacked(result.messages[:1])
         return await _details(call, admin, found, offset_id=True, extra=extra, charset=charset)
 
 

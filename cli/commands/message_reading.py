@@ -1,6 +1,8 @@
 """The commands of mqadmin that read queues. Formats: org.apache.rocketmq.tools.command.message."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,10 +16,12 @@ from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.status import Status
 from mq.cli.show import message_text
+from mq.cli.show.lazy import LongText, Mapped
 from mq.cli.show.result import Result, Row, number, text
 from mq.client.operations import java_order
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from mmap import mmap
 
     from mq.protocol.message import StoredMessage
@@ -99,11 +103,11 @@ async def print_msg(
         for queue in java_order.hash_order(queues, java_order.queue_hash):
             low, high = await reading.bounds(consumer, queue, begin, end)
             head = f"minOffset={low}, maxOffset={high}, {message_text.queue_text(queue)}\n"
-            yield page.result(head, [])
+            yield page.said(head)
             span = (low, high)
             async for result in reading.print_queue(consumer, queue, span, sub_expression, page):
                 yield result
-            yield page.result("-" * 56 + "\n", [])
+            yield page.said("-" * 56 + "\n")
 
 
 _TAG_COLUMNS = (text("tag", "Tag"), number("count", "Messages"))
@@ -151,7 +155,7 @@ async def print_msg_by_queue(
     page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
     begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
     end = _moment(call, end_timestamp, "-e/--endTimestamp")
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     async with call.session() as session:
         consumer = PullConsumer(session, TOOLS_CONSUMER_GROUP)
         queue = MessageQueue(topic, broker_name, queue_id)
@@ -162,22 +166,24 @@ async def print_msg_by_queue(
             )
         offset, last = await reading.bounds(consumer, queue, begin, end)
         while offset < last:
-            pulled = await consumer.pull(queue, offset, sub_expression)
+            pulled = await consumer.pull(queue, offset, sub_expression, decompress=False)
             offset = pulled.next_offset
             if pulled.status is not PullStatus.FOUND:
                 break
-            for message in pulled.messages:
-                tag = message.properties.get("TAGS", "")
-                if tag.strip():
-                    counts[tag] = counts.get(tag, 0) + 1
+            tags = (message.properties.get("TAGS", "") for message in pulled.messages)
+            counts.update(tag for tag in tags if tag.strip())
             if print_msg:
-                extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
-                yield page.result("", pulled.messages, extra)
+                yield page.result(pulled)
     if calculate:
-        tags = sorted(java_order.hash_order(counts), key=lambda tag: -counts[tag])
-        rows: list[Row] = [(tag, counts[tag]) for tag in tags]
-        plain = "".join(f"Tag: {tag:<30} Count: {counts[tag]}\n" for tag in tags)
-        yield Result(_TAG_COLUMNS, rows, plain)
+        yield _by_tag(counts)
+
+
+def _by_tag(counts: dict[str, int]) -> Result:
+    """How many messages each tag has, most first."""
+    tags = sorted(java_order.hash_order(counts), key=lambda tag: -counts[tag])
+    rows: list[Row] = [(tag, counts[tag]) for tag in tags]
+    plain = "".join(f"Tag: {tag:<30} Count: {counts[tag]}\n" for tag in tags)
+    return Result(_TAG_COLUMNS, rows, plain)
 
 
 @gives(message_text.COLUMNS, data=message_text.DOCUMENT)
@@ -240,17 +246,8 @@ async def consume_message(
             return
         assert broker_name is not None
         queue = MessageQueue(topic, broker_name, queue_id)
-        low, high = await reading.bounds(consumer, queue, *span)
         first = offset or 0
-        if first > high:
-            name = message_text.queue_text(queue)
-            yield page.result(f"{name} no matched msg, offset={first}\n", [])
-            return
-        low = max(low, first)
-        if high - low > message_number:
-            yield page.result(f"The oldler {message_number} message will be provided\n", [])
-            high = low + message_number - 1
-        async for result in reading.read_queue(consumer, queue, low, high, page):
+        async for result in reading.read_from(consumer, queue, first, span, message_number, page):
             yield result
 
 
@@ -295,6 +292,7 @@ async def dump_compaction_log(
                                         keys and bodies
     """
     from mq.client.operations.local_files import cannot
+    from mq.client.operations.messages.unpacking import Unpacked
     from mq.protocol.errors import RemoteProtocolError
     from mq.protocol.message import decode_record
 
@@ -302,26 +300,34 @@ async def dump_compaction_log(
         content = _mapped(file)
     except OSError as error:
         raise cannot("read", file, error) from error
+
+    def read(place: slice, *, body: bool = True) -> "StoredMessage":
+        return decode_record(content[place], read_body=body, decompress=False)
+
     position = 0
     failures: list[str] = []
     if not _record_end(content, 0) and any(content[:4]):
         raise CommandError(f"{file} does not begin with a message", status=Status.BAD_DATA)
     while not failures and (ends := _record_end(content, position)):
-        messages: list[StoredMessage] = []
-        while ends and len(messages) < _AT_ONCE:
+        places: list[slice] = []
+        while ends and len(places) < _AT_ONCE:
             try:
-                messages.append(decode_record(content[position:ends]))
+                read(slice(position, ends), body=False)
             except RemoteProtocolError as error:
                 failures.append(f"{file}: at byte {position}: {error}")
                 break
+            places.append(slice(position, ends))
             position = ends
             ends = _record_end(content, position)
-        plain = "".join(f"{message_text.record_text(message)}\n" for message in messages)
-        rows = [message_text.row(message) for message in messages]
-        data = [message_text.document(message) for message in messages]
-        yield Result(
-            message_text.COLUMNS, rows, plain, data=data, messages=messages, failures=failures
-        )
+        result = message_text.result(Unpacked(Mapped(read, places)))
+        result.plain = LongText(partial(_bodiless, read, places))
+        result.failures = failures
+        yield result
+
+
+def _bodiless(read: "Callable[..., StoredMessage]", places: list[slice]) -> "Iterator[str]":
+    for place in places:
+        yield f"{message_text.record_text(read(place, body=False))}\n"
 
 
 def _mapped(file: str) -> "mmap | bytes":

@@ -70,7 +70,7 @@ async def query_msg_trace_by_id(
     """
     span = span_of(call, begin_timestamp, end_timestamp)
     async with call.admin() as admin:
-        messages = await admin.find_by_key(trace_topic, msg_id, max_num, *span)
+        messages = await admin.find_by_key(trace_topic, msg_id, max_num, *span, decompress=False)
     found, failures = entries(messages, msg_id)
     if not messages:
         raise NotFound(

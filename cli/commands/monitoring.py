@@ -176,10 +176,12 @@ async def _newest(consumer: "PullConsumer", queue: "MessageQueue") -> int | None
 
     try:
         end = await consumer.max_offset(queue)
-        pulled = await consumer.pull(queue, end - 1, max_count=1) if end > 0 else None
+        if end <= 0:
+            return None
+        pulled = await consumer.pull(queue, end - 1, max_count=1, decompress=False)
     except MQError:
         return None
-    return pulled.messages[0].store_timestamp if pulled and pulled.messages else None
+    return pulled.messages[0].store_timestamp if pulled.messages else None
 
 
 class _MovedOffsets:

@@ -13,6 +13,7 @@ from mq.cli.runtime.effects import gives, shows_messages
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.option_groups import option_group
 from mq.cli.show import message_text
+from mq.cli.show.lazy import Mapped
 from mq.cli.show.result import Result, Row, number, text
 from mq.client.operations.counted import counted
 from mq.client.operations.errors import NotFound
@@ -237,7 +238,11 @@ async def store_dump(
     with offline_store.log_of(root) as log:
         if topic is not None and not any(_fits(queue.topic, topic) for queue in read_queues(root)):
             offline_store.nothing_of(topic)
-        found: list[StoredMessage] = []
+
+        def read(record: "Record") -> "StoredMessage":  # when it is printed: many are large
+            return offline_store.decoded(log.raw(record))
+
+        found: list[Record] = []
         left = limit if limit is not None else -1
         for item in log.walk(wanted.offset):
             if isinstance(item, Hole):
@@ -246,15 +251,15 @@ async def store_dump(
                 continue
             if not is_wanted(item):
                 continue
-            found.append(offline_store.decoded(log.raw(item)))
+            found.append(item)
             left -= 1
             if len(found) >= _PER_RESULT or not left:
-                yield offline_store.messages(found)
+                yield offline_store.messages(Mapped(read, found))
                 found = []
             if not left:
                 return
         if found:
-            yield offline_store.messages(found)
+            yield offline_store.messages(Mapped(read, found))
 
 
 def _fits(topic: str, pattern: str) -> bool:

@@ -18,11 +18,15 @@ from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import message_text
+from mq.cli.show.lazy import converted, pieces_of
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result
 from mq.cli.show.times import local
+from mq.client.operations.messages.unpacking import Unpacked
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {"message": ("tail",)}
@@ -70,12 +74,7 @@ async def tail(
     """
     from mq.client.operations.messages.following import Follower, body_matches
 
-    if last < 0:
-        raise UsageError(f"--last {last}: it cannot be negative")
-    if last and since is not None:
-        raise UsageError("--last and --from cannot go together")
-    if limit is not None and limit < 1:
-        raise UsageError(f"--limit {limit}: it must be positive")
+    _check(last, since, limit)
     try:
         test = None if grep is None else body_matches(re.compile(grep.encode()))
     except re.error as error:
@@ -83,7 +82,10 @@ async def tail(
     begin = None if since is None else str(parse_moment(since, "--from", call.environment.clock()))
     choice = choice_of(call, topic, narrowing, begin, None)
     left = limit
-    async with call.session() as session, Follower(session, choice, test) as follower:
+    async with (
+        call.session() as session,
+        Follower(session, choice, test, decompress=False) as follower,
+    ):
         try:
             async for news in follower.news(await follower.start(last)):
                 messages = news.messages if left is None else news.messages[:left]
@@ -97,30 +99,48 @@ async def tail(
                 raise
 
 
+def _check(last: int, since: str | None, limit: int | None) -> None:
+    if last < 0:
+        raise UsageError(f"--last {last}: it cannot be negative")
+    if last and since is not None:
+        raise UsageError("--last and --from cannot go together")
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit}: it must be positive")
+
+
 def _result(call: Call, messages: "list[StoredMessage]", failure: str | None) -> Result:
-    lines = "".join(map(_line, messages))
-    failures = [] if failure is None else [failure]
-    rows = [message_text.row(message) for message in messages]
-    data = [message_text.document(message) for message in messages]
+    result = message_text.result(Unpacked(messages), _line)
+    if failure is not None:
+        result.failures = [failure]
     # A table for each few messages would be mostly heads.
-    lean = call.output is Format.TABLE and not call.view.chosen
-    columns = () if lean else message_text.COLUMNS
-    return Result(columns, rows, lines, failures=failures, data=data, messages=messages)
+    if call.output is Format.TABLE and not call.view.chosen:
+        result.columns = ()
+    return result
 
 
-def _line(message: "StoredMessage") -> str:
+def _line(message: "StoredMessage") -> "Iterator[str]":
     """A message in a line, whatever is in its body."""
     where = f"{message.broker_name}:{message.queue_id}@{message.queue_offset}"
     stored = local(message.store_timestamp)
     words = " ".join(filter(None, (message.tags, *message.keys))) or "-"
-    return (
-        f"{stored} {where} {_printable(words)} {_printable(message_text.body_text(message)[0])}\n"
-    )
+    yield f"{stored} {where} {_printable(words)} "
+    yield from converted(pieces_of(message_text.body_text(message)[0]), _printable)
+    yield "\n"
 
 
 def _printable(text: str) -> str:
     """What a terminal shows and does not obey."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
+    return text if text.isprintable() else text.translate(_ESCAPES)
+
+
+class _Escapes(dict[int, str]):
+    """By its code what is shown of a character."""
+
+    def __missing__(self, code: int) -> str:
+        letter = chr(code)
+        shown = letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        self[code] = shown
+        return shown
+
+
+_ESCAPES = _Escapes()

@@ -55,10 +55,11 @@ async def trace(
         mq trace 7F0000010A2C18B4AAC2A1B2C3D40000 Orders -o json
                                                    for a program
     """
-    from mq.client.operations.messages.history import find, history
+    from mq.client.operations.messages.finding import find
+    from mq.client.operations.messages.history import history
 
     async with call.admin() as admin:
-        found = await find(admin, message_id, topic)
+        found = await find(admin, message_id, topic, decompress=False)
         several = len({message.topic for message in found.messages}) > 1
         rows: list[Row] = [
             _row(message, event, several=several)

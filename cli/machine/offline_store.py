@@ -11,11 +11,14 @@ import typer
 from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.errors import UsageError
-from mq.cli.show import message_text
+from mq.cli.show import bodies, message_text
 from mq.cli.show.result import Result
 from mq.client.operations.errors import NotFound
+from mq.client.operations.messages.unpacking import Unpacked
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mq.daemons.broker.store.offline import OfflineLog
     from mq.protocol.message import StoredMessage
 
@@ -102,18 +105,16 @@ def log_of(root: Path) -> Iterator["OfflineLog"]:
 
 
 def decoded(raw: bytes) -> "StoredMessage":
-    """A record of the log."""
+    """A record of the log, with its body as it is stored."""
     from mq.protocol.message import decode_record
 
-    return decode_record(raw)
+    return decode_record(raw, decompress=False)
 
 
-def messages(found: "list[StoredMessage]") -> Result:
-    """Messages as they are shown: a line each in plain text."""
-    plain = "".join(
-        message_text.line(message, {}, bytes(message.body).decode("utf-8", "replace"))
-        for message in found
+def messages(found: "Sequence[StoredMessage]") -> Result:
+    """Messages as they are shown: a line each in plain text. Their bodies are as they are
+    stored."""
+    return message_text.result(
+        Unpacked(found),
+        lambda message: message_text.line(message, {}, bodies.decoded(message.body, "utf-8")),
     )
-    rows = [message_text.row(message) for message in found]
-    data = [message_text.document(message) for message in found]
-    return Result(message_text.COLUMNS, rows, plain, data=data, messages=found)

@@ -5,15 +5,21 @@ get the messages.
 """
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mq.cli.show import message_text
+from mq.cli.show import bodies, message_text
+from mq.cli.show.lazy import Mapped
 from mq.cli.show.result import Result, Row
 from mq.client.operations import java_order
-from mq.client.pull_consumer import PullConsumer, PullStatus
+from mq.client.operations.messages import documents
+from mq.client.operations.messages.unpacking import Unpacked
+from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
 from mq.protocol.bodies import MessageQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
     from mq.protocol.message import StoredMessage
 
 
@@ -24,23 +30,33 @@ class Page:
         self.charset = charset
         self.with_body = with_body
 
-    def result(
-        self, plain: str, messages: list["StoredMessage"], extra: dict[str, str] | None = None
-    ) -> Result:
-        rows: list[Row] = []
-        data: list[dict[str, Any]] = []
-        for message in messages:
-            body = "NOT PRINT BODY"
-            if self.with_body:
-                body = bytes(message.body).decode(self.charset, "replace")
-            plain += message_text.line(message, extra or {}, body)
-            row, document = message_text.row(message), message_text.document(message)
-            if not self.with_body:
-                row = (*row[:-1], None)
-                document["body"] = document["bodyEncoding"] = None
-            rows.append(row)
-            data.append(document)
-        return Result(message_text.COLUMNS, rows, plain, data=data, messages=messages)
+    def said(self, plain: str) -> Result:
+        """A line between the messages, which only plain has."""
+        return Result(message_text.COLUMNS, [], plain, data=[], messages=[])
+
+    def result(self, pulled: PullResult, head: str = "") -> Result:
+        """The messages of a pull whose bodies are as they are stored; `head` stands before them."""
+        extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
+
+        def line(message: "StoredMessage") -> "Iterator[str]":
+            shown = self.with_body
+            body = bodies.decoded(message.body, self.charset) if shown else "NOT PRINT BODY"
+            return message_text.line(message, extra, body)
+
+        messages = Unpacked(pulled.messages)
+        result = message_text.result(messages, line, head)
+        if not self.with_body:
+            result.rows = Mapped(_row_without_body, messages)
+            result.data = Mapped(_document_without_body, messages)
+        return result
+
+
+def _row_without_body(message: "StoredMessage") -> Row:
+    return (*message_text.row(message)[:-1], None)
+
+
+def _document_without_body(message: "StoredMessage") -> "dict[str, Any]":
+    return documents.document(message, lambda _: (None, None))
 
 
 async def print_queue(
@@ -54,15 +70,14 @@ async def print_queue(
     offset, end = span
     name = message_text.queue_text(queue)
     while offset < end:
-        pulled = await consumer.pull(queue, offset, expression)
+        pulled = await consumer.pull(queue, offset, expression, decompress=False)
         offset, status = pulled.next_offset, pulled.status
         if status is PullStatus.FOUND:
-            extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
-            yield page.result("", pulled.messages, extra)
+            yield page.result(pulled)
         elif status is PullStatus.NO_MATCHED:
-            yield page.result(f"{name} no matched msg. status={status}, offset={offset}\n", [])
+            yield page.said(f"{name} no matched msg. status={status}, offset={offset}\n")
         else:
-            yield page.result(f"{name} print msg finished. status={status}, offset={offset}\n", [])
+            yield page.said(f"{name} print msg finished. status={status}, offset={offset}\n")
             return
 
 
@@ -80,8 +95,8 @@ async def read_topic(
             return
         low, high = await bounds(consumer, queue, *span)
         if high - low > left:
-            yield page.result(
-                f"The older {left} message of the {queue.queue_id} queue will be provided\n", []
+            yield page.said(
+                f"The older {left} message of the {queue.queue_id} queue will be provided\n"
             )
             high, left = low + left - 1, 0
         else:
@@ -90,21 +105,43 @@ async def read_topic(
             yield result
 
 
+async def read_from(
+    consumer: PullConsumer,
+    queue: MessageQueue,
+    first: int,
+    span: tuple[int | None, int | None],
+    most: int,
+    page: Page,
+) -> AsyncIterator[Result]:
+    """At most so many messages of a queue, from the offset `first` on, counted as Java counts
+    them."""
+    low, high = await bounds(consumer, queue, *span)
+    if first > high:
+        yield page.said(f"{message_text.queue_text(queue)} no matched msg, offset={first}\n")
+        return
+    low = max(low, first)
+    if high - low > most:
+        yield page.said(f"The oldler {most} message will be provided\n")
+        high = low + most - 1
+    async for result in read_queue(consumer, queue, low, high, page):
+        yield result
+
+
 async def read_queue(
     consumer: PullConsumer, queue: MessageQueue, offset: int, last: int, page: Page
 ) -> AsyncIterator[Result]:
     """Messages from `offset` to `last`, both included (ConsumeMessageCommand)."""
     name = message_text.queue_text(queue)
     while offset <= last:
-        pulled = await consumer.pull(queue, offset, max_count=last - offset + 1)
+        count = last - offset + 1
+        pulled = await consumer.pull(queue, offset, max_count=count, decompress=False)
         offset, status = pulled.next_offset, pulled.status
         if status is PullStatus.FOUND:
-            extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
-            yield page.result("Consume ok\n", pulled.messages, extra)
+            yield page.result(pulled, "Consume ok\n")
         elif status is PullStatus.NO_MATCHED:
-            yield page.result(f"{name} no matched msg. status={status}, offset={offset}\n", [])
+            yield page.said(f"{name} no matched msg. status={status}, offset={offset}\n")
         else:
-            yield page.result(f"{name} print msg finished. status={status}, offset={offset}\n", [])
+            yield page.said(f"{name} print msg finished. status={status}, offset={offset}\n")
             return
 
 

@@ -9,11 +9,34 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
+from errno import EBADF
+from io import TextIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 if TYPE_CHECKING:
     from mq.cli.show.visible import Visible
+
+
+class ClosedStream(OSError):
+    """Something was to be written to a standard stream that was closed before the process began."""
+
+    def __init__(self) -> None:
+        super().__init__(EBADF, "standard output is closed")
+
+
+class Closed(TextIOBase):
+    """Such a stream. What a command has to say must not vanish there: to write fails, as in C."""
+
+    def __init__(self) -> None:
+        # Its number stays taken: a socket or a file of ours must not be standard output to anybody.
+        self._place = open(os.devnull, "w")
+
+    def write(self, text: str) -> int:
+        """Raises ClosedStream, unless there is nothing to write."""
+        if text:
+            raise ClosedStream
+        return 0
 
 
 class Environment:
@@ -51,9 +74,10 @@ class Environment:
 
     @classmethod
     def of_process(cls) -> "Environment":
-        """The surroundings of this process; a stream that is closed is empty, or takes all."""
+        """The surroundings of this process. Standard input that is closed is empty, standard error
+        takes all, and standard output is `Closed`."""
         stdin = sys.stdin or open(os.devnull)
-        stdout = sys.stdout or open(os.devnull, "w")
+        stdout = sys.stdout or cast("TextIO", Closed())
         stderr = sys.stderr or open(os.devnull, "w")
         found = cls(
             stdin=stdin,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from errno import EDQUOT, EFBIG, ENOSPC
 
-from mq.cli.runtime.env import Environment
+from mq.cli.runtime.env import ClosedStream, Environment
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.client import errors as client
@@ -155,7 +155,10 @@ def explain(error: Exception, environment: Environment) -> CommandError:
         named = f"{error.filename}: " if error.filename else ""
         if not named and error.errno in _NO_ROOM:  # a stream: files are named
             named = "the output cannot be written: "
-        return CommandError(f"{named}{error.strerror or error}", status=Status.IO_ERROR)
+        hint = (
+            "where its output is of no use: >/dev/null" if isinstance(error, ClosedStream) else ""
+        )
+        return CommandError(f"{named}{error.strerror or error}", hint=hint, status=Status.IO_ERROR)
     if environment.variables.get("MQ_DEBUG"):
         raise error
     return CommandError(

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
-from mq.cli.show import java_text
-from mq.cli.show.result import Row, nested, number, text, time
+from mq.cli.show import bodies, java_text
+from mq.cli.show.bodies import body_text as body_text
+from mq.cli.show.lazy import LongText, Mapped, Text, pieces_of
+from mq.cli.show.result import Result, Row, nested, number, text, time
 from mq.client.operations import java_order
-from mq.client.operations.messages.documents import body_text as body_text
-from mq.client.operations.messages.documents import document as document
+from mq.client.operations.messages import documents
 from mq.protocol.host import address_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import StoredMessage
 
@@ -80,6 +84,32 @@ def row(message: "StoredMessage") -> Row:
     )
 
 
+def document(message: "StoredMessage") -> "dict[str, Any]":
+    """A message whole under DOCUMENT."""
+    return documents.document(message, body_text)
+
+
+def result(
+    messages: "Sequence[StoredMessage]",
+    line: "Callable[[StoredMessage], Iterable[str]]" = lambda message: (),
+    head: str = "",
+) -> Result:
+    """Messages to be shown, each of which is made to what is printed when its turn comes.
+
+    `line` gives the pieces of a message's plain text, `head` stands before all. `messages` may be
+    `Unpacked`: then one body at a time is held.
+    """
+
+    def lines() -> "Iterator[str]":
+        yield head
+        for message in messages:
+            yield from line(message)
+            del message  # before the next is decompressed
+
+    rows, data = Mapped(row, messages), Mapped(document, messages)
+    return Result(COLUMNS, rows, LongText(lines), data=data, messages=messages)
+
+
 def queue_text(queue: "MessageQueue") -> str:
     """MessageQueue.toString."""
     return (
@@ -104,19 +134,22 @@ def pulled_properties(minimum: int, maximum: int) -> dict[str, str]:
     return {"MIN_OFFSET": str(minimum), "MAX_OFFSET": str(maximum)}
 
 
-def message_text(message: "StoredMessage", extra: dict[str, str] | None = None) -> str:
-    """MessageExt.toString, which tells the body as signed bytes."""
-    body = bytes(message.body)
-    signed = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in body)
-    return _extended_text(message, properties_text(message, extra), f"[{signed}]")
+def message_text(message: "StoredMessage", extra: dict[str, str] | None = None) -> "Iterator[str]":
+    """MessageExt.toString, which tells the body as signed bytes; in pieces."""
+    head, tail = _extended_text(message, properties_text(message, extra))
+    yield head
+    yield from pieces_of(bodies.signed_bytes(message.body))
+    yield tail
 
 
 def record_text(message: "StoredMessage") -> str:
     """MessageExt.toString of release 5 for a message that was read without its body."""
-    return _extended_text(message, properties_text(message, capacity=128), "null")
+    head, tail = _extended_text(message, properties_text(message, capacity=128))
+    return f"{head}null{tail}"
 
 
-def _extended_text(message: "StoredMessage", properties: str, body: str) -> str:
+def _extended_text(message: "StoredMessage", properties: str) -> tuple[str, str]:
+    """MessageExt.toString, up to the body and from behind it."""
     prepared = message.properties.get("TRAN_MSG", "").lower() == "true"
     transaction = message.properties.get("UNIQ_KEY") if prepared else None
     return (
@@ -129,14 +162,17 @@ def _extended_text(message: "StoredMessage", properties: str, body: str) -> str:
         f"reconsumeTimes={message.reconsume_times}, "
         f"preparedTransactionOffset={message.prepared_transaction_offset}, "
         f"toString()=Message{{topic='{message.topic}', flag={message.flag}, "
-        f"properties={properties}, body={body}, "
-        f"transactionId='{transaction or 'null'}'}}]"
-    )
+        f"properties={properties}, body="
+    ), f", transactionId='{transaction or 'null'}'}}]"
 
 
-def line(message: "StoredMessage", extra: dict[str, str], body: str) -> str:
-    """A line of printMsg and consumeMessage."""
-    return f"MSGID: {message.message_id} {message_text(message, extra)} BODY: {body}\n"
+def line(message: "StoredMessage", extra: dict[str, str], body: Text) -> "Iterator[str]":
+    """A line of printMsg and consumeMessage, in pieces."""
+    yield f"MSGID: {message.message_id} "
+    yield from message_text(message, extra)
+    yield " BODY: "
+    yield from pieces_of(body)
+    yield "\n"
 
 
 def detail(
@@ -194,6 +230,7 @@ def codec(name: str) -> str:
     import codecs
 
     try:
+        "".encode(name)  # what is no character set, such as zlib, has a codec, too
         return codecs.lookup(name).name
-    except LookupError:
+    except (LookupError, UnicodeError):
         raise UsageError(f"no character set {name!r}") from None

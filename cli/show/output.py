@@ -1,21 +1,25 @@
 """The one place that prints results.
 
-table   for people: rich, fits the terminal, names are folded, never cut
+table   for people: rich, fits the terminal, names are folded, never cut; of a body of more than
+        96 KB the beginning
 plain   the text of the Java mqadmin, byte for byte; where it has none, columns without frames
 json    {"version": 1, "command": …, "status": …, "data": [{…}], "totals": {…}, "failures": […]};
         a command that goes on prints one such object per line
-yaml    the same as json; a command that goes on prints one document each
+yaml    the same as json; a command that goes on prints one document each; a text of more than a
+        million characters is in one line
 csv     a line of column names, then the rows
-markdown  a table for a report, an issue or a page
+markdown  a table for a report, an issue or a page; of long bodies the beginning, too
 Times are local in table and plain, unless UTC is asked for, and UTC in ISO 8601 elsewhere; null
 where not known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.runtime.env import Environment
+from mq.cli.show.documents import csv_pieces, json_pieces, yaml_pieces
+from mq.cli.show.lazy import LongText, converted, mapped, pieces_of
 from mq.cli.show.result import Column, Kind, Result, Row
 from mq.cli.show.tables import markdown_table, plain_table, rich_table
 from mq.cli.show.times import iso
@@ -65,31 +69,46 @@ class Printer:
         self._shown_columns: tuple[Column, ...] = ()
 
     def show(self, result: Result) -> None:
-        """Print `result` on stdout, its failures on stderr."""
-        write = self._environment.say
+        """Print `result` on stdout, piece by piece as it is made, its failures on stderr."""
         if self._is_silent(result):
             return
         result = self._view.apply(result)
         if self._view.format is not None and result.messages is not None:
             clean = visible if self._environment.terminal else str
-            self._environment.stdout.write(self._view.text(result.messages, clean))
-        elif self._format is Format.JSON:
-            write(_json(self._document(result), indent=not self._ongoing))
-        elif self._format is Format.YAML:
-            write(_yaml(self._document(result), explicit=self._ongoing))
-        elif self._format is Format.CSV:
-            write(_csv(result, header=self._needs_header(result)))
-        elif result.parts:
-            self._page(result)
-        elif self._format is Format.PLAIN:
-            write(self._plain(result))
-        elif self._format is Format.MARKDOWN:
-            write(markdown_table(result, header=self._needs_header(result), utc=self._view.utc))
+            for piece in self._view.text(result.messages, clean):
+                self._environment.stdout.write(piece)
+        elif (pieces := self._pieces(result)) is not None:
+            self._write(pieces)
         else:
-            self._table(result)
+            self._laid_out(result)
         self._environment.stdout.flush()
         for failure in result.failures:
             self._environment.tell(f"mq {self._command}: {failure}")
+
+    def _write(self, pieces: Iterable[str]) -> None:
+        for piece in pieces:
+            self._environment.say(piece)
+
+    def _pieces(self, result: Result) -> Iterable[str] | None:
+        """The text of formats that need not know all of it to write its beginning."""
+        if self._format is Format.JSON:
+            return json_pieces(self._document(result), indent=not self._ongoing)
+        if self._format is Format.YAML:
+            return yaml_pieces(self._document(result), explicit=self._ongoing)
+        if self._format is Format.CSV:
+            return _csv(result, header=self._needs_header(result))
+        if self._format is Format.PLAIN and not result.parts:
+            return self._plain(result)
+        return None
+
+    def _laid_out(self, result: Result) -> None:
+        if result.parts:
+            self._page(result)
+        elif self._format is Format.MARKDOWN:
+            header = self._needs_header(result)
+            self._environment.say(markdown_table(result, header=header, utc=self._view.utc))
+        else:
+            self._table(result)
 
     def _needs_header(self, result: Result) -> bool:
         """Whether the names of columns are printed: where several results come, not each time."""
@@ -97,11 +116,11 @@ class Printer:
         self._shown_columns = result.columns
         return needed
 
-    def _plain(self, result: Result) -> str:
+    def _plain(self, result: Result) -> Iterable[str]:
         if result.plain is not None:
-            return result.plain
+            return pieces_of(result.plain)
         if not result.columns or (self._ongoing and not (result.rows or self._every)):
-            return ""
+            return ()
         return plain_table(result, header=self._needs_header(result), utc=self._view.utc)
 
     def _is_silent(self, result: Result) -> bool:
@@ -115,10 +134,10 @@ class Printer:
         data = result.data
         if data is None:
             names = [column.name for column in result.columns]
-            data = [
-                dict(zip(names, cells, strict=True))
-                for cells in _cells(result.columns, result.rows)
-            ]
+            data = mapped(
+                lambda cells: dict(zip(names, cells, strict=True)),
+                mapped(_cells(result.columns), result.rows),
+            )
         return {
             "version": JSON_VERSION,
             "command": self._command,
@@ -158,6 +177,8 @@ class Printer:
         if result.columns:
             header, utc = self._view.header, self._view.utc
             console.print(rich_table(result.columns, result.rows, header=header, utc=utc))
+        elif isinstance(result.plain, LongText):
+            self._write(converted(result.plain, visible))
         elif result.plain:
             console.print(visible(result.plain.rstrip("\n")), soft_wrap=True)
         for name, value in result.totals.items():
@@ -166,40 +187,19 @@ class Printer:
             console.print(visible(note), soft_wrap=True)
 
 
-def _json(document: dict[str, Any], *, indent: bool) -> str:
-    import orjson
-
-    option = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if indent else 0)
-    try:
-        return orjson.dumps(document, option=option).decode()
-    except orjson.JSONEncodeError:  # a number beyond 64 bits: clients commit any offset they like
-        import json
-
-        text = json.dumps(document, ensure_ascii=False, indent=2 if indent else None)
-        return text + "\n"
+def _csv(result: Result, *, header: bool) -> Iterator[str]:
+    head = [column.name for column in result.columns] if header else []
+    return csv_pieces(head, map(_cells(result.columns), result.rows))
 
 
-def _yaml(document: dict[str, Any], *, explicit: bool) -> str:
-    import yaml
-
-    text: str = yaml.safe_dump(
-        document, sort_keys=False, allow_unicode=True, explicit_start=explicit
-    )
-    return text
-
-
-def _csv(result: Result, *, header: bool) -> str:
-    from mq.client.operations.csv_text import csv_text
-
-    head = [[column.name for column in result.columns]] if header and result.columns else []
-    return csv_text([*head, *_cells(result.columns, result.rows)])
-
-
-def _cells(columns: Sequence[Column], rows: Iterable[Row]) -> Iterable[list[Any]]:
-    """The rows as programs read them: times in ISO 8601, other values as they are."""
+def _cells(columns: Sequence[Column]) -> Callable[[Row], list[Any]]:
+    """What makes a row to what programs read: times in ISO 8601, other values as they are."""
     times = [index for index, column in enumerate(columns) if column.kind is Kind.TIME]
-    for row in rows:
-        cells = list(row)
+
+    def cells(row: Row) -> list[Any]:
+        found = list(row)
         for index in times:
-            cells[index] = iso(cells[index])
-        yield cells
+            found[index] = iso(found[index])
+        return found
+
+    return cells

@@ -33,7 +33,7 @@ def plain(parts: Iterable[Part], *, header: bool, utc: bool) -> str:
     for part in parts:
         text = f"{part.title}\n" + "".join(f"{line}\n" for line in _fact_lines(part, utc=utc))
         if part.rows:
-            text += plain_table(Result(part.columns, part.rows), header=header, utc=utc)
+            text += "".join(plain_table(Result(part.columns, part.rows), header=header, utc=utc))
         blocks.append(text + "".join(f"{note}\n" for note in part.notes))
     return "\n".join(blocks)
 

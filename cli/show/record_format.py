@@ -5,18 +5,21 @@ format says so.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.runtime.errors import UsageError
+from mq.cli.show import bodies
+from mq.cli.show.documents import json_quoted
+from mq.cli.show.lazy import LongText, Text, pieces_of
 from mq.cli.show.times import iso
 from mq.protocol.host import address_text
 
 if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
-Part = Callable[["StoredMessage"], str]
+Part = Callable[["StoredMessage"], Text]
 
 
 class Body(Enum):
@@ -35,72 +38,63 @@ class RecordFormat:
     Raises UsageError for a format that has an unknown letter or escape.
     """
 
-    def __init__(self, text: str, body: Body = Body.AUTO, *, charset: str = "utf-8") -> None:
-        self._parts: list[str | Part] = list(_compile(text, decoder(body, charset)))
+    def __init__(self, text: str, body: Body = Body.AUTO) -> None:
+        self._parts: list[str | Part] = list(_compile(text, decoder(body)))
 
     def __call__(self, message: "StoredMessage", clean: Callable[[str], str] = str) -> str:
         """The message as the format says; what is its own, and not the format's, made `clean`."""
-        return "".join(
-            [part if isinstance(part, str) else clean(part(message)) for part in self._parts]
-        )
+        return "".join(self.pieces(message, clean))
+
+    def pieces(self, message: "StoredMessage", clean: Callable[[str], str] = str) -> Iterator[str]:
+        """The same in pieces: a body may be long."""
+        for part in self._parts:
+            if isinstance(part, str):
+                yield part
+            else:
+                yield from map(clean, pieces_of(part(message)))
 
 
-def decoder(body: Body, charset: str = "utf-8") -> Callable[[bytes | memoryview], str]:
-    """What turns a body into text; bytes that are not of `charset` become � in text and JSON."""
-    if body is Body.HEX:
-        return lambda data: bytes(data).hex()
-    if body is Body.BASE64:
-        return _base64
-    if body is Body.TEXT:
-        return lambda data: bytes(data).decode(charset, "replace")
+def decoder(body: Body) -> Callable[[bytes], Text]:
+    """What turns a body into text; bytes that are not UTF-8 become � in text and JSON."""
+    return _DECODERS[body]
+
+
+def value_of(data: bytes, body: Body) -> tuple[Any, str]:
+    """A body as a value in JSON, and the name of how it is written."""
     if body is Body.JSON:
-        return lambda data: _json(data, charset)
-    return lambda data: _auto(data, charset)
-
-
-def written(data: bytes | memoryview, body: Body) -> tuple[str, Any, str]:
-    """A body as text, as a value in JSON, and the name of how it is written."""
-    text = decoder(body)(data)
-    if body is Body.JSON:
-        import json
-
-        return text, json.loads(text), "json"
+        return _value(data), "json"
     if body is Body.AUTO:
-        return text, text, "base64" if _is_binary(data) else "utf-8"
-    return text, text, "utf-8" if body is Body.TEXT else body.value
+        return bodies.text_of(data)
+    return decoder(body)(data), "utf-8" if body is Body.TEXT else body.value
 
 
-def _is_binary(data: bytes | memoryview) -> bool:
-    try:
-        bytes(data).decode()
-    except UnicodeDecodeError:
-        return True
-    return False
-
-
-def _auto(data: bytes | memoryview, charset: str) -> str:
-    try:
-        return bytes(data).decode(charset)
-    except UnicodeDecodeError:
-        return _base64(data)
-
-
-def _base64(data: bytes | memoryview) -> str:
-    from base64 import b64encode
-
-    return b64encode(data).decode()
-
-
-def _json(data: bytes | memoryview, charset: str) -> str:
+def _json(data: bytes) -> Text:
     """JSON in one line, whatever its layout; a body that is not JSON as a JSON string."""
     import json
 
-    text = bytes(data).decode(charset, "replace")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
+    value = _value(data)
+    if isinstance(value, LongText):
+        return LongText(lambda: json_quoted(value))
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _value(data: bytes) -> Any:
+    import json
+
+    text = bodies.decoded(data, "utf-8")
+    try:
+        return json.loads(str(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+_DECODERS: dict[Body, Callable[[bytes], Text]] = {
+    Body.AUTO: lambda data: bodies.text_of(data)[0],
+    Body.TEXT: lambda data: bodies.decoded(data, "utf-8"),
+    Body.JSON: _json,
+    Body.HEX: bodies.hexadecimal,
+    Body.BASE64: bodies.base64,
+}
 
 
 _LETTERS: dict[str, Part] = {
@@ -157,7 +151,7 @@ _TOKEN = re.compile(
 )
 
 
-def _compile(text: str, body: Callable[[bytes | memoryview], str]) -> list[str | Part]:
+def _compile(text: str, body: Callable[[bytes], Text]) -> list[str | Part]:
     parts: list[str | Part] = []
     for token in _TOKEN.finditer(text):
         kind, value = token.lastgroup, token.group(token.lastgroup or 0)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
+    from mq.cli.show.lazy import LongText
     from mq.protocol.message import StoredMessage
 
 
@@ -93,11 +94,15 @@ class Result:
     that `shows_messages`; None in a result that is about something else. `parts` are a page for
     people, one below the other; `columns` and `rows` are then the part that csv gives, and that is
     left where columns or an order are asked for.
+
+    What is large, as messages may be, is made when it is printed, and only what is printed:
+    `plain` may be a text in pieces, `rows`, `data` and `messages` what `mq.cli.show.lazy` maps. Who
+    yields such a result keeps what it is made of until it is shown.
     """
 
     columns: tuple[Column, ...] = ()
-    rows: list[Row] = field(default_factory=list)
-    plain: str | None = None
+    rows: Sequence[Row] = field(default_factory=list)
+    plain: "str | LongText | None" = None
     totals: dict[str, Any] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     data: Any = None

@@ -4,16 +4,19 @@ What `--columns`, `--sort`, `--no-header` and `--utc` ask for. Each of them also
 of the Java mqadmin in plain by columns of our own: who asks for them does not parse that text.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mq.cli.runtime.errors import UsageError
+from mq.cli.show.lazy import LongText, Mapped, mapped
 from mq.cli.show.result import Column, Kind, Result, Row
 
 if TYPE_CHECKING:
     from mq.cli.show.record_format import Body, RecordFormat
     from mq.protocol.message import StoredMessage
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +49,53 @@ class View:
         rows, data = result.rows, result.data
         if self.sort:
             order = self._order(result.columns, rows)
-            rows = [rows[index] for index in order]
-            if isinstance(data, list) and len(data) == len(order):
-                data = [data[index] for index in order]
+            rows = _in_order(rows, order)
+            if isinstance(data, list | Mapped) and len(data) == len(order):
+                data = _in_order(data, order)
         columns = result.columns
         if self.columns:
             picked = [find(columns, name) for name in self.columns]
             columns = tuple(_titled(columns[index]) for index in picked)
-            rows = [tuple(row[index] for index in picked) for row in rows]
+            rows = mapped(lambda row: tuple(row[index] for index in picked), rows)
             data = None
         return replace(result, columns=columns, rows=rows, data=data, plain=None, parts=[])
 
-    def text(self, messages: Iterable["StoredMessage"], clean: Callable[[str], str] = str) -> str:
-        """The messages as `format` says, with what is theirs made `clean`."""
+    def text(
+        self, messages: Iterable["StoredMessage"], clean: Callable[[str], str] = str
+    ) -> Iterator[str]:
+        """The messages as `format` says, with what is theirs made `clean`, in pieces."""
         assert self.format is not None
-        return "".join([self.format(message, clean) for message in messages])
+        for message in messages:
+            yield from self.format.pieces(message, clean)
+            del message  # before the next is made
 
     def _with_bodies(self, result: Result, body: "Body") -> Result:
         """The rows and items with their bodies written as `--body` says."""
-        from mq.cli.show.record_format import written
+        from mq.cli.show.record_format import decoder, value_of
 
-        found = [written(message.body, body) for message in result.messages or ()]
+        text = decoder(body)
+        messages = result.messages or ()
         names = [column.name for column in result.columns]
         rows, data = result.rows, result.data
-        if "body" in names and len(rows) == len(found):
+        every = range(len(messages))
+        if "body" in names and len(rows) == len(messages):
             place = names.index("body")
-            rows = [
-                (*row[:place], text, *row[place + 1 :])
-                for row, (text, _, _) in zip(rows, found, strict=True)
-            ]
-        if isinstance(data, list) and len(data) == len(found):
-            data = [
-                {**item, "body": value, "bodyEncoding": encoding}
-                for item, (_, value, encoding) in zip(data, found, strict=True)
-            ]
+
+            def row(index: int) -> Row:
+                made = list(before[index])
+                made[place] = None  # it holds a body
+                made[place] = text(messages[index].body)
+                return tuple(made)
+
+            before, rows = rows, Mapped(row, every)
+        if isinstance(data, list | Mapped) and len(data) == len(messages):
+
+            def item(index: int) -> dict[str, Any]:
+                made = {**items[index], "body": None}  # it holds a body
+                made["body"], made["bodyEncoding"] = value_of(messages[index].body, body)
+                return made
+
+            items, data = data, Mapped(item, every)
         return replace(result, rows=rows, data=data, plain=None)
 
     def check(self, variants: Iterable[Sequence[Column]]) -> None:
@@ -96,7 +112,7 @@ class View:
             return False
         return True
 
-    def _order(self, columns: Sequence[Column], rows: list[Row]) -> list[int]:
+    def _order(self, columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
         order = list(range(len(rows)))
         for name in reversed(self.sort):  # sorting is stable: the first name counts most
             index = find(columns, name.removeprefix("-"))
@@ -143,7 +159,15 @@ def _titled(column: Column) -> Column:
     return column if column.title else replace(column, title=column.name)
 
 
+def _in_order(items: Sequence[T], order: Sequence[int]) -> Sequence[T]:
+    if isinstance(items, Mapped):
+        return Mapped(items.__getitem__, order)
+    return [items[index] for index in order]
+
+
 def _comparable(kind: Kind, value: Any) -> Any:
+    if isinstance(value, LongText):
+        return str(value)
     if kind is Kind.TIME and not value:
         return None
     return int(value) if isinstance(value, bool) else value

@@ -73,6 +73,7 @@ class Daemon:
                 self._reader.start()
                 return lines
         process.wait()
+        process.stdout.close()
         raise RuntimeError(f"{self} did not start: {lines}")
 
     def _read_on(self, output: IO[str]) -> None:

@@ -11,8 +11,9 @@ from mq import __version__
 from mq.cli import catalog
 from mq.cli.main import load
 from mq.daemons.standalone import Standalone
+from mq.protocol.message import Message
 from mq.protocol.native import absent
-from tests.cli.pairs import make_topic
+from tests.cli.pairs import make_topic, put
 from tests.cli.support import Mq
 
 ALL_COMMANDS = [(group, name) for group, names in catalog.GROUPS.items() for name in names]
@@ -300,9 +301,53 @@ def test_every_option_says_what_it_is() -> None:
             assert option.help and option.help.endswith((".", "?")), (name, parameter)
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_no_matter(closed: str) -> None:
-    ended = subprocess.run(["sh", "-c", f"{sys.executable} -m mq --help {closed}"], timeout=60)
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+def test_closed_streams_that_are_not_written_to_are_no_matter(closed: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m mq --version {closed}"], timeout=60, capture_output=True
+    )
+    assert ended.returncode == 0
+    assert ended.stdout.startswith(b"mq ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--help",
+        "topicList",
+        "topicList -o json",
+        "printMsg {topic} --format %b",
+        "message export {topic} -",
+        "message export {topic} {folder}/file",
+    ],
+)
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
+def test_output_that_nobody_can_have_is_an_error(
+    arguments: str, closed: str, cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "ToNobody", 1)
+    put(standalone, [Message("ToNobody", b"lost")], 0)
+    words = arguments.format(topic="ToNobody", folder=tmp_path)
+    ended = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m mq {words} {closed}"],
+        env={**os.environ, **cluster.variables},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 74
+    first, hint = ended.stderr.splitlines()
+    assert first.endswith("standard output is closed")
+    assert hint == "hint: where its output is of no use: >/dev/null"
+
+
+def test_a_command_that_prints_nothing_needs_no_output(cluster: Mq, standalone: Standalone) -> None:
+    make_topic(standalone, "Nothing", 1)
+    ended = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m mq message export Nothing - >&-"],
+        env={**os.environ, **cluster.variables},
+        timeout=60,
+    )
     assert ended.returncode == 0
 
 

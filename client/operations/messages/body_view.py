@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from mq.client.operations.messages import documents
 from mq.protocol.compression import CompressionType
 from mq.protocol.flags import SysFlag
 
@@ -18,7 +19,6 @@ SHOWN = 64 * 1024  # bytes of a body that are shown as text, or characters as JS
 SHOWN_AS_HEX = 16 * 1024  # bytes: each takes five characters
 # Bytes of a body that are looked at as JSON: read, they take up to thirty times as much memory.
 MOST_JSON = 1024 * 1024
-_PIECE = 256 * 1024
 _HEX_ROW = 16
 _INDENT = "  "
 
@@ -59,7 +59,7 @@ def view(message: "StoredMessage", form: str | None = None) -> BodyView:
     """The body of a message as text, json or hex; without `form` as the first of json, text and
     hex that it can be read as."""
     body = bytes(message.body)
-    is_utf8 = _is_utf8(body)
+    is_utf8 = documents.is_utf8(body)
     is_json = is_utf8 and _is_json(body)
     if form is None:
         form = "json" if is_json else "text" if is_utf8 else "hex"
@@ -95,17 +95,6 @@ def first_line(body: bytes, size: int = 120) -> str:
         return decoder.decode(part, final=len(body) <= size)
     except UnicodeDecodeError:
         return part[: size // 3].hex(" ")
-
-
-def _is_utf8(body: bytes) -> bool:
-    decoder = getincrementaldecoder("utf-8")()
-    try:
-        for start in range(0, len(body), _PIECE):  # text may take four times as much memory
-            decoder.decode(body[start : start + _PIECE])
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _is_json(body: bytes) -> bool:

@@ -5,7 +5,7 @@ keeps its unique id: see `dead_letter_resending`.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from mq.client.errors import MQError, RouteNotFound
 from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.reading import Reader
-from mq.protocol.compression import MAX_DECOMPRESSED
 from mq.protocol.message import restore_body
 from mq.protocol.names import dead_letter_topic
 from mq.protocol.properties import PropertyKey
@@ -76,22 +75,30 @@ class Letters:
         self._admin = admin
 
     async def read(
-        self, newest: int | None = None, *, keep: int | None = None
+        self,
+        newest: int | None = None,
+        *,
+        ids: Collection[str] | None = None,
+        keep: int | None = None,
     ) -> "list[StoredMessage]":
-        """The letters, oldest first: all, or about the `newest` of each queue. Of each body `keep`
-        bytes are kept, or all, and `sizes` has how many it had.
+        """The letters, oldest first: all, or about the `newest` of each queue; of `ids` only those.
+
+        Their bodies are as they are stored. With `keep` they are decompressed, and so many bytes
+        of each are kept; with 0 none is. `sizes` has how many there were.
 
         Raises NoLetters for a group that has no dead letters, and MQError where no broker answers.
         """
         letters = []
         async for page in self.pages(newest):
             for letter in page:
-                if keep != 0:
-                    restore_body(letter, MAX_DECOMPRESSED if keep is None else MOST_DECOMPRESSED)
+                if ids and not {letter.message_id, letter.offset_id} & set(ids):
+                    continue
+                if keep:
+                    restore_body(letter, MOST_DECOMPRESSED)
                 self.sizes[letter.offset_id] = len(letter.body)
                 if keep is not None:
                     letter.body = letter.body[:keep]
-            letters += page
+                letters.append(letter)
         letters.sort(key=lambda letter: letter.store_timestamp)
         return letters if newest is None else letters[-newest:] if newest else []
 
@@ -204,12 +211,12 @@ async def look_at(
     admin: "Admin", group: str, ids: list[str] | None, limit: int, *, keep: int | None = None
 ) -> tuple[list[Letter], Letters]:
     """The newest `limit` letters of a group, or those of the ids, oldest first. Of each body `keep`
-    bytes are kept, or all.
+    bytes are kept, or all as it is stored.
 
     Returns them, and the `Letters` with what could not be read. Raises NotFound, MQError.
     """
     letters = Letters(admin, group)
-    found = of_ids(await letters.read(None if ids else limit, keep=keep), ids)[-limit:]
+    found = of_ids(await letters.read(None if ids else limit, ids=ids, keep=keep), ids)[-limit:]
     most = await retry_limit(admin, group)
 
     async def copy_id(letter: "StoredMessage") -> str | None:

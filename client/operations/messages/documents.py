@@ -1,5 +1,7 @@
 """A message as the JSON that commands and pages give of it (docs/json-output.md)."""
 
+from codecs import getincrementaldecoder
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mq.client.operations.times import iso
@@ -9,19 +11,43 @@ if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
 
+_PIECE = 256 * 1024
+
+
+def is_utf8(body: bytes) -> bool:
+    """Whether a body is text in UTF-8. It is looked at in pieces: text may take four times as much
+    memory."""
+    decoder = getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(body), _PIECE):
+            decoder.decode(body[start : start + _PIECE])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def body_text(message: "StoredMessage") -> tuple[str, str]:
     """The body as text and how it is written: utf-8 or base64."""
+    return text_of(message.body)
+
+
+def text_of(body: bytes) -> tuple[str, str]:
+    """A body as text and how it is written: utf-8 or base64."""
     try:
-        return bytes(message.body).decode(), "utf-8"
+        return bytes(body).decode(), "utf-8"
     except UnicodeDecodeError:
         from base64 import b64encode
 
-        return b64encode(message.body).decode(), "base64"
+        return b64encode(body).decode(), "base64"
 
 
-def document(message: "StoredMessage") -> dict[str, Any]:
-    """A message whole, for JSON and YAML."""
-    body, encoding = body_text(message)
+def document(
+    message: "StoredMessage",
+    text: "Callable[[StoredMessage], tuple[Any, str | None]]" = body_text,
+) -> dict[str, Any]:
+    """A message whole, for JSON and YAML; `text` makes its body, and says how it is written."""
+    body, encoding = text(message)
     return {
         "messageId": message.message_id,
         "offsetId": message.offset_id,

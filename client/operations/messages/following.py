@@ -6,12 +6,14 @@ is committed, no heartbeat is sent, and the group is the tools' own, so no trace
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mq.client.errors import MQError
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.reading import Reader, Span
+from mq.client.operations.messages.unpacking import unpacked
 from mq.client.pull_consumer import PullConsumer
 from mq.protocol.bodies import MessageQueue
 
@@ -35,8 +37,9 @@ class News(NamedTuple):
 
 
 def body_matches(pattern: "re.Pattern[bytes]") -> Test:
-    """A test for bodies in which the pattern is found."""
-    return lambda message: pattern.search(message.body) is not None
+    """A test for bodies in which the pattern is found. A body that is compressed is decompressed
+    for as long as it is looked at."""
+    return lambda message: pattern.search(unpacked(message).body) is not None
 
 
 class Follower:
@@ -103,16 +106,16 @@ class Follower:
     async def _last(self, span: Span, count: int) -> "list[StoredMessage]":
         """The last `count` messages that match, looked for in wider and wider steps back."""
         low, high, width = span.next, span.end, max(count, 32)
-        found: list[StoredMessage] = []
+        found: deque[StoredMessage] = deque()
         while high > low and len(found) < count and span.end - high < MOST_LOOKED_BACK:
             start = max(low, high - width)
             part = Span(span.queue, start, high, high)
-            earlier: list[StoredMessage] = []
+            earlier: deque[StoredMessage] = deque(maxlen=count - len(found))
             async for messages, _ in self._reader.batches(part):
-                earlier += filter(self._takes, messages)
-            found = earlier + found
+                earlier.extend(filter(self._takes, messages))
+            found.extendleft(reversed(earlier))
             high, width = start, width * 4
-        return found[-count:]
+        return list(found)
 
     def _follow(self, queue: MessageQueue, offset: int) -> None:
         self._known.add(queue)

@@ -1,16 +1,16 @@
 """What has become of a message: pieced together from where it is stored, the offsets and members of
 groups, their retry topics and dead letters, and the traces of clients that write them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from mq.client.errors import BrokerError, ClientError, ConsumerNotOnline, MQError, RouteNotFound
+from mq.client.errors import BrokerError, ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations import cluster, java_order, wire
 from mq.client.operations.counted import counted
-from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import dead_letters
 from mq.client.operations.messages.traces import entries
+from mq.client.operations.messages.unpacking import unpacked
 from mq.protocol import names
 from mq.protocol.bodies import MessageModel
 from mq.protocol.host import address_text
@@ -33,79 +33,6 @@ class Event(NamedTuple):
     group: str | None
     where: str | None
     detail: str
-
-
-class Found(NamedTuple):
-    """The messages of an id, and a line for each topic that could not be looked into."""
-
-    messages: list["StoredMessage"]
-    failures: list[str]
-
-
-async def find(
-    admin: "Admin",
-    message_id: str,
-    topic: str | None,
-    *,
-    sees: Callable[[str], bool] = lambda topic: True,
-    decompress: bool = True,
-) -> Found:
-    """The messages of an id, unique or offset id, oldest first. Raises NotFound, MQError.
-
-    Without a topic every topic that `sees` is true of is looked through: what was imported or
-    copied has the id of its origin. What groups get again, and their dead letters, are copies of
-    what is in another topic, and found where it is not. An id may be in several topics, and in one
-    of them several times.
-    """
-    with suppress(ClientError, BrokerError, MQError):
-        info = await admin.cluster_info()
-        known = {
-            a for broker in info.broker_addr_table.values() for a in broker.broker_addrs.values()
-        }
-        if _host_of(message_id) in known:
-            return Found([await admin.find_by_offset_id(message_id, decompress=decompress)], [])
-    failures: dict[str, MQError] = {}
-    for topics in ([topic],) if topic else await _topics(admin):
-        found: list[StoredMessage] = []
-        for name in filter(sees, topics):
-            try:
-                found += await admin.find_by_unique_id(name, message_id, decompress=decompress)
-            except RouteNotFound:
-                pass  # it was deleted meanwhile
-            except MQError as error:
-                failures[name] = error
-        if found:
-            found.sort(key=lambda message: message.store_timestamp)
-            return Found(found, [f"topic {name}: {error}" for name, error in failures.items()])
-    if failures:
-        raise next(iter(failures.values()))
-    where = f"topic {topic}" if topic else "any topic"
-    raise NotFound(
-        f"no message {message_id!r} in {where}",
-        hint="brokers delete messages after fileReservedTime; is the id whole?",
-    )
-
-
-def _host_of(message_id: str) -> str:
-    """The broker that an offset id names; empty for what is not one."""
-    from mq.protocol.message_id import decode_offset_id
-
-    try:
-        place = decode_offset_id(message_id)
-    except ValueError:
-        return ""
-    return f"{place.host}:{place.port}"
-
-
-async def _topics(admin: "Admin") -> tuple[list[str], list[str]]:
-    """The topics of users, and the retry topics and dead letters of their groups."""
-    everything = sorted((await admin.topic_list()).topic_list)
-    users = [name for name in everything if not names.is_system_topic(name)]
-    copies = (names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)
-    return (
-        [name for name in users if not name.startswith(copies)],
-        [name for name in users if name.startswith(copies)],
-    )
 
 
 async def history(admin: "Admin", message: "StoredMessage") -> list[Event]:
@@ -145,7 +72,7 @@ def _stored(message: "StoredMessage") -> Iterator[Event]:
 
 
 def _size(message: "StoredMessage") -> str:
-    named = [f"{len(message.body)} bytes"]
+    named = [f"{len(unpacked(message).body)} bytes"]
     if message.tags:
         named.append(f"tag {message.tags}")
     if message.keys:
@@ -160,7 +87,9 @@ def _size(message: "StoredMessage") -> str:
 
 async def _traces(admin: "Admin", message_id: str) -> list["Pub | SubAfter"]:
     try:
-        traces = await admin.find_by_key(names.TRACE_TOPIC, message_id, _MOST_TRACES)
+        traces = await admin.find_by_key(
+            names.TRACE_TOPIC, message_id, _MOST_TRACES, decompress=False
+        )
     except MQError:  # few clusters have traces
         return []
     return [record for record, _ in entries(traces, message_id)[0]]
@@ -202,7 +131,7 @@ async def _returned(admin: "Admin", group: str, message: "StoredMessage") -> lis
         (names.dead_letter_topic(group), "dead letter"),
     ):
         with suppress(MQError):
-            for copy in await admin.find_by_unique_id(topic, message.message_id):
+            for copy in await admin.find_by_unique_id(topic, message.message_id, decompress=False):
                 if copy.properties.get(PropertyKey.RETRY_TOPIC, message.topic) != message.topic:
                     continue  # of a message with the same id in another topic
                 place = f"{address_text(copy.store_host)}, queue {copy.queue_id}"
@@ -219,7 +148,7 @@ async def _delayed(admin: "Admin", address: str, message: "StoredMessage") -> li
     events = []
     with suppress(MQError):
         for copy in await admin.query_message(
-            address, names.SCHEDULE_TOPIC, message.message_id, unique=True
+            address, names.SCHEDULE_TOPIC, message.message_id, unique=True, decompress=False
         ):
             if copy.message_id != message.message_id:
                 continue

@@ -12,9 +12,11 @@ from mq.protocol.message import restore_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
     from mq.client.admin import Admin
     from mq.client.caller import Caller
+    from mq.client.operations.messages.finding import Found, Reach
     from mq.protocol.message import StoredMessage
 
 _END_OF_TIME = 2**63 - 1
@@ -50,25 +52,29 @@ async def at_offset(session: "Caller", queue: MessageQueue, offset: int) -> Pull
     )
 
 
-async def by_id(
-    admin: "Admin",
-    message_id: str,
-    topic: str | None,
-    sees: "Callable[[str], bool]" = lambda topic: True,
-) -> "list[StoredMessage]":
-    """The messages of a unique id, or the one of an offset id. Raises NotFound, MQError.
-
-    Without a topic a unique id is looked for in those that `sees` is true of.
+async def by_id(admin: "Admin", message_id: str, topic: str) -> "list[StoredMessage]":
+    """The messages of a topic that have a unique id, or the one of an offset id, of whatever topic.
+    Raises NotFound, MQError.
 
     An offset id names an address: only brokers that the name server knows are asked.
     """
-    from mq.client.operations.messages import (
-        history,
-    )  # needs an event loop, which the others do not
+    return (await _found(admin, message_id, topic)).messages
 
-    found = (await history.find(admin, message_id, topic, sees=sees, decompress=False)).messages
-    _restore(found)
-    await name_brokers(admin, found)
+
+async def anywhere(
+    admin: "Admin", message_id: str, sees: "Callable[[str], bool]", reach: "Reach"
+) -> "Found":
+    """As `by_id`, in all topics that `sees` is true of, as far as `reach` says."""
+    return await _found(admin, message_id, None, sees=sees, reach=reach)
+
+
+async def _found(admin: "Admin", message_id: str, topic: str | None, **keywords: "Any") -> "Found":
+    # It needs an event loop, which the others do not.
+    from mq.client.operations.messages import finding
+
+    found = await finding.find(admin, message_id, topic, decompress=False, **keywords)
+    _restore(found.messages)
+    await name_brokers(admin, found.messages)
     return found
 
 
@@ -84,8 +90,21 @@ async def by_key(
 
     Raises RouteNotFound, MQError.
     """
-    found = await admin.find_by_key(topic, key, count, begin, end, decompress=False)
+    found = await stored_by_key(admin, topic, key, count, begin, end)
     _restore(found)
+    return found
+
+
+async def stored_by_key(
+    admin: "Admin",
+    topic: str,
+    key: str,
+    count: int = 64,
+    begin: int = 0,
+    end: int = _END_OF_TIME,
+) -> "list[StoredMessage]":
+    """As `by_key`, with bodies as they are stored."""
+    found = await admin.find_by_key(topic, key, count, begin, end, decompress=False)
     await name_brokers(admin, found)
     return found
 

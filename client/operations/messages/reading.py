@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TRIES = 3  # of a pull that fails for the moment
 RETRY_SECONDS = 1.0
 PULL_COUNT = 1024  # messages asked for at a time; brokers give 32, unless they are set to more
-MOST_UNPACKED = 64 * 1024 * 1024  # bytes of bodies given at a time, and one body more
+MOST_UNPACKED = 8 * 1024 * 1024  # bytes of bodies given at a time, and one body more
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Reader:
 
     async def _is_there(self, queue: MessageQueue, offset: int, stored: int) -> bool:
         """Whether the message at an offset was stored then, or is gone meanwhile."""
-        result = await self._consumer.pull(queue, offset, max_count=1)
+        result = await self._consumer.pull(queue, offset, max_count=1, decompress=False)
         return all(
             message.store_timestamp == stored
             for message in result.messages

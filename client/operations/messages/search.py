@@ -327,7 +327,7 @@ class Search:
 
     async def _time_at(self, lane: _Lane, offset: int) -> float:
         """When the message at an offset was stored: no message before it is newer."""
-        result = await self._consumer.pull(lane.span.queue, offset, max_count=1)
+        result = await self._consumer.pull(lane.span.queue, offset, max_count=1, decompress=False)
         if result.messages and result.messages[0].queue_offset == offset:
             return result.messages[0].store_timestamp
         return lane.frontier

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mq.client.errors import RouteNotFound
+from mq.client.operations.messages.unpacking import unpacked
 from mq.protocol.host import address_text
 from mq.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mq.client.admin import Admin
     from mq.client.trace.entries import Pub, SubAfter, TraceEntry
     from mq.protocol.message import StoredMessage
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 Entry = tuple["Pub | SubAfter", "StoredMessage"]
 
 MOST_TRACES = 64  # of each broker
+# Of the body of a trace, decompressed: clients begin another one at 128,000 (maxMsgSize).
+MOST_TRACE_BYTES = 1024 * 1024
 _END_OF_TIME = 2**63 - 1
 
 
@@ -38,25 +43,26 @@ def entries(traces: list["StoredMessage"], message_id: str) -> tuple[list[Entry]
     read. Traces hold entries on other messages, too."""
     from mq.client.trace.entries import Pub, SubAfter
 
-    found, failures = _decoded(traces)
-    return [
-        (entry, trace)
-        for entry, trace in found
-        if isinstance(entry, Pub | SubAfter) and entry.message_id == message_id
-    ], failures
+    found, failures = _decoded(traces, lambda entry: entry.message_id == message_id)
+    return [(entry, trace) for entry, trace in found if isinstance(entry, Pub | SubAfter)], failures
 
 
 def _decoded(
-    traces: list["StoredMessage"],
+    traces: list["StoredMessage"], wanted: "Callable[[TraceEntry], bool]"
 ) -> "tuple[list[tuple[TraceEntry, StoredMessage]], list[str]]":
-    """Every entry of traces, each trace as far as it can be read."""
+    """The entries of traces that are `wanted`, each trace as far as it can be read. Bodies that are
+    as they are stored are decompressed one by one."""
     from mq.client.trace.entries import MalformedTrace, decode
 
     found: list[tuple[TraceEntry, StoredMessage]] = []
     failures = []
     for trace in traces:
+        body = unpacked(trace, MOST_TRACE_BYTES)
+        if body.body_error:
+            failures.append(f"trace {trace.message_id}: {body.body_error}")
+            continue
         try:
-            found += [(entry, trace) for entry in decode(bytes(trace.body))]
+            found += [(entry, trace) for entry in decode(bytes(body.body)) if wanted(entry)]
         except MalformedTrace as error:
             failures.append(f"trace {trace.message_id}: {error}")
     return found, failures
@@ -142,7 +148,11 @@ def timeline(traces: "list[StoredMessage]", word: str) -> Traces:
     """The entries of traces that are of a message with this unique id or key."""
     from mq.client.trace.entries import EndTransaction, Pub, SubAfter, SubBefore
 
-    decoded, failures = _decoded(traces)
+    def wanted(entry: "TraceEntry") -> bool:
+        # Whether a beginning is wanted its end tells, which may stand in another trace.
+        return isinstance(entry, SubBefore) or word in (entry.message_id, *_keys(entry.keys))
+
+    decoded, failures = _decoded(traces, wanted)
     began: dict[tuple[str, str], SubBefore] = {
         (entry.request_id, entry.message_id): entry
         for entry, _ in decoded
@@ -153,7 +163,7 @@ def timeline(traces: "list[StoredMessage]", word: str) -> Traces:
     topics: dict[str, dict[str, None]] = {}
     rows = []
     for entry, trace in decoded:
-        if isinstance(entry, SubBefore) or word not in (entry.message_id, *_keys(entry.keys)):
+        if isinstance(entry, SubBefore):
             continue
         host = address_text(trace.born_host).rpartition(":")[0]
         if isinstance(entry, Pub | EndTransaction):

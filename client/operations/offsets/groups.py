@@ -162,7 +162,7 @@ class Times:
     async def _pull(self, queue: MessageQueue, offset: int, max_count: int = 1) -> PullResult:
         """What is at `offset` or, where that is gone or not yet there, at the nearest one."""
         while True:
-            result = await self._consumer.pull(queue, offset, max_count=max_count)
+            result = await self._consumer.pull(queue, offset, max_count=max_count, decompress=False)
             if result.messages or result.next_offset == offset:
                 return result
             offset = result.next_offset

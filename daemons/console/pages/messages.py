@@ -7,6 +7,7 @@ from mq.client.admin import Admin
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.finding import Reach
 from mq.client.operations.messages.search import Budget, Found, Position, Search, Wanted
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.sql92 import read_filter
@@ -35,6 +36,8 @@ SECONDS = 30.0  # of a search with a first look at each of many queues
 SIZES = ("20", "50", "100", "200")
 _KEPT = 1024  # bytes of a body for a list
 _MOST_BY_KEY = 64  # of each broker
+# Of the search for an id in all topics, which asks each broker of each topic.
+REACH = Reach(requests=2000, seconds=10.0)
 _AND = " && "
 
 _TOPIC = Query("topic", about=N_("Topic"))
@@ -59,10 +62,12 @@ QUERY = (
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """The page before a topic is chosen: the topics that there are, or the messages of an id that
-    several of them have."""
+    several of them have. ``unseen`` topics were not looked into, as that would have cost more
+    requests or time than one search may."""
 
     topics: tuple[str, ...]
     messages: tuple[MessageRow, ...] = ()
+    unseen: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +109,20 @@ async def _find_anywhere(call: Call, message_id: str) -> Page | Redirect:
     """A message by its id alone: in all topics that the user may see. What was imported or copied
     has the id of its origin, so an id may be in several."""
     async with turn(call.cluster):
-        found = await lookup.by_id(Admin(call.cluster.session), message_id, None, call.sees_topic)
-    found = visible(call, found)
+        admin = Admin(call.cluster.session)
+        all_found = await lookup.anywhere(admin, message_id, call.sees_topic, REACH)
+    found, unseen = visible(call, all_found.messages), all_found.unseen
     if not found:
         raise NotFound(call.text("No message has the id %(id)s.", id=message_id))
-    if len(found) == 1 and found[0].broker_name:
+    if len(found) == 1 and found[0].broker_name and not unseen:
         return Redirect(_place(found[0]))
     topics = sorted({message.topic for message in found})
-    if len(topics) == 1:
+    if len(topics) == 1 and not unseen:
         return Redirect(_address(topics[0], {"id": message_id}))
     seen = {topic for topic in topics if sees_bodies(call, topic)}
     for topic in sorted(seen):
         call.viewed(topic, "bodies in a list")
-    data = Chosen((), tuple(row(item, bodies=item.topic in seen) for item in found))
+    data = Chosen((), tuple(row(item, bodies=item.topic in seen) for item in found), unseen)
     return Page(
         "messages/choose.html",
         call.text("Messages of an id"),

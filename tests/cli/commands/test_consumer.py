@@ -73,7 +73,7 @@ def test_progress_misses_a_broker_that_only_the_members_know(tmp_path: Path) -> 
                     with BlockingSession(pair.name_server_address) as session:
                         admin = Admin(session)
                         run(admin.update_consumer_offset(broker.address, "holding", "Held", 0, 0))
-                # Which keeps what it holds until a name server tells it that the broker is gone.
+                # Which does not hear from a name server that the broker is gone.
                 deaf = Intervals(routes=3600)
                 client = until.enter_context(member(pair, "holding", "Held", intervals=deaf))
                 wait_for_queues(mq, 4)

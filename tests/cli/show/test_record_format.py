@@ -78,12 +78,8 @@ def test_what_means_nothing_is_refused(text: str) -> None:
     ],
 )
 def test_bodies_are_written_as_asked_for(body: Body, data: bytes, expected: str) -> None:
-    assert decoder(body)(data) == expected
+    assert str(decoder(body)(data)) == expected
     assert RecordFormat("%b", body)(message(data)) == expected
-
-
-def test_a_body_of_another_character_set_is_read_as_such() -> None:
-    assert decoder(Body.AUTO, "latin-1")(b"\xfc") == "ü"
 
 
 @pytest.fixture(scope="module")

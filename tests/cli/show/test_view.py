@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 
 from mq.cli.runtime.errors import UsageError
@@ -18,7 +20,7 @@ RESULT = Result(
 )
 
 
-def shown(view: View) -> list[tuple[object, ...]]:
+def shown(view: View) -> Sequence[tuple[object, ...]]:
     return view.apply(RESULT).rows
 
 

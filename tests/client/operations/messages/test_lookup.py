@@ -6,15 +6,17 @@ from mq.client.admin import Admin
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.finding import Reach
 from mq.client.operations.messages.search import Search, Wanted
 from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.daemons.standalone import Standalone
-from mq.protocol.bodies import MessageQueue
+from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.flags import SysFlag
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import TOPIC, Cluster, cluster
 from tests.client.scenarios import eventually, in_a_loop, opened
+from tests.client.scripted import routed
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 1)
 
@@ -29,8 +31,8 @@ async def test_a_message_is_found_by_each_of_its_ids_by_key_and_by_place(made: C
     await eventually(is_indexed)
     for found in (
         await lookup.by_id(made.admin, sent.message_id, TOPIC),
-        await lookup.by_id(made.admin, sent.message_id, None),
-        await lookup.by_id(made.admin, sent.offset_message_id, None),
+        (await lookup.anywhere(made.admin, sent.message_id, bool, Reach())).messages,
+        (await lookup.anywhere(made.admin, sent.offset_message_id, bool, Reach())).messages,
         await lookup.by_key(made.admin, TOPIC, "key"),
         (await lookup.at_offset(made.session, QUEUE, 0)).messages,
     ):
@@ -47,6 +49,34 @@ async def test_what_is_not_there_is_not_found_and_says_what_is(made: Cluster) ->
         await lookup.at_offset(made.session, QUEUE, 7)
     with pytest.raises(NotFound, match="no message 'none' in topic topic"):
         await lookup.by_id(made.admin, "none", TOPIC)
+
+
+@opened(cluster)
+async def test_an_id_is_looked_for_as_far_as_is_said_and_what_is_left_is_counted(
+    made: Cluster,
+) -> None:
+    sent = await made.producer.send(Message(TOPIC, b"body"), QUEUE)
+
+    async def is_indexed() -> bool:
+        return bool(await made.admin.find_by_unique_id(TOPIC, sent.message_id))
+
+    await eventually(is_indexed)
+    later = [f"zz{number}" for number in range(5)]
+    for name in later:
+        await made.admin.create_topic(made.pair.broker.address, TopicConfig(topic_name=name))
+        await routed(made.session, name)
+
+    def sees(topic: str) -> bool:
+        return topic == TOPIC or topic in later
+
+    everything = await lookup.anywhere(made.admin, sent.message_id, sees, Reach())
+    assert (len(everything.messages), everything.unseen) == (1, 0)
+    some = await lookup.anywhere(made.admin, sent.message_id, sees, Reach(requests=2))
+    assert (len(some.messages), some.unseen) == (1, 4)
+    with pytest.raises(NotFound, match=r"in the 2 topics that .*; not looked into: 4 topics"):
+        await lookup.anywhere(made.admin, "none", sees, Reach(requests=2))
+    with pytest.raises(NotFound, match="not looked into: 6 topics"):
+        await lookup.anywhere(made.admin, "none", sees, Reach(seconds=0))
 
 
 @opened(cluster)

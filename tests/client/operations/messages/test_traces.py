@@ -1,8 +1,15 @@
 import asyncio
 
-from mq.client.operations.messages.traces import Traces, look_up, timeline
+from mq.client.operations.messages.traces import (
+    MOST_TRACE_BYTES,
+    Traces,
+    entries,
+    look_up,
+    timeline,
+)
 from mq.client.producer import Producer
 from mq.client.trace.entries import EndTransaction, Pub, SubAfter, SubBefore, encode
+from mq.protocol.compression import CompressionType, compress
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import GROUP, TOPIC, Cluster, cluster
 from tests.client.scenarios import eventually, opened
@@ -59,6 +66,19 @@ async def test_a_message_without_a_trace_is_told_from_a_cluster_without_the_topi
 def trace(*entries: Pub | SubBefore | SubAfter | EndTransaction) -> StoredMessage:
     body = "".join(map(encode, entries)).encode()
     return StoredMessage("trace", body, born_host=("10.0.0.7", 41234))
+
+
+def test_a_trace_that_is_compressed_is_read_and_of_one_that_grows_too_much_it_is_told() -> None:
+    sent = Pub(timestamp=1, group="group", topic="topic", message_id="id", keys="key")
+    flag = CompressionType.ZLIB.sys_flag
+    compressed = StoredMessage("T", compress(encode(sent).encode()), sys_flag=flag)
+    large = StoredMessage("T", compress(bytes(MOST_TRACE_BYTES + 1)), sys_flag=flag)
+    found, failures = entries([large, compressed], "id")
+    assert [entry for entry, _ in found] == [sent]
+    (failure,) = failures
+    assert "is larger than" in failure
+    told = timeline([large, compressed], "key")
+    assert (told.state, told.failures) == ("found", tuple(failures))
 
 
 def test_retries_transactions_and_old_clients_are_read() -> None:

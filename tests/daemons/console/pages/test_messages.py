@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from mq.client.operations.messages.finding import Reach
 from mq.client.operations.messages.search import Budget
 from mq.daemons.console.pages import messages
 from mq.daemons.console.route import Page, Redirect
@@ -198,7 +199,7 @@ def test_what_messages_hold_is_text_whatever_it_is(console: Consoles) -> None:
         page = await made.site.get(f"/messages/{TOPIC}")
         assert page.status == 200
         assert_harmless(page.soup)
-        assert HOSTILE[0] in page.soup.get_text() and "{{7*7}}" in page.soup.get_text()
+        assert HOSTILE[0] in page.soup.get_text() and "{{8191*8191}}" in page.soup.get_text()
         for text in HOSTILE:
             for name in ("text", "tag", "key", "property", "id", "after", "sql"):
                 wanted = f"user={text}" if name == "property" else text
@@ -263,6 +264,32 @@ def test_an_id_that_several_topics_have_shows_all_that_the_user_may_see(console:
             ("Copied", None),
             (TOPIC, None),
         ]
+
+    run(console, test)
+
+
+def test_a_search_for_an_id_says_how_many_topics_it_has_not_looked_into(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(made: Filled) -> None:
+        wanted = "AC11000100002A9F0000000000000004"
+        await made.topic("Afirst")
+        message = Message("Afirst", b"found")
+        message.system["UNIQ_KEY"] = wanted
+        await made.send(message)
+
+        async def indexed() -> bool:
+            return len(await made.admin.find_by_unique_id("Afirst", wanted)) == 1
+
+        await eventually(indexed)
+        assert (await made.site.get(f"/messages?id={wanted}")).status == 303  # to the message
+        monkeypatch.setattr(messages, "REACH", Reach(requests=1))
+        page = await made.site.get(f"/messages?id={wanted}")
+        assert [row[1] for row in page.tables()[0]] == ["Afirst"]
+        assert "topics were not looked into" in page.text
+        missing = await made.site.get("/messages?id=nothing")
+        assert missing.status == 404
+        assert "not looked into: " in missing.text
 
     run(console, test)
 

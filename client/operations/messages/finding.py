@@ -1,0 +1,136 @@
+"""Looking for a message by its id alone: in every topic, as far as that may go."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from mq.client.errors import BrokerError, ClientError, MQError, RouteNotFound
+from mq.client.machine import clock
+from mq.client.operations.counted import counted
+from mq.client.operations.errors import NotFound
+from mq.protocol import names
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.message import StoredMessage
+
+
+class Found(NamedTuple):
+    """The messages of an id, a line for each topic that could not be looked into, and how many
+    topics were not looked into any more."""
+
+    messages: list["StoredMessage"]
+    failures: list[str]
+    unseen: int = 0
+
+
+class Reach(NamedTuple):
+    """How far an id is looked for: at most so many requests to brokers and so many seconds, and
+    what the topic takes that is looked into then."""
+
+    requests: float = inf
+    seconds: float = inf
+
+
+_EVERYWHERE = Reach()
+
+
+async def find(
+    admin: "Admin",
+    message_id: str,
+    topic: str | None,
+    *,
+    sees: Callable[[str], bool] = lambda topic: True,
+    decompress: bool = True,
+    reach: Reach = _EVERYWHERE,
+) -> Found:
+    """The messages of an id, unique or offset id, oldest first. Raises NotFound, MQError.
+
+    Without a topic every topic that `sees` is true of is looked through, as far as `reach` says:
+    what was imported or copied has the id of its origin. What groups get again, and their dead
+    letters, are copies of what is in another topic, and found where it is not. An id may be in
+    several topics, and in one of them several times.
+    """
+    with suppress(ClientError, BrokerError, MQError):
+        info = await admin.cluster_info()
+        known = {
+            a for broker in info.broker_addr_table.values() for a in broker.broker_addrs.values()
+        }
+        if _host_of(message_id) in known:
+            return Found([await admin.find_by_offset_id(message_id, decompress=decompress)], [])
+    rounds = ([topic],) if topic else await _topics(admin)
+    looking = _Looking(admin, message_id, reach, decompress=decompress)
+    left = [list(filter(sees, topics)) for topics in rounds]
+    while left and not looking.found and not looking.unseen:
+        await looking.look_into(left.pop(0))
+    unseen = looking.unseen + (0 if looking.found else sum(map(len, left)))
+    if looking.found:
+        looking.found.sort(key=lambda message: message.store_timestamp)
+        failures = [f"topic {name}: {error}" for name, error in looking.failures.items()]
+        return Found(looking.found, failures, unseen)
+    if looking.failures:
+        raise next(iter(looking.failures.values()))
+    where = f"topic {topic}" if topic else "any topic"
+    if unseen:
+        where = f"the {counted(looking.seen, 'topic')} that could be looked into at once"
+    raise NotFound(
+        f"no message {message_id!r} in {where}"
+        + (f"; not looked into: {counted(unseen, 'topic')}: choose one" if unseen else ""),
+        hint="brokers delete messages after fileReservedTime; is the id whole?",
+    )
+
+
+class _Looking:
+    """The search for a unique id in one topic after the other."""
+
+    def __init__(self, admin: "Admin", message_id: str, reach: Reach, *, decompress: bool) -> None:
+        self._admin = admin
+        self._id = message_id
+        self._decompress = decompress
+        self._requests = reach.requests
+        self._deadline = clock.monotonic() + reach.seconds
+        self.found: list[StoredMessage] = []
+        self.failures: dict[str, MQError] = {}
+        self.seen = 0  # topics that were looked into
+        self.unseen = 0  # and those that were not, as what it may cost was spent
+
+    async def look_into(self, topics: list[str]) -> None:
+        """Look into topics as long as there is something left of the reach."""
+        for place, name in enumerate(topics):
+            if self._requests <= 0 or clock.monotonic() >= self._deadline:
+                self.unseen = len(topics) - place
+                return
+            self.seen += 1
+            try:
+                route = await self._admin.session.route(name)
+                self._requests -= len(route.broker_datas)
+                self.found += await self._admin.find_by_unique_id(
+                    name, self._id, decompress=self._decompress
+                )
+            except RouteNotFound:
+                pass  # it was deleted meanwhile
+            except MQError as error:
+                self.failures[name] = error
+
+
+def _host_of(message_id: str) -> str:
+    """The broker that an offset id names; empty for what is not one."""
+    from mq.protocol.message_id import decode_offset_id
+
+    try:
+        place = decode_offset_id(message_id)
+    except ValueError:
+        return ""
+    return f"{place.host}:{place.port}"
+
+
+async def _topics(admin: "Admin") -> tuple[list[str], list[str]]:
+    """The topics of users, and the retry topics and dead letters of their groups."""
+    everything = sorted((await admin.topic_list()).topic_list)
+    users = [name for name in everything if not names.is_system_topic(name)]
+    copies = (names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)
+    return (
+        [name for name in users if not name.startswith(copies)],
+        [name for name in users if name.startswith(copies)],
+    )

@@ -1,0 +1,137 @@
+"""A few kilobytes that somebody has stored may be megabytes when they are decompressed: commands
+hold one such body at a time, and no multiple of it."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mq.client.producer import Producer
+from mq.client.pull_consumer import PullConsumer
+from mq.client.send_back import send_back
+from mq.client.session import Session
+from mq.daemons.standalone import Standalone
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.message import Message
+from mq.protocol.names import dead_letter_topic
+from tests.cli.pairs import make_topic, running_pair
+from tests.cli.peaks import peak_of
+from tests.client.scripted import routed
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of memory")
+
+SIZE = 12 * 1024 * 1024  # of a body
+COUNT = 6
+SMALL, LARGE = "SmallBodies", "LargeBodies"  # topics, and groups with dead letters of them
+
+COMMANDS = [
+    "printMsg {topic}",
+    "printMsg {topic} -c utf-16",
+    "printMsg {topic} -o json",
+    "printMsg {topic} -o csv",
+    "printMsg {topic} -o yaml",
+    "printMsg {topic} -o table",
+    "printMsg {topic} -o markdown",
+    "printMsg {topic} -d false -o json",
+    "printMsg {topic} --columns messageId,body",
+    "printMsg {topic} --sort -queueOffset -o json",
+    "printMsg {topic} --format %b",
+    "printMsg {topic} --format %b --body hex",
+    "printMsg {topic} --format %b --body json",
+    "printMsg {topic} -o json --body base64",
+    "printMsgByQueue {topic} {broker} 0 -p true -d true",
+    "printMsgByQueue {topic} {broker} 0 -f true",
+    "consumeMessage {topic}",
+    "queryMsgByKey {topic} key",
+    "queryMsgByKey {topic} key -o json",
+    "queryMsgById {offset} -f UTF-8",
+    "queryMsgById {offset} -o json",
+    "queryMsgByUniqueKey {topic} {unique}",
+    "queryMsgByUniqueKey {topic} {unique} -a -o json",
+    "queryMsgByOffset {topic} {broker} 0 0 -f UTF-8",
+    "tail {topic} --last 6 --limit 6",
+    "tail {topic} --last 6 --limit 6 -o json",
+    "tail {topic} --last 6 --limit 6 -o table --grep [^a]",
+    "trace {unique} {topic}",
+    "dlq list",
+    "dlq show {topic}",
+    "dlq show {topic} -o json",
+    "store dump {store} -t {topic}",
+    "store dump {store} -t {topic} -o json",
+    "store inspect {store} --at {at}",
+    "dumpCompactionLog {log}",
+    "dumpCompactionLog {log} -o json",
+]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Standalone]:
+    with running_pair() as made:
+        for topic, size in ((SMALL, 100), (LARGE, SIZE)):
+            make_topic(made, topic, 1)
+            asyncio.run(_fill(made, topic, size))
+        yield made
+
+
+async def _fill(pair: Standalone, topic: str, size: int) -> None:
+    """Zeros in the topic, and in the dead letters of the group of its name."""
+    queue = MessageQueue(topic, pair.broker.settings.broker.broker_name, 0)
+    async with Producer(pair.name_server_address, "fill", max_body=size) as producer:
+        for _ in range(COUNT):
+            message = Message(topic, bytes(size), "tag", ["key"])
+            message.system["UNIQ_KEY"] = "AC11000100002A9F0000000000000007"  # a send tried again
+            await producer.send(message, queue)
+    async with Session(pair.name_server_address) as session:
+        pulled = await PullConsumer(session).pull(queue, 0, decompress=False)
+        for stored in pulled.messages:
+            await send_back(session, topic, queue, stored, delay_level=-1, max_reconsume_times=0)
+        await routed(session, dead_letter_topic(topic))
+
+
+def _words(pair: Standalone, command: str, topic: str) -> list[str]:
+    async def first() -> dict[str, str]:
+        queue = MessageQueue(topic, pair.broker.settings.broker.broker_name, 0)
+        async with Session(pair.name_server_address) as session:
+            pulled = await PullConsumer(session).pull(queue, 0, max_count=1, decompress=False)
+        (message,) = pulled.messages
+        return {
+            "broker": queue.broker_name,
+            "offset": message.offset_id,
+            "unique": message.message_id,
+            "at": str(message.physical_offset),
+        }
+
+    store = Path(pair.broker.settings.store.store_path_root_dir)
+    (log,) = (store / "commitlog").iterdir()
+    names = {"topic": topic, "store": str(store), "log": str(log), **asyncio.run(first())}
+    return [word.format(**names) for word in command.split()]
+
+
+@pytest.fixture(scope="module")
+def variables(pair: Standalone, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("mq")
+    return {
+        "NAMESRV_ADDR": pair.name_server_address,
+        "MQ_CONFIG_DIR": str(folder / "config"),
+        "MQ_STATE_DIR": str(folder / "state"),
+        "MQ_TIMEOUT": "30",
+    }
+
+
+@pytest.fixture(scope="module")
+def floor(pair: Standalone, variables: dict[str, str]) -> int:
+    """What a command has that shows small bodies and imports much, in bytes."""
+    command = "tail {topic} --last 6 --limit 6 -o table --columns body"
+    return peak_of(_words(pair, command, SMALL), variables).bytes
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_holds_one_large_body_at_a_time(
+    command: str, pair: Standalone, variables: dict[str, str], floor: int
+) -> None:
+    peak = peak_of(_words(pair, command, LARGE), variables)
+    assert (peak.status, peak.err) == (0, "")
+    # The body, and as much again while it is decompressed; not those of the other messages.
+    assert peak.bytes - floor < 3 * SIZE
