@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -171,9 +172,10 @@ def running(
         path.write_text(text)
     command = [sys.executable, "-m", "mq", "standalone", "--cluster", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        reading: threading.Thread | None = None
         try:
             assert process.stdout is not None
-            lines = []
+            lines: list[str] = []
             for line in process.stdout:
                 lines.append(line)
                 if " daemons serve" in line:
@@ -183,9 +185,10 @@ def running(
             yield lines
             os.kill(process.pid, signal.SIGTERM)
             assert process.wait(30) == 0
-            reading.join()
         finally:
             process.kill()
+            if reading is not None:
+                reading.join()
 
 
 def test_what_was_written_runs(mq: Mq, tmp_path: Path) -> None:
@@ -207,8 +210,12 @@ def test_what_was_written_with_controllers_runs_and_elects(mq: Mq, tmp_path: Pat
         with running(folder, port, ports) as lines:
             assert "4 of 4 daemons serve" in lines[-1]
             where = ("-a", f"127.0.0.1:{controller}", "-b", "broker-a", "-o", "json")
+            deadline = time.monotonic() + 30
             while True:
-                shown = mq("getSyncStateSet", *where).json["data"]["broker-a"]
-                if len(shown["inSyncReplicas"]) == 2:
-                    break
+                asked = mq("getSyncStateSet", *where)
+                if asked.status == 0:
+                    shown = asked.json["data"]["broker-a"]
+                    if len(shown["inSyncReplicas"]) == 2:
+                        break
+                assert time.monotonic() < deadline, asked.err
             assert shown["masterEpoch"] == 1
