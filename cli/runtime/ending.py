@@ -89,6 +89,14 @@ def received() -> signal.Signals | None:
     return _local.stack[-1].number if _local.stack else None
 
 
+def end_if_told() -> None:
+    """Raise Interrupted if a signal has come, for what goes on behind work that had ended then: an
+    event loop that is being closed has nothing left to cancel."""
+    number = received()
+    if number is not None:
+        raise Interrupted(number)
+
+
 def is_ctrl_c() -> bool:
     """Whether it is Ctrl-C that ends what runs: how one ends what would go on for ever."""
     return received() is signal.SIGINT

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from mq.cli.runtime.call import Call
-from mq.cli.runtime.ending import giving_back, screen_back, whole
+from mq.cli.runtime.ending import end_if_told, giving_back, screen_back, whole
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.invocation import Invocation, show_all
@@ -37,6 +37,7 @@ def watch(start: Callable[[], Invocation], call: Call) -> int:
             due = time.monotonic()
             while True:
                 status = screen.round(start)
+                end_if_told()
                 due = max(due + period, time.monotonic())
                 _wait_until(due)
     except KeyboardInterrupt:

@@ -1,6 +1,7 @@
 """Signals at moments that nobody meets twice: amid an import, at the very end of a command, while a
 terminal is being changed, and with commands in other threads."""
 
+import asyncio
 import functools
 import io
 import os
@@ -16,10 +17,12 @@ from typing import Any
 
 import pytest
 
-from mq.cli.runtime import ending, progress, watching
+from mq.cli.runtime import ending, invocation, progress, watching
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.env import Environment
+from mq.cli.runtime.invocation import Invocation
 from mq.cli.show.output import Format
+from mq.cli.show.result import Result
 
 
 @pytest.fixture(autouse=True)
@@ -213,3 +216,30 @@ def test_a_signal_at_any_line_gives_the_terminal_back() -> None:
             if lines[0] < number:
                 break
         assert number > 20 and "\x1b[?25l" in terminal.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_a_signal_at_any_line_of_a_round_is_the_end_of_watching() -> None:
+    begun: list[int] = []
+
+    async def command(call: Call) -> Result:
+        begun.append(number)
+        await asyncio.sleep(0)
+        return Result()
+
+    def start() -> Invocation:
+        assert ending.received() is None, f"it goes on after line {number}"
+        return Invocation(command, call, {})
+
+    surroundings = Environment(
+        stdin=io.StringIO(), stdout=io.StringIO(), stderr=io.StringIO(), variables={}
+    )
+    call = Call(surroundings, "topicList", [], "", Format.JSON, 5, concurrent=True, watch=0.001)
+    files = {watching.__file__, invocation.__file__, asyncio.runners.__file__}
+    number = 0
+    while len(begun) < 2:  # until it comes in the second round
+        number += 1
+        begun.clear()
+        with ending.signals(), at_line(number, files, send), suppress(KeyboardInterrupt):
+            watching.watch(start, call)
+    assert number > 60
