@@ -18,8 +18,9 @@ NATIVE := protocol/native/_native.abi3.so
 CARGO := protocol/native/Cargo.toml
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# Processes killed, power and disks that fail, seeds of the simulator: as long as all else together.
-FAULTS := tests/simulation tests/system/faults
+# Processes killed, power and disks that fail, Java's brokers that die and hand over their stores and replicas, seeds of
+# the simulator.
+FAULTS := tests/simulation tests/system/faults tests/interop/faults
 
 .PHONY: install native tools run test test-faults test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual translations pictures clean
 
@@ -52,7 +53,7 @@ run: $(VENV)/.installed ## the main job on real input: make run [FILE=any.txt]
 test: tools ## the suite, in parallel: make test [PROCESSES=2]
 	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet $(FAULTS:%=--ignore=%)
 
-test-faults: tools ## rounds of crashes, power cuts and failing disks, and seeds of the simulator: for who changes stores, replication or retries
+test-faults: tools ## rounds of crashes, power cuts and failing disks, stores and replicas that go to Java's brokers and back, and seeds of the simulator: for who changes stores, replication or retries
 	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet $(FAULTS)
 
 test-long: tools ## an hour of a quiet machine: hostile clients, 200 rounds of faults, 300 masters killed, 30 rounds of crashes, a soak, Spark on a cluster, crash points, many examples of properties [ARGS='-k faults']

@@ -19,9 +19,18 @@ from tests.daemons.console.browser.filled import GROUP, LETTERS, TOPIC, all_seen
 from tests.daemons.console.browser.test_every_page import complete
 from tests.daemons.console.browser.walking import menu, walk
 from tests.daemons.console.site import CLUSTER, Browser
+from tests.interop import peers
 from tests.interop.conftest import JavaCluster
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+# The pages are the same for both releases, and the collector's and the pages' tests ask both.
+EARLIER, NEWEST = peers.SERVER_RELEASES
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.timeout(600),
+    pytest.mark.parametrize(
+        "java_cluster", [pytest.param(EARLIER, marks=pytest.mark.long), NEWEST], indirect=True
+    ),
+]
 
 
 @pytest.fixture(scope="module")

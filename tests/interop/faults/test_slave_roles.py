@@ -14,10 +14,10 @@ from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.message import Message, StoredMessage
+from tests.interop.faults.test_replication import SLAVE, java, namesrv, ours
 from tests.interop.java_client import JavaClient
 from tests.interop.jvm import require_java
 from tests.interop.peers import JavaNameServer
-from tests.interop.test_replication import SLAVE, java, namesrv, ours
 from tests.system.pairs import caught_up
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
