@@ -36,6 +36,9 @@ _RULES = {
     "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
 }
 _CONTRAST = {"type": "rule", "values": ["color-contrast"]}
+# One question for all of them: each takes milliseconds, and a page has a hundred.
+_NAMED = """return [...document.querySelectorAll("a, button")].find(
+    (one) => one.checkVisibility() && one.innerText.trim() === arguments[0])"""
 T = TypeVar("T")
 
 
@@ -66,6 +69,7 @@ class Chromium:
             options=options, service=Service(str(shutil.which("chromedriver")))
         )
         self.driver.set_script_timeout(SECONDS)
+        self._wait = WebDriverWait(self.driver, SECONDS, poll_frequency=0.05)
         self.driver.set_window_size(1280, 900)
         self.bytes = 0  # that came for the page that was opened last, compressed as they came
 
@@ -136,12 +140,11 @@ class Chromium:
             text: str = driver.find_element(By.CSS_SELECTOR, selector).text
             return text if condition(text) else False
 
-        return await self._do(lambda: str(WebDriverWait(self.driver, SECONDS).until(found)))
+        return await self._do(lambda: str(self._wait.until(found)))
 
     async def until_true(self, script: str) -> None:
         """Return when a script does with something true."""
-        wait = WebDriverWait(self.driver, SECONDS)
-        await self._do(wait.until, lambda driver: driver.execute_script(script))
+        await self._do(self._wait.until, lambda driver: driver.execute_script(script))
 
     async def violations(self, *, contrast_only: bool = False) -> list[str]:
         """What axe-core finds that keeps people from the page: rule, and the first places."""
@@ -176,9 +179,9 @@ class Chromium:
     def _follow(self, text: str) -> None:
         before = self.driver.find_element(By.TAG_NAME, "html")
         self._click(text)
-        WebDriverWait(self.driver, SECONDS).until(lambda _: _is_gone(before))
+        self._wait.until(lambda _: _is_gone(before))
         ready = "return document.readyState === 'complete'"
-        WebDriverWait(self.driver, SECONDS).until(lambda d: d.execute_script(ready))
+        self._wait.until(lambda d: d.execute_script(ready))
 
     def _click(self, text: str) -> None:
         """Parts of a page may be replaced by newer ones while they are looked through."""
@@ -192,16 +195,12 @@ class Chromium:
                 raise
             return True
 
-        WebDriverWait(self.driver, SECONDS).until(clicked)
+        self._wait.until(clicked)
 
     def _named(self, text: str) -> WebElement:
-        found = [
-            one
-            for one in self.driver.find_elements(By.CSS_SELECTOR, "a, button, input[type=submit]")
-            if one.is_displayed() and one.text.strip() == text
-        ]
+        found: WebElement | None = self.driver.execute_script(_NAMED, text)
         assert found, f"nothing to click says {text!r}: {self.driver.current_url}\n{self._body()}"
-        return found[0]
+        return found
 
     def _body(self) -> str:
         return self.driver.find_element(By.TAG_NAME, "body").text

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from mq.daemons.standalone import Standalone
 from tests.daemons.console.browser.chromium import Chromium
 from tests.daemons.console.browser.filled import all_seen, filled
 from tests.daemons.console.browser.walking import menu, walk
@@ -25,7 +26,11 @@ def test_pages_are_complete_accessible_and_ask_nobody_else(
 
     async def scenario() -> list[str]:
         visited: list[str] = []
-        async with console() as site, filled(site.pair):
+        async with (
+            Standalone(name_server_port=0, broker_port=0) as pair,
+            filled(pair),
+            console(pair=pair) as site,
+        ):
             await all_seen(site)
             async for path in walk(site, chromium):
                 visited.append(path)

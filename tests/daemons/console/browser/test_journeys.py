@@ -10,6 +10,7 @@ from mq.client import Producer
 from mq.client.admin import Admin
 from mq.client.credentials import AccessKey
 from mq.client.session import Session
+from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.client.scenarios import eventually
 from tests.daemons.console.browser.chromium import Chromium
@@ -44,7 +45,12 @@ def travel(
     broker: Mapping[str, str] | None = None,
 ) -> None:
     async def scenario() -> None:
-        async with console(broker=broker) as site, filled(site.pair) as session:
+        # Filled before the console begins: what comes behind its first look it sees in ten seconds.
+        async with (
+            Standalone(name_server_port=0, broker_port=0, properties=broker) as pair,
+            filled(pair) as session,
+            console(pair=pair) as site,
+        ):
             await all_seen(site)
             await chromium.open(f"{site.origin}/")
             await journey(site, session)
