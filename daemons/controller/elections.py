@@ -68,9 +68,8 @@ class Elections:
             self._wake.clear()
             while self._due:
                 name = next(iter(self._due))
-                is_done = await self._elect_if_dead(name)
-                self._due.pop(name, None)
-                if not is_done:
+                del self._due[name]  # before: whom this one elects may be dead when it is written
+                if not await self._elect_if_dead(name):
                     self._due[name] = None  # behind the others
                     await asyncio.sleep(_RETRY_SECONDS)
 
@@ -149,7 +148,8 @@ class Elections:
         try:
             kept = self._registry.get(name)
         except Refused:
-            return True  # another leads, and sees what we see
+            # Another leads, and sees what we see; or all is read again, and then it is due still.
+            return not self._registry.is_in_doubt
         if kept is None or kept.master_id is None:
             return True
         if self._liveness.may_live(name, kept.master_id):

@@ -1,6 +1,7 @@
 """The broker sets of a controller: read from etcd by who begins to lead, changed by nobody else.
 
-    change   one at a time: the next state is made of the present one, written, and then counts
+    change   one at a time: the next state is made of the present one, written, and then counts;
+             until then the present one is what is answered
     fence    each write is compared with the leader's key and with the last state of the set
     doubt    where it is not known whether a write was done, all is read again before the next
 
@@ -54,8 +55,13 @@ class Registry:
 
     async def load_if_needed(self) -> None:
         """Read them again if a write has left in doubt what is there. Raises EtcdError."""
-        if self._leadership.leads and not self._is_known:
+        if self.is_in_doubt:
             await self.load()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether this controller leads, and has to read the sets again before it answers."""
+        return self._leadership.leads and not self._is_known
 
     def check_leads(self) -> None:
         """Raises Refused where another controller is to be asked."""
@@ -87,8 +93,6 @@ class Registry:
                     f"{name[:MOST_NAME]!r} is not registered: a name has 1 to {MOST_NAME} "
                     f"characters, and there are {MOST_SETS} broker sets at most",
                 )
-            # A write that is not waited for to its end is one of which nothing is known.
-            self._is_known = False
             try:
                 changed = await self._write(name, kept, wanted)
             except EtcdError as error:
@@ -97,13 +101,15 @@ class Registry:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR, f"the change of {name} is not confirmed: {error}"
                 ) from None
+            except BaseException:
+                self._is_known = False  # not waited for to its end, it may be done or not
+                raise
             if changed is None and wanted is not None:
                 self._leadership.doubt()
                 await self._load_again()
                 raise Refused(
                     ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state"
                 )
-            self._is_known = True
             self.writes += 1
             return changed
 

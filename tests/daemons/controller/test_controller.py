@@ -1,13 +1,16 @@
 """A controller over the wire: what brokers ask of it, with a real etcd behind it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import orjson
 import pytest
 
+from mq.daemons.controller import etcd as etcd_client
 from mq.daemons.controller import liveness
 from mq.daemons.controller.app import Controller
+from mq.daemons.controller.replica_set import ReplicaSet, apply_id
 from mq.protocol.bodies.controller import BrokerReplicasInfo, ElectMasterResponseBody, SyncStateSet
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.controller import CleanControllerBrokerDataRequestHeader
@@ -31,6 +34,10 @@ def run(etcd: EtcdServer, group: str, script: Script, **settings: str) -> None:
             await script(one)
 
     asyncio.run(main())
+
+
+def first_id(kept: ReplicaSet | None) -> ReplicaSet:
+    return apply_id(kept, CLUSTER, "broker-b", 1, "127.0.0.1:1;1")
 
 
 def test_brokers_get_ids_one_after_the_other_each_once(etcd: EtcdServer) -> None:
@@ -125,6 +132,87 @@ def test_a_master_whose_connection_ends_is_replaced_by_the_best_in_sync(etcd: Et
                 assert SyncStateSet.decode(info.body).sync_state_set == {3}
 
     run(etcd, "dies", script)
+
+
+@contextmanager
+def writing(one: Controller, etcd: EtcdServer) -> Iterator[asyncio.Task[object]]:
+    """A change of another set, whose write etcd does not confirm before the block ends."""
+    etcd.pause()
+    try:
+        yield asyncio.ensure_future(one.registry.change("broker-b", first_id))
+    finally:
+        etcd.go_on()
+
+
+# Only deaths have elections begin.
+UNSCANNED = {"scanInactiveMasterInterval": "3600000", "leaderLeaseSeconds": "60"}
+
+
+def test_while_a_change_is_written_what_was_before_is_answered(
+    etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_client, "TIMEOUT", 60)
+
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 1) as broker:
+            await broker.join()
+            await broker.elect()
+            with writing(one, etcd) as change:
+                await until(lambda: one.registry._lock.locked())
+                info = await broker.info()
+                assert not change.done()
+            assert info.code == ResponseCode.SUCCESS
+            assert info.fields["masterBrokerId"] == "1"
+            await change
+
+    run(etcd, "written", script, **UNSCANNED)
+
+
+def test_a_master_that_dies_while_another_set_is_written_is_replaced(
+    etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_client, "TIMEOUT", 60)
+
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 2) as second:
+            async with ScriptedBroker(one.port, 1) as first:
+                await first.join()
+                await first.elect()
+                await second.join()
+                await first.alter({1, 2}, 1, 1)
+                with writing(one, etcd) as change:
+                    await first.peer.close()
+                    await until(lambda: not one.liveness.may_live(NAME, 1))
+                    assert not change.done()
+                await change
+                await until(lambda: one.elections.held == 2)
+
+    run(etcd, "busy", script, **UNSCANNED)
+
+
+def test_a_master_that_dies_while_its_election_is_written_is_replaced(
+    etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_client, "TIMEOUT", 60)
+
+    async def script(one: Controller) -> None:
+        brokers = [ScriptedBroker(one.port, number) for number in (1, 2, 3)]
+        async with brokers[0], brokers[1], brokers[2]:
+            await brokers[0].join()
+            await brokers[0].elect()
+            for other in brokers[1:]:
+                await other.join()
+            await brokers[0].alter({1, 2}, 1, 1)
+            etcd.pause()
+            await brokers[0].peer.close()
+            await until(lambda: one.registry._lock.locked())
+            await brokers[1].peer.close()
+            await until(lambda: not one.liveness.may_live(NAME, 2))
+            etcd.go_on()
+            await until(lambda: one.elections.held == 3)
+            assert (await brokers[2].info()).fields["masterBrokerId"] == "3"
+
+    run(etcd, "falls", script, **UNSCANNED, enableElectUncleanMaster="true")
 
 
 def test_a_silent_master_is_dead_after_its_timeout_and_nobody_else_may_be_it(
