@@ -151,8 +151,11 @@ class Catalog:
 
     async def settle(self) -> None:
         """Read them again if it is not known what is kept. Raises StorageError."""
-        if not self.is_known:
-            await self.load()
+        if self.is_known:
+            return
+        async with self._lock:
+            if not self.is_known:  # a change was being kept, and now is
+                await self._load()
 
     async def change(self, step: Callable[[], Changes]) -> Changes:
         """Take a step: `step` says what changes, or raises ChangeRefused; it is called when no
