@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _OTHER_DESCRIPTORS = 64
 
 
-class Connection(MemoryUser, Protocol):
+class PortConnection(MemoryUser, Protocol):
     """What a port needs of the connections that came to it."""
 
     active_at: int  # the tick in which something came last
@@ -30,7 +30,7 @@ class Connection(MemoryUser, Protocol):
         """End at once."""
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=PortConnection)
 
 
 class ListeningPort(Generic[C]):

@@ -17,7 +17,7 @@ from mq.daemons.broker.pop.receipt import (
 )
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import PopBatch, Pops
-from mq.daemons.broker.pop.waiters import Held, Waiters
+from mq.daemons.broker.pop.waiters import HeldPop, Waiters
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.residency import NotInMemory
@@ -154,7 +154,7 @@ class PopHandlers:
     ) -> None:
         if command.is_one_way:
             return
-        held = Held(
+        held = HeldPop(
             command,
             channel,
             request,
