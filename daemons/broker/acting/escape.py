@@ -23,7 +23,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter, real_target
 from mq.protocol import names

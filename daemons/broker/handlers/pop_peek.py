@@ -6,7 +6,7 @@ from mq.daemons.broker.handlers.popped_records import PoppedRecords
 from mq.daemons.broker.pop.request import ALL_QUEUES, PopRequest
 from mq.daemons.broker.pop.taking import PopBatch, Pops
 from mq.daemons.broker.pop.waiters import HeldPop, Waiters
-from mq.daemons.broker.queue_reader import QueueReader
+from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.channel import Channel
 from mq.daemons.serving import serves

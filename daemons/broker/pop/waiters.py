@@ -12,12 +12,12 @@ from functools import partial
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.kept import keep_filter, release_filter
-from mq.daemons.broker.long_polling import COST, LONGEST_HOLD, size_of_texts
 from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import Pops
+from mq.daemons.broker.reading.long_polling import COST, LONGEST_HOLD, size_of_texts
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.protocol.command import Command
 
