@@ -18,7 +18,7 @@ from typing import Any
 
 import uvloop
 
-from mq.client.tube.connection import Connection
+from mq.client.tube.connection import TubeConnection
 from mq.daemons.service import GC_THRESHOLDS
 from mq.daemons.tube.broker.app import Broker
 from mq.daemons.tube.broker.config import BrokerSettings
@@ -152,7 +152,7 @@ class Reader(asyncio.Protocol):
 
 def readers(pipe: Pipe, port: int, partitions: int) -> None:
     async def main() -> tuple[int, int, float]:
-        control = Connection(f"127.0.0.1:{port}")
+        control = TubeConnection(f"127.0.0.1:{port}")
         for number in range(partitions):
             request = RegisterRequestC2B(
                 opType=31, clientId=f"bench_{number}", groupName="bench", topicName="bench",

@@ -8,16 +8,49 @@ behind the first steps of those tasks.
 """
 
 import asyncio
+import errno
+from collections.abc import Callable
+
+
+async def bind(
+    accept: Callable[[], asyncio.Protocol],
+    host: str,
+    port: int,
+    *,
+    backlog: int = 100,
+    setting: str = "",
+) -> asyncio.Server:
+    """Take a port, 0 for any that is free, without accepting yet: `start_accepting` does.
+
+    ``accept`` makes what has a connection. Raises OSError naming the address, and the ``setting``
+    that it is of where a daemon has several.
+    """
+    try:
+        return await asyncio.get_running_loop().create_server(
+            accept, host, port, backlog=backlog, start_serving=False
+        )
+    except OSError as error:
+        raise _named(error, f"{host}:{port} ({setting})" if setting else f"{host}:{port}") from None
+
+
+def bound_port(server: asyncio.Server) -> int:
+    """The port that a server has, also where 0 was asked for."""
+    port: int = server.sockets[0].getsockname()[1]
+    return port
 
 
 async def start_accepting(server: asyncio.Server) -> None:
     """Take connections at a port that is bound. Of who is cancelled here no port is left.
 
     asyncio begins, and waits for one turn of the loop then: whoever is cancelled in it has no
-    server yet to close.
+    server yet to close. Raises OSError naming the address: who else had bound it may be first.
     """
     try:
         await server.start_serving()
+    except OSError as error:
+        host, port = server.sockets[0].getsockname()[:2]
+        stop_accepting(server)
+        raise _named(error, f"{host}:{port}") from None
     except BaseException:
         stop_accepting(server)
         raise
@@ -35,3 +68,11 @@ def stop_accepting(server: asyncio.Server) -> None:
     for sock in server.sockets:
         loop.remove_reader(sock)
     loop.call_soon(server.close)
+
+
+def _named(error: OSError, address: str) -> OSError:
+    """The error with what is listened on, and why it cannot be."""
+    why = str(error.strerror or error)
+    if error.errno == errno.EADDRINUSE:  # the loop's own text says the address once more
+        why = "another process does already"
+    return OSError(error.errno, f"cannot listen on {address}: {why}")

@@ -4,12 +4,11 @@ What comes over them, and which connection is one too many, its subclasses say.
 """
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, Self, TypeVar, cast
 
-from mq.daemons.accepting import start_accepting, stop_accepting
+from mq.daemons.accepting import bind, bound_port, start_accepting, stop_accepting
 from mq.daemons.memory import MemoryBudget, MemoryUser
 from mq.daemons.open_files import most_open_files
 
@@ -19,7 +18,7 @@ log = logging.getLogger(__name__)
 _OTHER_DESCRIPTORS = 64
 
 
-class Connection(MemoryUser, Protocol):
+class PortConnection(MemoryUser, Protocol):
     """What a port needs of the connections that came to it."""
 
     active_at: int  # the tick in which something came last
@@ -31,7 +30,7 @@ class Connection(MemoryUser, Protocol):
         """End at once."""
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=PortConnection)
 
 
 class ListeningPort(Generic[C]):
@@ -105,20 +104,8 @@ class ListeningPort(Generic[C]):
 
     async def bind(self) -> None:
         """Take the port without accepting yet. Raises OSError naming an address that is taken."""
-        try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._accept,
-                self.host,
-                self.port,
-                backlog=self._accept_backlog,
-                start_serving=False,
-            )
-        except OSError as error:
-            why = str(error.strerror or error)
-            if error.errno == errno.EADDRINUSE:  # the loop's own text says the address once more
-                why = "another process does already"
-            raise OSError(error.errno, f"cannot listen on {self.host}:{self.port}: {why}") from None
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await bind(self._accept, self.host, self.port, backlog=self._accept_backlog)
+        self.port = bound_port(self._server)
 
     async def start(self) -> None:
         """Accept connections, on a port of its own if none was taken before. Raises OSError."""

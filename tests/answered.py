@@ -164,7 +164,7 @@ BROKER: Mapping[AnyCode, str] = {
     ),
     RequestCode.CLONE_GROUP_OFFSET: f"{_HANDLERS}::test_offsets_are_cloned_and_corrected",
     RequestCode.VIEW_BROKER_STATS_DATA: (
-        "daemons/broker/test_stat_items.py::"
+        "daemons/broker/statistics/test_stat_items.py::"
         "test_a_broker_shows_what_it_has_put_and_given_and_refuses_what_it_never_counted"
     ),
     RequestCode.CLEAN_UNUSED_TOPIC: (

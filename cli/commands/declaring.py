@@ -17,7 +17,7 @@ from mq.client.operations import local_files
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.operations.declared.comparison import Change, Comparison
+    from mq.client.operations.declared.comparison import Comparison, ConfigChange
 
 COMMANDS = {
     "topic": (
@@ -103,7 +103,9 @@ async def apply(call: Call, file: File) -> Result:
     return _result(done, failures)
 
 
-async def _compare(call: Call, admin: "Admin", file: str) -> "tuple[Comparison, list[Change]]":
+async def _compare(
+    call: Call, admin: "Admin", file: str
+) -> "tuple[Comparison, list[ConfigChange]]":
     from mq.client.operations.declared.comparison import Comparison
     from mq.client.operations.declared.document import read
 
@@ -112,7 +114,7 @@ async def _compare(call: Call, admin: "Admin", file: str) -> "tuple[Comparison, 
     return comparison, await comparison.changes(document)
 
 
-def _secret(call: Call, change: "Change") -> str | None:
+def _secret(call: Call, change: "ConfigChange") -> str | None:
     """The secret key of an account that is to be made. Raises CommandError where there is none."""
     declared = change.declared
     if declared.kind != "account" or not change.new:
@@ -132,7 +134,7 @@ def _secret(call: Call, change: "Change") -> str | None:
     return found
 
 
-def _result(changes: "list[Change]", failures: list[str]) -> Result:
+def _result(changes: "list[ConfigChange]", failures: list[str]) -> Result:
     rows: list[Row] = [
         (
             "create" if change.new else "change",

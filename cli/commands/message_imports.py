@@ -87,7 +87,7 @@ async def message_import(
                 "--resume needs a file: standard input cannot be gone on with",
                 hint="write it to a file, and import that",
             )
-        greet(call)
+        prompt_for_lines(call)
         read = reader_of(call.environment.stdin)
         return await _import(call, read, None, file, to_topic, sending, resume=False)
     path = Path(file)
@@ -95,7 +95,7 @@ async def message_import(
         return await _import(call, reader_of(source), path, file, to_topic, sending, resume=resume)
 
 
-def greet(call: Call) -> None:
+def prompt_for_lines(call: Call) -> None:
     """Say to somebody who types what is waited for."""
     if call.environment.input_terminal:
         call.environment.stderr.write(

@@ -147,7 +147,7 @@ async def _undone(
     plain = ""
     for topic in java_order.hash_order(queue.topic for queue in offsets):
         mine = {queue: offsets[queue] for queue in sorted(offsets) if queue.topic == topic}
-        total, single, delay = await _figures(consumer, mine)
+        total, single, delay = await _undone_messages(consumer, mine)
         rows.append(_row(now, "undone", group, topic=topic, undone=(total, single, delay)))
         plain += (
             f"[MONITOR] reportUndoneMsgs: UndoneMsgs [consumerGroup={group}, topic={topic}, "
@@ -157,7 +157,7 @@ async def _undone(
     return rows, plain
 
 
-async def _figures(
+async def _undone_messages(
     consumer: "PullConsumer", offsets: "dict[MessageQueue, OffsetWrapper]"
 ) -> tuple[int, int, int]:
     """How many messages wait, at most of one queue, and for how long (computeUndoneMsgs)."""

@@ -18,7 +18,7 @@ from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text, time
-from mq.client.operations.offsets.records import Layout, Record, Selection
+from mq.client.operations.offsets.records import Layout, OffsetRecord, Selection
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -88,7 +88,7 @@ InputFile = Annotated[
 ]
 
 
-def records_in(call: Call, file: str) -> list[Record]:
+def records_in(call: Call, file: str) -> list[OffsetRecord]:
     """The offsets in a file. Raises BadData where it is none of offset export."""
     from mq.client.operations.offsets import records as offset_records
 
@@ -106,7 +106,7 @@ class OutputFile:
         int, typer.Option("--keep", metavar="N", help="Keep N older files: FILE.1 and so on.")
     ] = 0
 
-    def content(self, path: Path | None, records: list[Record]) -> bytes:
+    def content(self, path: Path | None, records: list[OffsetRecord]) -> bytes:
         """What is in it; None for standard output."""
         from mq.client.operations.offsets import records as offset_records
 
@@ -182,8 +182,8 @@ async def offset_export(
 
 def _exported(found: "FetchedOffsets") -> Result:
     rows: list[Row] = [
-        (*record.place, record.offset, record.timestamp)
-        for record in sorted(found.records, key=lambda record: record.place)
+        (*record.key, record.offset, record.timestamp)
+        for record in sorted(found.records, key=lambda record: record.key)
     ]
     # Quiet where a timer runs it: whatever it printed would be mailed.
     return Result(_EXPORTED, rows, "", {"queues": len(rows)}, found.failures)
@@ -222,12 +222,12 @@ async def _check_named(admin: "Admin", selection: Selection, found: "FetchedOffs
     from mq.client.operations.errors import NotFound
     from mq.client.operations.subjects import groups
 
-    groups_found = {record.place.group for record in found.records}
+    groups_found = {record.key.group for record in found.records}
     for name in selection.groups:
         named = not any(letter in name for letter in "*?[") and name not in groups_found
         if named and not found.failures and not await groups.exists(admin, name):
             raise NotFound(f"there is no consumer group {name}", hint="see: mq consumerProgress")
-    topics_found = {record.place.topic for record in found.records}
+    topics_found = {record.key.topic for record in found.records}
     for name in selection.topics:
         named = not any(letter in name for letter in "*?[") and name not in topics_found
         if named and name not in await listing.topic_names(admin.session):
@@ -243,7 +243,7 @@ def _brokers_of(path: Path, selection: Selection) -> set[str]:
         records = offset_records.decode(path.read_bytes(), str(path))
     except (BadData, OSError):
         return set()
-    return {record.place.broker_name for record in records if selection.takes(record.place)}
+    return {record.key.broker_name for record in records if selection.takes(record.key)}
 
 
 @option_group
@@ -331,10 +331,10 @@ async def offset_import(
 
 def _records_of(
     call: Call, file: str, selection: Selection, by: Measure | None
-) -> tuple[list[Record], bool]:
+) -> tuple[list[OffsetRecord], bool]:
     """What of a file is to be set, and whether by timestamp."""
     found = records_in(call, file)
-    records = [record for record in found if selection.takes(record.place)]
+    records = [record for record in found if selection.takes(record.key)]
     timed = any(record.timestamp is not None for record in records)
     by_time = timed if by is None else by is Measure.TIMESTAMP
     if by_time and not timed and records:
@@ -362,7 +362,7 @@ def _reason(item: "ImportedOffset") -> str:
 
 def _imported(outcomes: list["ImportedOffset"]) -> Result:
     rows: list[Row] = [
-        (*item.place, item.before, item.offset, item.result, _reason(item) or None)
+        (*item.key, item.before, item.offset, item.result, _reason(item) or None)
         for item in outcomes
     ]
     failed = [item for item in outcomes if not item.is_done]

@@ -12,7 +12,7 @@ from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
-from mq.client.operations.offsets.records import Place, Record, Selection
+from mq.client.operations.offsets.records import GroupQueue, OffsetRecord, Selection
 
 COMMANDS = {"offset": ("offset diff",)}
 
@@ -63,26 +63,26 @@ async def offset_diff(
         after = records_in(call, second)
     else:
         async with call.admin() as admin:
-            expected = {
-                item.place.broker_name: "" for item in before if selection.takes(item.place)
-            }
+            expected = {item.key.broker_name: "" for item in before if selection.takes(item.key)}
             after, failures = await group_offsets.gather(admin, selection, None, expected)
     rows = _differences(before, after, selection)
     status = Status.PARTLY if exit_code and rows else Status.DONE
     return Result(_COMPARED, rows, failures=failures, status=status)
 
 
-def _differences(before: list[Record], after: list[Record], selection: Selection) -> list[Row]:
-    old: dict[Place, int] = {item.place: item.offset for item in before}
-    new: dict[Place, int] = {item.place: item.offset for item in after}
+def _differences(
+    before: list[OffsetRecord], after: list[OffsetRecord], selection: Selection
+) -> list[Row]:
+    old: dict[GroupQueue, int] = {item.key: item.offset for item in before}
+    new: dict[GroupQueue, int] = {item.key: item.offset for item in after}
     rows: list[Row] = []
-    for place in sorted(old.keys() | new.keys()):
-        first, second = old.get(place), new.get(place)
-        if first == second or not selection.takes(place):
+    for key in sorted(old.keys() | new.keys()):
+        first, second = old.get(key), new.get(key)
+        if first == second or not selection.takes(key):
             continue
         if first is None or second is None:
             word = "only in second" if first is None else "only in first"
-            rows.append((*place, word, first, second, None))
+            rows.append((*key, word, first, second, None))
         else:
-            rows.append((*place, "changed", first, second, second - first))
+            rows.append((*key, "changed", first, second, second - first))
     return rows

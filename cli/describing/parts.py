@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from mq.cli.show.result import Part, text
-from mq.client.operations.describing.asking import Setting
+from mq.client.operations.describing.asking import SettingValues
 
 _SETTINGS = (text("setting", "Setting"), text("value", "Value"), text("brokers", "Brokers"))
 
 
-def settings_part(settings: Iterable[Setting], brokers: tuple[str, ...]) -> Part:
+def settings_part(settings: Iterable[SettingValues], brokers: tuple[str, ...]) -> Part:
     """Each setting with its value, and where brokers differ each value with those that have it."""
     rows = []
     for one in settings:
@@ -22,7 +22,7 @@ def settings_part(settings: Iterable[Setting], brokers: tuple[str, ...]) -> Part
     return Part("Settings", _SETTINGS, rows, notes=notes)
 
 
-def settings_data(settings: Iterable[Setting]) -> list[dict[str, Any]]:
+def settings_data(settings: Iterable[SettingValues]) -> list[dict[str, Any]]:
     """The same for programs: the value at each broker."""
     return [
         {

@@ -120,7 +120,7 @@ class Run:
                 acknowledged=self._acknowledged if self._is_typed else None,
             )
             feed = Feed(producing, self.input.form(common), longest, max_body, rate)
-            self._greet()
+            self._prompt_for_lines()
             interrupted = False
             try:
                 await self._feed(feed, source)
@@ -156,7 +156,7 @@ class Run:
             self._broken = error
             await feed.producing.flush()
 
-    def _greet(self) -> None:
+    def _prompt_for_lines(self) -> None:
         if self._is_typed:
             lines = "Each line is a message, sent as you press Enter; Ctrl-D ends."
             self._say("All until Ctrl-D is one message." if self.input.whole else lines)

@@ -316,11 +316,11 @@ def _view(values: dict[str, Any]) -> View:
     )
     format, body = values.get("format"), values.get("body")
     if format is not None:
-        from mq.cli.show.record_format import Body, RecordFormat
+        from mq.cli.show.record_format import BodyFormat, RecordFormat
 
         if view.chosen or values.get("output") is not None:
             raise UsageError("--format says all of how messages look: leave out other layouts")
-        return replace(view, format=RecordFormat(format, body or Body.AUTO))
+        return replace(view, format=RecordFormat(format, body or BodyFormat.AUTO))
     return view if body is None else replace(view, body=body)
 
 

@@ -12,7 +12,7 @@ import typer
 
 from mq.cli.moments import seconds
 from mq.cli.show.output import Format
-from mq.cli.show.record_format import Body
+from mq.cli.show.record_format import BodyFormat
 
 
 def cluster(
@@ -157,7 +157,7 @@ def messages(
         ),
     ] = None,
     body: Annotated[
-        Body | None,
+        BodyFormat | None,
         typer.Option(
             "--body",
             help="How to write bodies. Default: text, or base64 where a body is not UTF-8.",

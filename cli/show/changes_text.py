@@ -1,7 +1,7 @@
 """What `--dry-run` shows: the changes that were not made."""
 
 from mq.cli.show.result import Result, Row, nested, number, text
-from mq.client.operations.changes import Change, Changes
+from mq.client.operations.changes import Changes, PlannedChange
 
 COLUMNS = (
     number("step", "Step"),
@@ -49,7 +49,7 @@ def result(changes: Changes, failures: list[str] | None = None) -> Result:
     return Result(COLUMNS, rows, plain, totals, failures or [], data=data, notes=notes)
 
 
-def _plain(change: Change) -> str:
+def _plain(change: PlannedChange) -> str:
     code = "" if change.code is None else f" ({change.code})"
     lines = [f"{change.request}{code} {'at' if change.code is None else 'to'} {change.target}"]
     lines += [f"  {name} = {value}" for name, value in change.header.items()]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Part = Callable[["StoredMessage"], Text]
 
 
-class Body(Enum):
+class BodyFormat(Enum):
     """How `--body` writes a body: auto is text where it is UTF-8, else base64."""
 
     AUTO = "auto"
@@ -38,7 +38,7 @@ class RecordFormat:
     Raises UsageError for a format that has an unknown letter or escape.
     """
 
-    def __init__(self, text: str, body: Body = Body.AUTO) -> None:
+    def __init__(self, text: str, body: BodyFormat = BodyFormat.AUTO) -> None:
         self._parts: list[str | Part] = list(_compile(text, decoder(body)))
 
     def __call__(self, message: "StoredMessage", clean: Callable[[str], str] = str) -> str:
@@ -54,18 +54,18 @@ class RecordFormat:
                 yield from map(clean, pieces_of(part(message)))
 
 
-def decoder(body: Body) -> Callable[[bytes], Text]:
+def decoder(body: BodyFormat) -> Callable[[bytes], Text]:
     """What turns a body into text; bytes that are not UTF-8 become � in text and JSON."""
     return _DECODERS[body]
 
 
-def value_of(data: bytes, body: Body) -> tuple[Any, str]:
+def value_of(data: bytes, body: BodyFormat) -> tuple[Any, str]:
     """A body as a value in JSON, and the name of how it is written."""
-    if body is Body.JSON:
+    if body is BodyFormat.JSON:
         return _value(data), "json"
-    if body is Body.AUTO:
+    if body is BodyFormat.AUTO:
         return bodies.text_of(data)
-    return decoder(body)(data), "utf-8" if body is Body.TEXT else body.value
+    return decoder(body)(data), "utf-8" if body is BodyFormat.TEXT else body.value
 
 
 def _json(data: bytes) -> Text:
@@ -88,12 +88,12 @@ def _value(data: bytes) -> Any:
         return text
 
 
-_DECODERS: dict[Body, Callable[[bytes], Text]] = {
-    Body.AUTO: lambda data: bodies.text_of(data)[0],
-    Body.TEXT: lambda data: bodies.decoded(data, "utf-8"),
-    Body.JSON: _json,
-    Body.HEX: bodies.hexadecimal,
-    Body.BASE64: bodies.base64,
+_DECODERS: dict[BodyFormat, Callable[[bytes], Text]] = {
+    BodyFormat.AUTO: lambda data: bodies.text_of(data)[0],
+    BodyFormat.TEXT: lambda data: bodies.decoded(data, "utf-8"),
+    BodyFormat.JSON: _json,
+    BodyFormat.HEX: bodies.hexadecimal,
+    BodyFormat.BASE64: bodies.base64,
 }
 
 

@@ -13,7 +13,7 @@ from mq.cli.show.lazy import LongText, Mapped, mapped
 from mq.cli.show.result import Column, Kind, Result, Row
 
 if TYPE_CHECKING:
-    from mq.cli.show.record_format import Body, RecordFormat
+    from mq.cli.show.record_format import BodyFormat, RecordFormat
     from mq.protocol.message import StoredMessage
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class View:
     header: bool = True
     utc: bool = False
     format: "RecordFormat | None" = None
-    body: "Body | None" = None
+    body: "BodyFormat | None" = None
 
     @property
     def chosen(self) -> bool:
@@ -69,7 +69,7 @@ class View:
             yield from self.format.pieces(message, clean)
             del message  # before the next is made
 
-    def _with_bodies(self, result: Result, body: "Body") -> Result:
+    def _with_bodies(self, result: Result, body: "BodyFormat") -> Result:
         """The rows and items with their bodies written as `--body` says."""
         from mq.cli.show.record_format import decoder, value_of
 

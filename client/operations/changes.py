@@ -17,7 +17,7 @@ KEPT = 1000  # changes kept whole: a copy of millions of messages must fit in me
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """One change that was not made."""
 
     target: str
@@ -40,7 +40,7 @@ class Change:
 class Changes:
     """The changes of one run, in their order. Threads may add to it side by side."""
 
-    kept: list[Change] = field(default_factory=list)
+    kept: list[PlannedChange] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     def request(self, address: str, command: "Command") -> None:
@@ -50,13 +50,13 @@ class Changes:
         if len(self.kept) < KEPT:
             header = masking.fields(_fields(command))
             body = _messages(command) or _body(bytes(command.body))
-            self.kept.append(Change(address, name, int(command.code), header, body))
+            self.kept.append(PlannedChange(address, name, int(command.code), header, body))
 
     def local(self, path: str, what: str, detail: str = "") -> None:
         """Record what would be done to the file at `path`."""
         self.counts[what] += 1
         if len(self.kept) < KEPT:
-            self.kept.append(Change(path, what, None, {}, detail or None))
+            self.kept.append(PlannedChange(path, what, None, {}, detail or None))
 
     def __bool__(self) -> bool:
         return bool(self.counts)

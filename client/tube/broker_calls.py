@@ -5,7 +5,7 @@ from mq.client.tube.decoding import GetAnswer, decode_get_answer
 from mq.client.tube.membership import Membership, accepted
 from mq.client.tube.message import ConsumedOffset
 from mq.client.tube.options import ConsumeFrom
-from mq.client.tube.partitions import Held
+from mq.client.tube.partitions import RegisteredPartition
 from mq.protocol.tube.codes import UNDEFINED, Method, OpType, ReadStatus
 from mq.protocol.tube.errors import MalformedRpc
 from mq.protocol.tube.messages import (
@@ -90,7 +90,9 @@ class BrokerCalls:
             authInfo=member.identity.for_broker(),
         )
 
-    async def heartbeat(self, broker: BrokerInfo, held: list[Held]) -> HeartBeatResponseB2C:
+    async def heartbeat(
+        self, broker: BrokerInfo, held: list[RegisteredPartition]
+    ) -> HeartBeatResponseB2C:
         """Keep partitions; the answer has those that are not ours any more."""
         member = self._member
         request = HeartBeatRequestC2B(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from mq.client.errors import MQError
 from mq.client.tube.broker_calls import BrokerCalls
 from mq.client.tube.errors import NotAuthenticated
-from mq.client.tube.partitions import Held, PartitionTable
+from mq.client.tube.partitions import PartitionTable, RegisteredPartition
 from mq.protocol.tube.errors import MalformedText
 from mq.protocol.tube.strings import BrokerInfo, PartitionFailure
 
@@ -61,7 +61,7 @@ class BrokerHeartbeats:
         finally:
             self._loops.pop(broker, None)
 
-    async def _beat(self, broker: BrokerInfo, held: list[Held]) -> None:
+    async def _beat(self, broker: BrokerInfo, held: list[RegisteredPartition]) -> None:
         try:
             answer = await self._calls.heartbeat(broker, held)
         except NotAuthenticated as error:
@@ -83,7 +83,7 @@ class BrokerHeartbeats:
             if lost is not None:
                 self._lose([lost], f"{failure.code}")
 
-    def _lose(self, held: list[Held], reason: str) -> None:
+    def _lose(self, held: list[RegisteredPartition], reason: str) -> None:
         for one in held:
             if self._table.get(one.key) is one:  # and has not left and come back meanwhile
                 log.warning("%s is not ours any more: %s", one.key, reason)

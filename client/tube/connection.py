@@ -29,7 +29,7 @@ class NotConnected(ConnectError):
     hint = "check that it runs there, or give the masters: -n HOST:8715"
 
 
-class Connection(InFlight):
+class TubeConnection(InFlight):
     """The connection to one address, made at once. It ends once; who wants more makes another.
 
     Args:

@@ -22,7 +22,7 @@ from mq.protocol.tube.strings import BrokerInfo, Partition
 NO_DELAY_SECONDS = 0.01
 
 
-class Held:
+class RegisteredPartition:
     """A partition that is registered at its broker as ours."""
 
     __slots__ = (
@@ -58,8 +58,8 @@ class PartitionTable:
         """`on_idle` is called when a partition has become idle, or has left."""
         self._on_idle = on_idle
         self._changes: list[asyncio.Future[None]] = []
-        self._held: dict[str, Held] = {}
-        self._idle: dict[str, Held] = {}  # in order
+        self._held: dict[str, RegisteredPartition] = {}
+        self._idle: dict[str, RegisteredPartition] = {}  # in order
         self._stamp = 0
         self.given = 0  # uses whose messages the application has
 
@@ -79,25 +79,27 @@ class PartitionTable:
     def __len__(self) -> int:
         return len(self._held)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[RegisteredPartition]:
         return iter(list(self._held.values()))
 
     def __contains__(self, key: object) -> bool:
         return key in self._held
 
-    def get(self, key: str) -> Held | None:
+    def get(self, key: str) -> RegisteredPartition | None:
         return self._held.get(key)
 
-    def add(self, partition: Partition, offset: int = UNDEFINED, most: int = UNDEFINED) -> Held:
+    def add(
+        self, partition: Partition, offset: int = UNDEFINED, most: int = UNDEFINED
+    ) -> RegisteredPartition:
         """Hold a partition from now on; one that is held already stays as it is."""
         key = str(partition.key)
         if key in self._held:
             return self._held[key]
-        held = self._held[key] = Held(partition, offset, most)
+        held = self._held[key] = RegisteredPartition(partition, offset, most)
         self._set_idle(held)
         return held
 
-    def take(self) -> Held | None:
+    def take(self) -> RegisteredPartition | None:
         """Use the partition whose turn it is; None if none is idle."""
         for key, held in self._idle.items():
             del self._idle[key]
@@ -106,21 +108,23 @@ class PartitionTable:
             return held
         return None
 
-    def is_used(self, held: Held, stamp: int | None) -> bool:
+    def is_used(self, held: RegisteredPartition, stamp: int | None) -> bool:
         """Whether this use of a partition still goes on."""
         return stamp is not None and held.stamp == stamp and self._held.get(held.key) is held
 
-    def give(self, held: Held) -> None:
+    def give(self, held: RegisteredPartition) -> None:
         """The application gets the messages of the use that is under way."""
         held.given = asyncio.get_running_loop().time()
         self.given += 1
 
-    def _end_use(self, held: Held) -> None:
+    def _end_use(self, held: RegisteredPartition) -> None:
         self.given -= held.given is not None
         held.stamp = held.given = held.reply = None
         held.confirming = False
 
-    def put_back(self, held: Held, stamp: int, *, consumed: bool, delay: float) -> bool:
+    def put_back(
+        self, held: RegisteredPartition, stamp: int, *, consumed: bool, delay: float
+    ) -> bool:
         """End a use; the partition is idle after `delay` seconds. False if it had ended before."""
         if not self.is_used(held, stamp):
             return False
@@ -133,13 +137,13 @@ class PartitionTable:
             self._set_idle(held)
         return True
 
-    def _set_idle(self, held: Held) -> None:
+    def _set_idle(self, held: RegisteredPartition) -> None:
         held.timer = None
         if not held.leaves:
             self._idle[held.key] = held
         self._tell()
 
-    def remove(self, key: str) -> Held | None:
+    def remove(self, key: str) -> RegisteredPartition | None:
         """Hold a partition no more; returns it, if it was held."""
         held = self._held.pop(key, None)
         if held is None:
@@ -153,7 +157,7 @@ class PartitionTable:
         return held
 
     @contextmanager
-    def leaving(self, keys: Iterable[str]) -> Iterator[list[Held]]:
+    def leaving(self, keys: Iterable[str]) -> Iterator[list[RegisteredPartition]]:
         """Those of these that are held; none of them is taken any more.
 
         The ones that are held still at the end are as they were before.
@@ -170,7 +174,7 @@ class PartitionTable:
                 if held.key in self._held and held.stamp is None and held.timer is None:
                     self._set_idle(held)
 
-    def expire(self, older_than: float) -> list[Held]:
+    def expire(self, older_than: float) -> list[RegisteredPartition]:
         """End the uses whose messages were given before a time of the loop; they come again."""
         expired = [
             held
@@ -196,7 +200,7 @@ class PartitionTable:
             return Code.ALL_PARTITION_WAITING
         return Code.ALL_PARTITION_INUSE
 
-    def of_broker(self, broker: BrokerInfo) -> list[Held]:
+    def of_broker(self, broker: BrokerInfo) -> list[RegisteredPartition]:
         """The partitions that a broker has."""
         return [held for held in self._held.values() if held.partition.broker == broker]
 

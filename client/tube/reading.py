@@ -31,7 +31,7 @@ from mq.client.tube.errors import ConfirmTimeout, for_code
 from mq.client.tube.flow import Reply
 from mq.client.tube.membership import Membership
 from mq.client.tube.message import ConsumedOffset, TubeBatch
-from mq.client.tube.partitions import Held, PartitionTable
+from mq.client.tube.partitions import PartitionTable, RegisteredPartition
 from mq.protocol.tube.codes import UNDEFINED, Code
 from mq.protocol.tube.errors import MalformedText
 from mq.protocol.tube.strings import PartitionKey
@@ -65,7 +65,7 @@ class Reading:
         self._calls = calls
         self._table = table
         self._on_lost = on_lost
-        self._ready: deque[tuple[Held, int, TubeBatch]] = deque()
+        self._ready: deque[tuple[RegisteredPartition, int, TubeBatch]] = deque()
         self._waiters: dict[asyncio.Future[MQError | None], None] = {}
         self._gets: set[asyncio.Task[None]] = set()
         self._commits: set[asyncio.Task[ConsumedOffset]] = set()
@@ -164,7 +164,7 @@ class Reading:
                 _tell(waiter, None)  # each looks for itself whether it waits on
         self.fill()
 
-    async def _get(self, held: Held) -> None:
+    async def _get(self, held: RegisteredPartition) -> None:
         loop = asyncio.get_running_loop()
         stamp, consumed = held.stamp, held.last_consumed
         if stamp is None or not self._table.is_used(held, stamp):
@@ -190,7 +190,7 @@ class Reading:
             timer.cancel()
             slowness.end()
 
-    def _answered(self, held: Held, stamp: int, answer: GetAnswer) -> None:
+    def _answered(self, held: RegisteredPartition, stamp: int, answer: GetAnswer) -> None:
         if not self._table.is_used(held, stamp):  # it has left meanwhile: these come again
             return
         now = asyncio.get_running_loop().time()
@@ -237,7 +237,9 @@ class Reading:
             return wait
         return _DELAYS.get(answer.code, RETRY_SECONDS)
 
-    def _put_back(self, held: Held, stamp: int, *, consumed: bool, at_least: float = 0.0) -> None:
+    def _put_back(
+        self, held: RegisteredPartition, stamp: int, *, consumed: bool, at_least: float = 0.0
+    ) -> None:
         """End a use, with the delay that its reply and the rules ask for."""
         delay = at_least
         if held.reply is not None and self._table.is_used(held, stamp):
@@ -300,7 +302,7 @@ class Reading:
         if not task.cancelled():
             task.exception()  # whoever waits for it gets it; nobody may
 
-    def _given(self, context: str) -> tuple[Held, int]:
+    def _given(self, context: str) -> tuple[RegisteredPartition, int]:
         """The use that a context is of. Raises TubeError for none that can be confirmed."""
         key, at, stamp = context.rpartition("@")
         try:
@@ -316,7 +318,9 @@ class Reading:
             raise for_code(Code.BAD_REQUEST, f"{context} is being confirmed already")
         return held, held.stamp
 
-    async def _commit(self, held: Held, stamp: int, consumed: bool) -> ConsumedOffset:
+    async def _commit(
+        self, held: RegisteredPartition, stamp: int, consumed: bool
+    ) -> ConsumedOffset:
         at_least = 0.0
         try:
             reached = await self._calls.commit(held.partition, consumed=consumed)

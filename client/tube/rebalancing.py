@@ -24,7 +24,7 @@ from mq.client.errors import ConnectError, MQError, RequestTimeout
 from mq.client.tube.broker_calls import BrokerCalls
 from mq.client.tube.errors import for_code
 from mq.client.tube.membership import Membership
-from mq.client.tube.partitions import Held, PartitionTable
+from mq.client.tube.partitions import PartitionTable, RegisteredPartition
 from mq.protocol.tube.codes import UNDEFINED, Code, EventStatus, EventType
 from mq.protocol.tube.errors import MalformedText
 from mq.protocol.tube.messages import EventProto
@@ -133,7 +133,7 @@ class Handing:
             self._let_go(held)
         await asyncio.gather(*map(self._unregister, list(self._between)))
 
-    def _let_go(self, held: Held) -> None:
+    def _let_go(self, held: RegisteredPartition) -> None:
         """Hold it no more. What was not confirmed comes again, unless options say other.
 
         So does what was got, and not given to anybody: `last_consumed` is False from the get on.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from mq.client.errors import BadAnswer
 from mq.client.machine import chance
-from mq.client.tube.connection import Connection
+from mq.client.tube.connection import TubeConnection
 from mq.client.tube.errors import TubeError
 from mq.client.tube.producer_options import TubeProducerOptions
 from mq.protocol.tube.codes import Code
@@ -44,7 +44,7 @@ class BrokerLink:
     def __init__(self, info: BrokerInfo) -> None:
         self.info = info
         self.address: Address = info.address
-        self.connection: Connection | None = None  # as the service has it
+        self.connection: TubeConnection | None = None  # as the service has it
         self.pending = 0  # sends that wait for their answers
         self.frozen_until = 0.0
         self.asked_from = 0.0  # if there is no other one, though it is frozen

@@ -14,7 +14,7 @@ from mq.client import session
 from mq.client.caller import Endpoint
 from mq.client.closing import Closing
 from mq.client.errors import ClientError
-from mq.client.tube.connection import Connection
+from mq.client.tube.connection import TubeConnection
 from mq.client.tube.names import Names, Resolve, resolve_ipv4
 from mq.client.tube.service_config import LOGGER, ServiceConfig
 from mq.protocol.tube.codes import Method
@@ -50,7 +50,7 @@ class TubeService:
         self._clients: dict[int, ServiceClient] = {}
         self._indices = count(1)
         # By address and, with TLS, by the name that the certificate has to be of.
-        self._connections: dict[tuple[Address, str, ssl.SSLContext | None], Connection] = {}
+        self._connections: dict[tuple[Address, str, ssl.SSLContext | None], TubeConnection] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._log: logging.Handler | None = None
         self._close_once = Closing()
@@ -143,7 +143,7 @@ class TubeService:
 
     def connection(
         self, address: Address, *, connect_timeout: float, tls: "ssl.SSLContext | None" = None
-    ) -> Connection:
+    ) -> TubeConnection:
         """The connection to a server; it may not stand yet.
 
         Raises ClientError when the service does not run.
@@ -154,7 +154,7 @@ class TubeService:
         key = target, "" if tls is None else address.host, tls
         connection = self._connections.get(key)
         if connection is None or connection.has_ended:
-            connection = Connection(
+            connection = TubeConnection(
                 str(target), tls=tls, tls_name=address.host, connect_timeout=connect_timeout
             )
             self._connections[key] = connection

@@ -12,9 +12,10 @@ from mq.daemons import exporters
 from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.acting.escape import EscapeBridge
-from mq.daemons.broker.beacons import Beacons
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter_servers import FilterServers
+from mq.daemons.broker.name_servers.beacons import Beacons
+from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.parts.acting import (
     Acting,
     go_on_where_slaves_are,
@@ -34,7 +35,6 @@ from mq.daemons.broker.parts.replication import Control, Replication, bound_of, 
 from mq.daemons.broker.parts.services import Services, make_services
 from mq.daemons.broker.parts.stats import Stats, make_stats
 from mq.daemons.broker.parts.stores import Stores, open_stores
-from mq.daemons.broker.registration import Registration
 from mq.daemons.broker.replication.controlled import ControlledRole, Controllers
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.master_addresses import GivenMaster, MasterAddresses

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from mq.daemons.broker.long_polling import HeldPull
 from mq.daemons.broker.parts.clients import Clients
 from mq.daemons.broker.parts.stats import Stats
 from mq.daemons.broker.parts.stores import Stores
+from mq.daemons.broker.reading.long_polling import HeldPull
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.listener import Listener

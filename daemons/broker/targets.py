@@ -5,11 +5,11 @@ from types import MappingProxyType
 
 from mq.client.machine import chance
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.roles import check_takes_messages
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.topics import Topics, no_such_topic
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.topics import Topics, no_such_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.protocol import names

@@ -17,8 +17,8 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.records import keys_of, queue_tags_code
 from mq.daemons.broker.store.waiters import OnStored
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.broker.timer.request import asks_for_timer, forget_timer, make_timed
-from mq.daemons.broker.topics import Topics
 from mq.protocol import names
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError

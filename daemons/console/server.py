@@ -7,7 +7,6 @@ should end. What it does beside, a listener and a set of connections, is all tha
 import asyncio
 import logging
 import resource
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Self
@@ -17,7 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from mq.daemons.accepting import start_accepting, stop_accepting
+from mq.daemons.accepting import bound_port, start_accepting, stop_accepting
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +97,7 @@ class HttpServer:
             start_serving=False,
         )
         await start_accepting(self._server)
-        bound: socket.socket = self._server.sockets[0]
-        self.port = bound.getsockname()[1]
+        self.port = bound_port(self._server)
         return self
 
     def _protocol(self) -> asyncio.Protocol:

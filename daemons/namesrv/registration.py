@@ -7,7 +7,7 @@ from mq.daemons.registration_order import Kind, RegistrationOrder
 from mq.protocol.bodies import DataVersion, TopicConfig, TopicQueueMappingInfo
 
 
-class Connection(Protocol):
+class BrokerConnection(Protocol):
     """What the tables need of a broker's connection: to be told apart, and to be closed."""
 
     def close(self) -> None: ...
@@ -56,7 +56,7 @@ class LiveBroker:
     last_seen: float
     timeout: float | None
     data_version: DataVersion
-    connection: Connection
+    connection: BrokerConnection
     ha_address: str
     beacon_source: tuple[str, str] | None = None
     last_beacon: float | None = None  # None: none has come, and none is missed

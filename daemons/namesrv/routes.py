@@ -22,7 +22,7 @@ from mq.daemons.namesrv.acting_master import (
 )
 from mq.daemons.namesrv.registration import (
     UNKNOWN_VERSION,
-    Connection,
+    BrokerConnection,
     LiveBroker,
     OutOfOrder,
     Outranked,
@@ -55,7 +55,7 @@ class Routes(Tables):
     def register(
         self,
         registration: Registration,
-        connection: Connection,
+        connection: BrokerConnection,
         *,
         drop_missing_topics: bool = False,
     ) -> tuple[str | None, str | None]:
@@ -72,7 +72,7 @@ class Routes(Tables):
     async def register_in_steps(
         self,
         registration: Registration,
-        connection: Connection,
+        connection: BrokerConnection,
         *,
         drop_missing_topics: bool = False,
     ) -> tuple[str | None, str | None]:
@@ -87,7 +87,7 @@ class Routes(Tables):
         return self._master_of(registration)
 
     def _registering(
-        self, registration: Registration, connection: Connection, drop_missing_topics: bool
+        self, registration: Registration, connection: BrokerConnection, drop_missing_topics: bool
     ) -> Iterator[None]:
         """Take in a registration, with pauses in which anything else may happen.
 
@@ -157,7 +157,7 @@ class Routes(Tables):
         )
 
     def _take_address(
-        self, registration: Registration, connection: Connection, before: LiveBroker | None
+        self, registration: Registration, connection: BrokerConnection, before: LiveBroker | None
     ) -> LiveBroker:
         """Note that the broker lives, and what it says of itself but for its topics."""
         if registration.address not in self.live:
@@ -291,7 +291,7 @@ class Routes(Tables):
             return
         self._remove_id(broker, broker_id, address)
 
-    def connection_lost(self, connection: Connection) -> None:
+    def connection_lost(self, connection: BrokerConnection) -> None:
         """Forget the brokers that registered over a connection which is gone."""
         for address in [a for a, live in self.live.items() if live.connection is connection]:
             log.warning("broker %s lost: its connection closed", address)

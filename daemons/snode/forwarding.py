@@ -43,7 +43,7 @@ SUGGESTION = "suggestWhichBrokerId"
 _COST = 2048
 # Fields of more characters cost more. So does the text of a pull's subscription: one that is long
 # is read for this pull alone, and a broker keeps of it so many bytes for each character
-# (mq.daemons.broker.long_polling).
+# (mq.daemons.broker.reading.long_polling).
 _LONG = 1000
 _EXPRESSION = "subscription"
 _BYTES_OF_LONG = 20

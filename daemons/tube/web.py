@@ -7,14 +7,13 @@ has a limit, and a peer that sends nothing is closed.
 """
 
 import asyncio
-import errno
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from http import HTTPStatus
 from typing import Any, Self
 
-from mq.daemons.accepting import start_accepting, stop_accepting
+from mq.daemons.accepting import bind, bound_port, start_accepting, stop_accepting
 from mq.daemons.tube.web_answers import dumped, encoded, refusal
 from mq.daemons.tube.web_methods import Methods, Redirected, RequestRefused, WebRequest
 from mq.daemons.tube.web_requests import MAX_HEAD, BadRequest, take_request
@@ -41,18 +40,9 @@ class WebServer:
 
     async def __aenter__(self) -> Self:
         """Listen. Raises OSError naming an address that is taken."""
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                lambda: _Connection(self), self.host, self.port, start_serving=False
-            )
-            await start_accepting(self._server)
-        except OSError as error:
-            why = str(error.strerror or error)
-            if error.errno == errno.EADDRINUSE:  # the loop's own text says the address once more
-                why = "another process does already"
-            raise OSError(error.errno, f"cannot listen on {self.host}:{self.port}: {why}") from None
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await bind(lambda: _Connection(self), self.host, self.port)
+        await start_accepting(self._server)
+        self.port = bound_port(self._server)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -28,7 +28,7 @@ from mq.protocol.properties import PropertyKey
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from mq.pipeline.jobs.offsets_of_groups import Place
+    from mq.pipeline.jobs.offsets_of_groups import BrokerAddress
 
 READ = (
     "topic string, properties map<string,string>, tags string, storeTimestamp timestamp, "
@@ -178,7 +178,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
     now = datetime.now(UTC)
     brokers = _brokers(cluster)
     # A topic of dead letters is only where there are some: brokers are asked for, and no topics.
-    absent = sorted({*options.expected_brokers} - {place.broker_name for place in brokers})
+    absent = sorted({*options.expected_brokers} - {broker.broker_name for broker in brokers})
     if absent:
         raise BrokersAway(f"not registered: {', '.join(absent)}; start it, and run again")
     chosen = {"topicPattern": _pattern(options.groups)}
@@ -224,28 +224,28 @@ def _pattern(groups: Sequence[str]) -> str:
     return f"{DEAD_LETTER_PREFIX}({'|'.join(wild)})"
 
 
-def _brokers(cluster: ClusterAccess) -> "list[Place]":
+def _brokers(cluster: ClusterAccess) -> "list[BrokerAddress]":
     """Those that are registered. Raises BrokersAway."""
     from mq.pipeline.declared import ClusterOptions, read_declared
-    from mq.pipeline.jobs.offsets_of_groups import places
+    from mq.pipeline.jobs.offsets_of_groups import broker_addresses
 
     asked = read_declared(ClusterOptions, cluster.options())
     try:
-        return places(asked)
+        return broker_addresses(asked)
     except MQError as error:
         raise BrokersAway(f"no name server answers: {error}; is --namesrvAddr right?") from None
 
 
-def _limits(cluster: ClusterAccess, brokers: "Iterable[Place]") -> dict[str, int]:
+def _limits(cluster: ClusterAccess, brokers: "Iterable[BrokerAddress]") -> dict[str, int]:
     """How often groups retry, where a broker tells."""
     from mq.client.admin import Admin
     from mq.client.blocking import run as wait
 
     limits = {}
     with cluster.session() as session:
-        for place in brokers:
+        for broker in brokers:
             try:
-                groups = wait(Admin(session).subscription_groups(place.address))
+                groups = wait(Admin(session).subscription_groups(broker.address))
             except MQError:
                 continue  # of another broker, or what most groups have
             for name, group in groups.subscription_group_table.items():

@@ -27,12 +27,12 @@ from mq.pipeline.jobs.declaration import BrokersAway, JobError, option
 from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time
 from mq.pipeline.jobs.offsets_of_groups import (
     SPREAD_FROM,
+    BrokerAddress,
     GroupFilter,
-    Place,
     as_frame,
     ask,
     ask_from_executors,
-    places,
+    broker_addresses,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ class Options:
 
 
 def offsets(
-    spark: "SparkSession", options: ClusterOptions, brokers: list[Place], selection: GroupFilter
+    spark: "SparkSession",
+    options: ClusterOptions,
+    brokers: list[BrokerAddress],
+    selection: GroupFilter,
 ) -> "tuple[DataFrame, list[str]]":
     """How far groups are in each queue now, and a line for each broker that does not tell.
 
@@ -124,7 +127,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
     asked = read_declared(ClusterOptions, cluster.options())
     taken = datetime.now(UTC)
     try:
-        brokers = places(asked, options.cluster)
+        brokers = broker_addresses(asked, options.cluster)
     except LookupError as error:
         raise JobError(f"--cluster: {error.args[0]}") from None
     except MQError as error:
@@ -134,7 +137,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
     selection = GroupFilter(options.groups, options.topics)
     frame, failures = offsets(spark, asked, brokers, selection)
     silent = len(failures) == len(brokers)
-    absent = sorted({*options.expected_brokers} - {place.broker_name for place in brokers})
+    absent = sorted({*options.expected_brokers} - {broker.broker_name for broker in brokers})
     failures += [f"broker {name}: it is not registered" for name in absent]
     frame = stamped(frame, taken).persist()
     if silent:

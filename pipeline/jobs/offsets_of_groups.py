@@ -30,7 +30,7 @@ SPREAD_FROM = 8  # brokers; fewer are asked by the driver, which takes less than
 _TIMEOUT = 10.0  # seconds for a request
 
 
-class Place(NamedTuple):
+class BrokerAddress(NamedTuple):
     """A broker that is asked: the master of its set, or any replica where it is away."""
 
     broker_name: str
@@ -69,7 +69,7 @@ class Asked(NamedTuple):
     failures: list[str]
 
 
-def places(options: ClusterOptions, cluster: str | None = None) -> list[Place]:
+def broker_addresses(options: ClusterOptions, cluster: str | None = None) -> list[BrokerAddress]:
     """The brokers that are registered now, or those of one cluster.
 
     Raises MQError if no name server answers, LookupError for a cluster that there is not.
@@ -89,34 +89,34 @@ def places(options: ClusterOptions, cluster: str | None = None) -> list[Place]:
         if name in known and known[name].broker_addrs:
             addresses = known[name].broker_addrs
             address = addresses.get(MASTER_ID) or addresses[min(addresses)]
-            found.append(Place(name, address))
+            found.append(BrokerAddress(name, address))
     return found
 
 
-def ask(options: ClusterOptions, brokers: Iterable[Place], selection: GroupFilter) -> Asked:
+def ask(options: ClusterOptions, brokers: Iterable[BrokerAddress], selection: GroupFilter) -> Asked:
     """Ask brokers, one after the other."""
     rows: list[QueueRow] = []
     failures = []
     with options.open_session(_TIMEOUT) as session:
         from mq.client.admin import Admin
 
-        for place in brokers:
+        for broker in brokers:
             try:
-                rows += _rows_of(Admin(session), place, selection)
+                rows += _rows_of(Admin(session), broker, selection)
             except MQError as error:
-                failures.append(f"broker {place.broker_name}: {error}")
+                failures.append(f"broker {broker.broker_name}: {error}")
     return Asked(rows, failures)
 
 
 def ask_from_executors(
     spark: "SparkSession",
     options: ClusterOptions,
-    brokers: Sequence[Place],
+    brokers: Sequence[BrokerAddress],
     selection: GroupFilter,
 ) -> Asked:
     """The same by tasks, a broker each. Their Python needs mq."""
     tasks = spark.sparkContext.parallelize(brokers, len(brokers))
-    parts = tasks.map(lambda place: ask(options, [place], selection)).collect()
+    parts = tasks.map(lambda broker: ask(options, [broker], selection)).collect()
     rows = [row for part in parts for row in part.rows]
     return Asked(rows, [failure for part in parts for failure in part.failures])
 
@@ -132,22 +132,22 @@ def as_frame(spark: "SparkSession", rows: Sequence[QueueRow]) -> "DataFrame":
     return spark.createDataFrame([(*row[:-1], _time(row.last_store_time)) for row in rows], QUEUES)
 
 
-def _rows_of(admin: "Admin", place: Place, selection: GroupFilter) -> Iterator[QueueRow]:
+def _rows_of(admin: "Admin", broker: BrokerAddress, selection: GroupFilter) -> Iterator[QueueRow]:
     from mq.client.blocking import run
 
     committed: dict[str, dict[str, dict[int, int]]] = {}
-    for key, queues in run(admin.all_consumer_offsets(place.address)).items():
+    for key, queues in run(admin.all_consumer_offsets(broker.address)).items():
         topic, _, group = key.partition("@")
         if group and not _is_systems(topic, group) and selection.takes(group, topic):
             committed.setdefault(topic, {})[group] = queues
     for topic, groups in sorted(committed.items()):
         try:
-            stats = run(admin.topic_stats(place.address, topic)).offset_table
+            stats = run(admin.topic_stats(broker.address, topic)).offset_table
         except TopicNotExist:
             continue  # offsets outlive their topic
         for queue in sorted(stats):
             for group, offsets in sorted(groups.items()):
-                yield _row(place.broker_name, topic, queue.queue_id, group, offsets, stats[queue])
+                yield _row(broker.broker_name, topic, queue.queue_id, group, offsets, stats[queue])
 
 
 def _row(

@@ -133,3 +133,21 @@ def test_a_start_that_is_cancelled_leaves_no_port(
         assert turns > 3
 
     asyncio.run(main())
+
+
+def test_a_port_that_another_process_listens_on_first_is_named(tmp_path: Path) -> None:
+    """Both had bound it: that fails for the second only as it begins to listen."""
+
+    async def main() -> None:
+        with socket.socket() as first:
+            first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            first.bind(("127.0.0.1", 0))
+            port = Listener(Dispatcher({}), *first.getsockname())
+            await port.bind()
+            first.listen()
+            named = f"cannot listen on 127.0.0.1:{port.port}: another process does already"
+            with pytest.raises(OSError, match=named):
+                await port.start()
+            await port.close()
+
+    asyncio.run(main())

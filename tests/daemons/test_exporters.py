@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.stats import GroupCounter
+from mq.daemons.broker.statistics.stats import GroupCounter
 from mq.daemons.config import ConfigError
 from mq.daemons.exporters import collected, datagrams
 from mq.daemons.namesrv.app import NameServer

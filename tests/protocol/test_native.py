@@ -2,11 +2,17 @@
 
 import os
 import shutil
+import struct
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker.store import index, layout
+from mq.protocol import batch, command, frame, record
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.flags import SysFlag
 from mq.protocol.native import absent, load, native
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +28,49 @@ def test_a_library_that_is_there_is_of_the_sources_beside_it() -> None:
     assert [name for name, _ in native.SOURCES] == sorted(
         path.name for path in (FOLDER / "src").iterdir()
     )
+
+
+def sizes_before(fields: Sequence[tuple[str, str]], name: str) -> int:
+    names = [one for one, _ in fields]
+    return struct.calcsize(">" + "".join(letter for _, letter in fields[: names.index(name)]))
+
+
+@built
+def test_its_numbers_are_those_of_python() -> None:
+    """As they are in the library itself: what is compiled, not what a source says."""
+    ours = {
+        **{f"AT_{name.upper()}": place for name, place in record.AT.items()},
+        "HEAD_SIZE": record.HEAD_V4.size,
+        "HOST_SIZE": record.IPV4_HOST,
+        "SMALLEST_RECORD": record.SMALLEST_RECORD,
+        "MAGIC": record.MAGIC_V1,
+        "CRC_MASK": record.CRC_MASK,
+        "TRANSACTION_COMMIT": SysFlag.TRANSACTION_COMMIT,
+        "TRANSACTION_MASK": SysFlag.TRANSACTION_MASK,
+        "IPV6_HOSTS": record.IPV6_BITS,
+        "ENTRY_SIZE": layout.ENTRY_SIZE,
+        "ENTRY_AT_RECORD_SIZE": struct.calcsize(layout.ENTRY.format[:2]),
+        "ENTRY_AT_TAGS_CODE": struct.calcsize(layout.ENTRY.format[:3]),
+        "FILLER_SIZE": layout.FILLER_SIZE,
+        "INDEX_HEADER": layout.INDEX_HEADER.size,
+        "INDEX_SLOT": layout.INDEX_SLOT.size,
+        "INDEX_ITEM": layout.INDEX_ITEM.size,
+        "INDEX_PUT": index.PUT.size,
+        "BATCH_HEAD": batch.HEAD.size,
+        "BATCH_AT_SIZE": sizes_before(batch.HEAD_FIELDS, "size"),
+        "BATCH_AT_FLAG": sizes_before(batch.HEAD_FIELDS, "flag"),
+        "BATCH_AT_BODY_LENGTH": sizes_before(batch.HEAD_FIELDS, "body_length"),
+        "FRAME_PREFIX": frame.PREFIX.size,
+        "FRAME_LENGTH": struct.calcsize(frame.PREFIX.format[:2]),
+        "HEADER_LENGTH": frame.HEADER_LENGTH,
+        "RESPONSE": command.RESPONSE,
+        "ONE_WAY": command.ONE_WAY,
+        "SEND_V2": RequestCode.SEND_MESSAGE_V2,
+        "SEND_BATCH": RequestCode.SEND_BATCH_MESSAGE,
+        "SUCCESS": ResponseCode.SUCCESS,
+    }
+    assert native is not None
+    assert dict(native.LAYOUT) == ours
 
 
 @built

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from mq.daemons.broker.name_server_link import NameServerLink
+from mq.daemons.broker.name_servers.name_server_link import NameServerLink
 from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.tube.broker.consumers import Consumer

@@ -20,7 +20,7 @@ Config = TopicConfig | SubscriptionGroupConfig | PlainAccessConfig
 
 
 @dataclass(frozen=True)
-class Change:
+class ConfigChange:
     """One thing to make or change at one broker.
 
     Attributes:
@@ -46,14 +46,14 @@ class Comparison:
         self._accounts: dict[str, Mapping[str, PlainAccessConfig]] = {}
         self.failures: list[str] = []
 
-    async def changes(self, document: Document) -> list[Change]:
+    async def changes(self, document: Document) -> list[ConfigChange]:
         """All changes, in the order of the document.
 
         A broker that does not answer is among `failures`. Raises NotFound for a cluster or broker
         that is not there.
         """
         info = await cluster.clusters(self._admin.session)
-        found: list[Change] = []
+        found: list[ConfigChange] = []
         dead: set[str] = set()
         for declared in document.declared:
             for name, address in masters(info, declared):
@@ -69,7 +69,7 @@ class Comparison:
                     found.append(change)
         return found
 
-    async def _change(self, declared: Declared, broker: str, address: str) -> Change | None:
+    async def _change(self, declared: Declared, broker: str, address: str) -> ConfigChange | None:
         there = await self._there(declared.kind, address)
         now = there.get(declared.name)
         old = _usual(declared) if now is None else now
@@ -81,7 +81,7 @@ class Comparison:
         ]
         if now is not None and not differences:
             return None
-        return Change(declared, broker, address, now is None, config, ", ".join(differences))
+        return ConfigChange(declared, broker, address, now is None, config, ", ".join(differences))
 
     async def _there(self, kind: str, address: str) -> Mapping[str, Config]:
         if kind == "topic":
@@ -168,7 +168,7 @@ def _said(key: str, value: object) -> str:
     return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
-async def bring_about(admin: "Admin", change: Change, secret: str | None) -> None:
+async def bring_about(admin: "Admin", change: ConfigChange, secret: str | None) -> None:
     """Make one change; `secret` is the key of an account that is made."""
     config = change.config
     if isinstance(config, TopicConfig):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.offsets.groups import Times
-from mq.client.operations.offsets.records import Place, Record
+from mq.client.operations.offsets.records import GroupQueue, OffsetRecord
 from mq.client.operations.subjects.drift import SettingRow
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SettingValues:
     """A setting, and each value that it has with the brokers that have it; None: not set there."""
 
     name: str
@@ -28,7 +28,7 @@ class Setting:
         return len(self.values) > 1
 
 
-def by_value(rows: Iterable[SettingRow], brokers: Iterable[str]) -> tuple[Setting, ...]:
+def by_value(rows: Iterable[SettingRow], brokers: Iterable[str]) -> tuple[SettingValues, ...]:
     """The settings with the value of most brokers first."""
     names = tuple(brokers)
     found = []
@@ -37,7 +37,7 @@ def by_value(rows: Iterable[SettingRow], brokers: Iterable[str]) -> tuple[Settin
         for name, value in zip(names, row.values, strict=True):
             held.setdefault(value, []).append(name)
         order = sorted(held.items(), key=lambda item: -len(item[1]))
-        found.append(Setting(row.name, tuple((value, tuple(at)) for value, at in order)))
+        found.append(SettingValues(row.name, tuple((value, tuple(at)) for value, at in order)))
     return tuple(found)
 
 
@@ -85,7 +85,7 @@ async def store_times(
     import asyncio
 
     records = [
-        Record(Place("", topic, broker, queue_id), offset)
+        OffsetRecord(GroupQueue("", topic, broker, queue_id), offset)
         for topic, broker, queue_id, offset in points
     ]
     try:
@@ -94,7 +94,7 @@ async def store_times(
     except TimeoutError:
         return {}, [f"the times of messages were not told within {seconds:g} s"]
     times = {
-        (item.place.topic, item.place.broker_name, item.place.queue_id): item.timestamp
+        (item.key.topic, item.key.broker_name, item.key.queue_id): item.timestamp
         for item in found.records
         if item.timestamp is not None
     }

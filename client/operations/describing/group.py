@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mq.client.errors import MQError, RouteNotFound
 from mq.client.operations import cluster
 from mq.client.operations.describing import asking
-from mq.client.operations.describing.asking import Setting
+from mq.client.operations.describing.asking import SettingValues
 from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.subjects import groups, meeting, topics
 from mq.client.operations.subjects import members as judged
@@ -65,7 +65,7 @@ class GroupPage:
     progress: Progress
     oldest: dict[tuple[str, str, int], int]
     there: Members
-    settings: tuple[Setting, ...]
+    settings: tuple[SettingValues, ...]
     paused_at: tuple[str, ...]
     dead: Given | None
     gone: tuple[str, ...]

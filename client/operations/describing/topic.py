@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mq.client.errors import BrokerError, RouteNotFound
 from mq.client.operations import cluster
 from mq.client.operations.describing import asking
-from mq.client.operations.describing.asking import Setting
+from mq.client.operations.describing.asking import SettingValues
 from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.subjects import groups, meeting, topics
 from mq.client.operations.subjects.topics import QueueStatus, RouteRow
@@ -38,7 +38,7 @@ class TopicPage:
 
     topic: str
     route: tuple[RouteRow, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[SettingValues, ...]
     queues: tuple[QueueStatus, ...]
     oldest: dict[tuple[str, int], int]
     in_rate: float | None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
 
-class Found(NamedTuple):
+class IdMatches(NamedTuple):
     """The messages of an id, a line for each topic that could not be looked into, and how many
     topics were not looked into any more."""
 
@@ -44,7 +44,7 @@ async def find(
     sees: Callable[[str], bool] = lambda topic: True,
     decompress: bool = True,
     reach: Reach = _EVERYWHERE,
-) -> Found:
+) -> IdMatches:
     """The messages of an id, unique or offset id, oldest first. Raises NotFound, MQError.
 
     Without a topic every topic that `sees` is true of is looked through, as far as `reach` says:
@@ -58,7 +58,7 @@ async def find(
             a for broker in info.broker_addr_table.values() for a in broker.broker_addrs.values()
         }
         if _host_of(message_id) in known:
-            return Found([await admin.find_by_offset_id(message_id, decompress=decompress)], [])
+            return IdMatches([await admin.find_by_offset_id(message_id, decompress=decompress)], [])
     rounds = ([topic],) if topic else await _topics(admin)
     looking = _Looking(admin, message_id, reach, decompress=decompress)
     left = [list(filter(sees, topics)) for topics in rounds]
@@ -68,7 +68,7 @@ async def find(
     if looking.found:
         looking.found.sort(key=lambda message: message.store_timestamp)
         failures = [f"topic {name}: {error}" for name, error in looking.failures.items()]
-        return Found(looking.found, failures, unseen)
+        return IdMatches(looking.found, failures, unseen)
     if looking.failures:
         raise next(iter(looking.failures.values()))
     where = f"topic {topic}" if topic else "any topic"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mq.client.admin import Admin
     from mq.client.caller import Caller
-    from mq.client.operations.messages.finding import Found, Reach
+    from mq.client.operations.messages.finding import IdMatches, Reach
     from mq.protocol.message import StoredMessage
 
 _END_OF_TIME = 2**63 - 1
@@ -63,12 +63,14 @@ async def by_id(admin: "Admin", message_id: str, topic: str) -> "list[StoredMess
 
 async def anywhere(
     admin: "Admin", message_id: str, sees: "Callable[[str], bool]", reach: "Reach"
-) -> "Found":
+) -> "IdMatches":
     """As `by_id`, in all topics that `sees` is true of, as far as `reach` says."""
     return await _found(admin, message_id, None, sees=sees, reach=reach)
 
 
-async def _found(admin: "Admin", message_id: str, topic: str | None, **keywords: "Any") -> "Found":
+async def _found(
+    admin: "Admin", message_id: str, topic: str | None, **keywords: "Any"
+) -> "IdMatches":
     # It needs an event loop, which the others do not.
     from mq.client.operations.messages import finding
 

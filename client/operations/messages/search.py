@@ -55,7 +55,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SearchQuery:
     """Which messages, and how many. `text` is looked for in bodies, as UTF-8; `properties` are
     names and values that a message has."""
 
@@ -124,7 +124,7 @@ class Hit(NamedTuple):
 
 
 @dataclass
-class Found:
+class SearchResult:
     """What a search has found, newest first.
 
     `looked` and `left` are messages that were, and were not, looked at since the first page.
@@ -179,28 +179,28 @@ class Search:
     def __init__(
         self,
         session: "Caller",
-        wanted: Wanted,
+        query: SearchQuery,
         budget: Budget | None = None,
         *,
         keep: int | None = None,
     ) -> None:
         """Of each body `keep` bytes are kept, or all. Raises InvalidRequest."""
-        if not 0 < wanted.count <= MOST_WANTED:
-            raise InvalidRequest(f"a page of {wanted.count} messages: 1 to {MOST_WANTED} it is")
-        self._wanted = wanted
+        if not 0 < query.count <= MOST_WANTED:
+            raise InvalidRequest(f"a page of {query.count} messages: 1 to {MOST_WANTED} it is")
+        self._query = query
         self._budget = budget or Budget()
         self._keep = keep
-        self._reader = Reader(session, wanted.choice, decompress=False)
+        self._reader = Reader(session, query.choice, decompress=False)
         self._consumer = PullConsumer(session)
-        self._test = wanted.test()
-        choice = wanted.choice
+        self._test = query.test()
+        choice = query.choice
         self._filtered = (
             choice.sql is not None or choice.key is not None or choice.tags not in (None, "", "*")
         )
         self._looked = self._bytes = 0
         self._deadline = inf
 
-    async def run(self, position: Position | None = None) -> Found:
+    async def run(self, position: Position | None = None) -> SearchResult:
         """Search from the newest on, or on from a position.
 
         Raises NotFound where no queue is chosen, and the error of the last broker if none answers.
@@ -211,7 +211,7 @@ class Search:
         spans, failures = await self._reader.spans([f"{name}:{queue}" for name, queue in unread])
         if len(spans) > MOST_QUEUES:
             raise InvalidRequest(
-                f"topic {self._wanted.choice.topic} has {len(spans)} queues, of which {MOST_QUEUES}"
+                f"topic {self._query.choice.topic} has {len(spans)} queues, of which {MOST_QUEUES}"
                 " can be searched at once: choose a broker or a queue"
             )
         lanes = [_Lane(span) for span in spans]
@@ -237,7 +237,7 @@ class Search:
 
     def _chosen_of(self, position: Position | None) -> dict[tuple[str, int], int]:
         """Where the queues of a position that are chosen go on."""
-        choice = self._wanted.choice
+        choice = self._query.choice
         return {
             (broker, queue): offset
             for (broker, queue), offset in (position.ends if position is not None else {}).items()
@@ -270,9 +270,9 @@ class Search:
     def _threshold(self, lanes: list[_Lane]) -> float:
         """The time of the last message that is wanted, as far as is known."""
         times = [time for lane in lanes for time, _ in lane.waiting]
-        if len(times) < self._wanted.count:
+        if len(times) < self._query.count:
             return -inf
-        return heapq.nlargest(self._wanted.count, times)[-1]
+        return heapq.nlargest(self._query.count, times)[-1]
 
     def _spent(self) -> str:
         if self._looked >= self._budget.messages:
@@ -332,11 +332,11 @@ class Search:
             return result.messages[0].store_timestamp
         return lane.frontier
 
-    def _give_out(self, lanes: list[_Lane]) -> Found:
+    def _give_out(self, lanes: list[_Lane]) -> SearchResult:
         """The newest messages that no unread one can be newer than."""
         border = max((lane.frontier for lane in lanes if lane.is_open), default=-inf)
-        found = Found()
-        while len(found.hits) < self._wanted.count:
+        found = SearchResult()
+        while len(found.hits) < self._query.count:
             lane = max(
                 (lane for lane in lanes if lane.waiting),
                 key=lambda lane: lane.waiting[-1][0],

@@ -174,7 +174,7 @@ async def send_part(
     raise AssertionError("the last try returns or raises")
 
 
-class Place(Protocol):
+class CopyTarget(Protocol):
     """Where copies go: a queue, or a partition of TubeMQ."""
 
     queue: MessageQueue
@@ -183,7 +183,7 @@ class Place(Protocol):
     def name(self) -> str: ...
 
 
-def check_same(target: Place, before: str | None, source: str) -> None:
+def check_same(target: CopyTarget, before: str | None, source: str) -> None:
     """Raises Unavailable where a cut run has sent what comes from `source` to another queue."""
     if before is not None and before != target.name:
         raise Unavailable(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from mq.client.machine import clock
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.following import Follower, News
-from mq.client.operations.messages.search import MOST_DECOMPRESSED, Hit, Wanted
+from mq.client.operations.messages.search import MOST_DECOMPRESSED, Hit, SearchQuery
 from mq.protocol.message import restore_body
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Tail:
     ) -> None:
         """`text` is looked for in bodies. First come the `last` messages that there are; `most` are
         kept from one look to the next."""
-        self._test = Wanted(choice, text).test()
+        self._test = SearchQuery(choice, text).test()
         self._follower = Follower(session, choice, self._takes, decompress=False)
         self._last = last
         self._hits: deque[Hit] = deque(maxlen=most)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound
-from mq.client.operations.offsets.records import Place, Record, Selection
+from mq.client.operations.offsets.records import GroupQueue, OffsetRecord, Selection
 from mq.client.pull_consumer import PullConsumer, PullResult
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import (
@@ -34,7 +34,7 @@ _CLOCK_MARGIN = 60_000  # ms
 class FetchedOffsets(NamedTuple):
     """Offsets, and a line for each broker or queue whose offsets could not be had."""
 
-    records: list[Record]
+    records: list[OffsetRecord]
     failures: list[str]
 
 
@@ -81,15 +81,15 @@ async def gather(
 
 def _records(
     broker: str, table: dict[str, dict[int, int]], selection: Selection
-) -> Iterable[Record]:
-    for key, queues in table.items():
-        topic, _, group = key.partition("@")
+) -> Iterable[OffsetRecord]:
+    for name, queues in table.items():
+        topic, _, group = name.partition("@")
         if not group or _is_systems(topic, group):
             continue
         for queue_id, offset in queues.items():
-            place = Place(group, topic, broker, queue_id)
-            if offset >= 0 and selection.takes(place):
-                yield Record(place, offset)
+            key = GroupQueue(group, topic, broker, queue_id)
+            if offset >= 0 and selection.takes(key):
+                yield OffsetRecord(key, offset)
 
 
 def _is_systems(topic: str, group: str) -> bool:
@@ -111,10 +111,10 @@ class Times:
         self._now = now
         self._limit = asyncio.Semaphore(IN_FLIGHT)
 
-    async def stamp(self, records: Iterable[Record]) -> FetchedOffsets:
+    async def stamp(self, records: Iterable[OffsetRecord]) -> FetchedOffsets:
         """The records with the store times of the messages that they point at."""
         wanted = list(records)
-        points = {(_queue(record.place), record.offset) for record in wanted}
+        points = {(_queue(record.key), record.offset) for record in wanted}
         times: dict[tuple[MessageQueue, int], int] = {}
         failures: list[str] = []
 
@@ -127,7 +127,7 @@ class Times:
 
         await asyncio.gather(*(ask(*point) for point in points))
         stamped = [
-            Record(record.place, record.offset, times.get((_queue(record.place), record.offset)))
+            OffsetRecord(record.key, record.offset, times.get((_queue(record.key), record.offset)))
             for record in wanted
         ]
         return FetchedOffsets(stamped, sorted(failures))
@@ -168,5 +168,5 @@ class Times:
             offset = result.next_offset
 
 
-def _queue(place: Place) -> MessageQueue:
-    return MessageQueue(place.topic, place.broker_name, place.queue_id)
+def _queue(key: GroupQueue) -> MessageQueue:
+    return MessageQueue(key.topic, key.broker_name, key.queue_id)

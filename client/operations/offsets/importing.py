@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations.offsets.groups import IN_FLIGHT, Times
-from mq.client.operations.offsets.records import Place, Record
+from mq.client.operations.offsets.records import GroupQueue, OffsetRecord
 from mq.client.routes import broker_address, read_queues
 from mq.protocol.bodies import MessageQueue
 
@@ -25,7 +25,7 @@ class ImportedOffset:
     does not know), running, missing, failed. `reason` says why it is not as it should be.
     """
 
-    place: Place
+    key: GroupQueue
     before: int | None = None
     offset: int | None = None
     result: str = "failed"
@@ -69,26 +69,26 @@ class Import:
         self._before: dict[str, dict[str, dict[int, int]] | MQError] = {}
         self._ends: dict[MessageQueue, int | MQError] = {}
 
-    async def run(self, records: Iterable[Record]) -> list[ImportedOffset]:
+    async def run(self, records: Iterable[OffsetRecord]) -> list[ImportedOffset]:
         """Do it; an outcome for each queue that gets an offset, or should have got one."""
         moved = [self._moved(record) for record in records]
         await self._learn(moved)
         plan, left = self._by_topic(moved) if self._by_time else (moved, [])
         outcomes = await asyncio.gather(
-            *(self._one(record) for record in plan), *(self._leave(place) for place in left)
+            *(self._one(record) for record in plan), *(self._leave(key) for key in left)
         )
-        return sorted(outcomes, key=lambda outcome: outcome.place)
+        return sorted(outcomes, key=lambda outcome: outcome.key)
 
-    def _moved(self, record: Record) -> Record:
-        broker = self._brokers.get(record.place.broker_name, record.place.broker_name)
-        place = record.place._replace(broker_name=broker)
-        return Record(place, record.offset, record.timestamp)
+    def _moved(self, record: OffsetRecord) -> OffsetRecord:
+        broker = self._brokers.get(record.key.broker_name, record.key.broker_name)
+        key = record.key._replace(broker_name=broker)
+        return OffsetRecord(key, record.offset, record.timestamp)
 
-    async def _learn(self, records: Iterable[Record]) -> None:
+    async def _learn(self, records: Iterable[OffsetRecord]) -> None:
         """Ask where the topics' queues are, and at their brokers what groups have and who runs."""
         groups = defaultdict(set)
         for record in records:
-            groups[record.place.topic].add(record.place.group)
+            groups[record.key.topic].add(record.key.group)
         await asyncio.gather(*(self._learn_route(topic) for topic in groups))
         pairs = {
             (address, group)
@@ -129,7 +129,7 @@ class Import:
         except MQError as error:
             self._running[address, group] = error
 
-    def _by_topic(self, records: list[Record]) -> tuple[list[Record], list[Place]]:
+    def _by_topic(self, records: list[OffsetRecord]) -> tuple[list[OffsetRecord], list[GroupQueue]]:
         """The records by timestamp for the queues that there are, and the queues to be left.
 
         A queue that the file knows gets its own time, and is missed where it is absent: its broker
@@ -137,101 +137,101 @@ class Import:
         gets the earliest time of the group, so that nothing is left out, but only where that is
         asked for, as groups may well have no offset in some queues.
         """
-        of_topic: dict[tuple[str, str], list[Record]] = defaultdict(list)
+        of_topic: dict[tuple[str, str], list[OffsetRecord]] = defaultdict(list)
         for record in records:
-            of_topic[record.place.group, record.place.topic].append(record)
-        plan: list[Record] = []
-        left: list[Place] = []
+            of_topic[record.key.group, record.key.topic].append(record)
+        plan: list[OffsetRecord] = []
+        left: list[GroupQueue] = []
         for (group, topic), found in of_topic.items():
             there = self._queues[topic]
-            known = {record.place[2:] for record in found}
+            known = {record.key[2:] for record in found}
             low = _earliest(found)
             plan += [
-                Record(record.place, 0, low)
-                if self._everywhere and record.place[2:] in there
+                OffsetRecord(record.key, 0, low)
+                if self._everywhere and record.key[2:] in there
                 else record
                 for record in found
-                if record.place[2:] in there or not self._is_elsewhere(found)
+                if record.key[2:] in there or not self._is_elsewhere(found)
             ]
-            rest = [Place(group, topic, *queue) for queue in sorted(there - known)]
+            rest = [GroupQueue(group, topic, *queue) for queue in sorted(there - known)]
             if self._earliest:
-                plan += [Record(place, 0, low) for place in rest]
+                plan += [OffsetRecord(key, 0, low) for key in rest]
             else:
                 left += rest
         return plan, left
 
-    def _is_elsewhere(self, found: list[Record]) -> bool:
+    def _is_elsewhere(self, found: list[OffsetRecord]) -> bool:
         """Whether the topic is on brokers of which the file has none, and that is as it should be.
 
         Then its queues are others, and none is missing.
         """
-        there = self._queues[found[0].place.topic]
+        there = self._queues[found[0].key.topic]
         brokers = {name for name, _ in there}
         return (
             self._earliest
             and bool(there)
-            and brokers.isdisjoint(record.place.broker_name for record in found)
+            and brokers.isdisjoint(record.key.broker_name for record in found)
         )
 
-    async def _leave(self, place: Place) -> ImportedOffset:
+    async def _leave(self, key: GroupQueue) -> ImportedOffset:
         """A queue that the file does not know: said where the group may never get what it has."""
-        outcome = ImportedOffset(place, result="left")
-        address = self._addresses.get((place.topic, place.broker_name))
+        outcome = ImportedOffset(key, result="left")
+        address = self._addresses.get((key.topic, key.broker_name))
         try:
             if address is None:
-                raise RouteNotFound(place.topic)
-            outcome.before = self._offset_before(address, place)
-            if outcome.before is None and not await self._is_empty(address, place):
+                raise RouteNotFound(key.topic)
+            outcome.before = self._offset_before(address, key)
+            if outcome.before is None and not await self._is_empty(address, key):
                 outcome.reason = (
-                    f"{_text(place)}: the file does not know it, and the group has no offset there"
+                    f"{_text(key)}: the file does not know it, and the group has no offset there"
                 )
         except MQError as error:
-            outcome.result, outcome.reason = "failed", f"{_text(place)}: {error}"
+            outcome.result, outcome.reason = "failed", f"{_text(key)}: {error}"
         return outcome
 
-    async def _is_empty(self, address: str, place: Place) -> bool:
+    async def _is_empty(self, address: str, key: GroupQueue) -> bool:
         async with self._limit:
-            low = await self._admin.min_offset(address, place.topic, place.queue_id)
-            return low >= await self._admin.max_offset(address, place.topic, place.queue_id)
+            low = await self._admin.min_offset(address, key.topic, key.queue_id)
+            return low >= await self._admin.max_offset(address, key.topic, key.queue_id)
 
-    async def _one(self, record: Record) -> ImportedOffset:
-        place = record.place
-        outcome = ImportedOffset(place)
-        address = self._addresses.get((place.topic, place.broker_name))
-        if place[2:] not in self._queues[place.topic] or address is None:
-            outcome.result, outcome.reason = "missing", self._why_missing(place)
+    async def _one(self, record: OffsetRecord) -> ImportedOffset:
+        key = record.key
+        outcome = ImportedOffset(key)
+        address = self._addresses.get((key.topic, key.broker_name))
+        if key[2:] not in self._queues[key.topic] or address is None:
+            outcome.result, outcome.reason = "missing", self._why_missing(key)
             return outcome
         try:
-            outcome.before = self._offset_before(address, place)
+            outcome.before = self._offset_before(address, key)
             outcome.offset = await self._target(address, record)
-            running = self._running[address, place.group]
+            running = self._running[address, key.group]
             if isinstance(running, MQError):
                 raise running
             if outcome.before == outcome.offset:
                 outcome.result = "same"
             elif running and not self._force:
                 outcome.result = "running"
-                outcome.reason = f"group {place.group} is running: stop its consumers"
+                outcome.reason = f"group {key.group} is running: stop its consumers"
             else:
-                await self._set(address, place, outcome.offset)
+                await self._set(address, key, outcome.offset)
                 outcome.result = "set"
         except (MQError, _Refused) as error:
-            outcome.result, outcome.reason = "failed", f"{_text(place)}: {error}"
+            outcome.result, outcome.reason = "failed", f"{_text(key)}: {error}"
         return outcome
 
-    def _why_missing(self, place: Place) -> str:
-        if place.topic in self._missing:
-            return self._missing[place.topic]
-        return f"{_text(place)}: there is no such queue in this cluster"
+    def _why_missing(self, key: GroupQueue) -> str:
+        if key.topic in self._missing:
+            return self._missing[key.topic]
+        return f"{_text(key)}: there is no such queue in this cluster"
 
-    def _offset_before(self, address: str, place: Place) -> int | None:
+    def _offset_before(self, address: str, key: GroupQueue) -> int | None:
         table = self._before[address]
         if isinstance(table, MQError):
             raise table
-        return table.get(f"{place.topic}@{place.group}", {}).get(place.queue_id)
+        return table.get(f"{key.topic}@{key.group}", {}).get(key.queue_id)
 
-    async def _target(self, address: str, record: Record) -> int:
-        queue = MessageQueue(*record.place[1:])
+    async def _target(self, address: str, record: OffsetRecord) -> int:
+        queue = MessageQueue(*record.key[1:])
         if self._by_time:
             if record.timestamp is None:
                 raise _Refused("the file has no timestamp that tells it")
@@ -242,16 +242,16 @@ class Import:
             raise _Refused(f"offset {record.offset} is beyond its end, {end}")
         return record.offset
 
-    async def _set(self, address: str, place: Place, offset: int) -> None:
+    async def _set(self, address: str, key: GroupQueue, offset: int) -> None:
         # One by one: of several first offsets of a group at once a Java broker may keep one and
         # confirm all (ConsumerOffsetManager.commitOffset puts a new table without a lock).
-        async with self._turns[address, place.topic, place.group], self._limit:
+        async with self._turns[address, key.topic, key.group], self._limit:
             await self._admin.update_consumer_offset(
-                address, place.group, place.topic, place.queue_id, offset
+                address, key.group, key.topic, key.queue_id, offset
             )
 
 
-def _earliest(found: list[Record]) -> int | None:
+def _earliest(found: list[OffsetRecord]) -> int | None:
     """The earliest time of the records; None where one has none, which may be the earliest."""
     times = [record.timestamp for record in found if record.timestamp is not None]
     return min(times) if len(times) == len(found) else None
@@ -261,5 +261,5 @@ class _Refused(Exception):
     """An offset that makes no sense for its queue."""
 
 
-def _text(place: Place) -> str:
-    return f"group {place.group}, {place.topic}:{place.broker_name}:{place.queue_id}"
+def _text(key: GroupQueue) -> str:
+    return f"group {key.group}, {key.topic}:{key.broker_name}:{key.queue_id}"

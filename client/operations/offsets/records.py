@@ -28,7 +28,7 @@ class Layout(Enum):
     CSV = "csv"
 
 
-class Place(NamedTuple):
+class GroupQueue(NamedTuple):
     """A group in a queue."""
 
     group: str
@@ -38,10 +38,10 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class OffsetRecord:
     """How far a group has come in a queue; `timestamp` is None where it is not known."""
 
-    place: Place
+    key: GroupQueue
     offset: int
     timestamp: int | None = None
 
@@ -52,20 +52,20 @@ class Selection(NamedTuple):
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
 
-    def takes(self, place: Place) -> bool:
-        return _matches(place.group, self.groups) and _matches(place.topic, self.topics)
+    def takes(self, key: GroupQueue) -> bool:
+        return _matches(key.group, self.groups) and _matches(key.topic, self.topics)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def encode(records: Iterable[Record], layout: Layout) -> bytes:
+def encode(records: Iterable[OffsetRecord], layout: Layout) -> bytes:
     """The content of a file with these records, sorted by group, topic, broker and queue."""
-    ordered = sorted(records, key=lambda record: record.place)
+    ordered = sorted(records, key=lambda record: record.key)
     timed = any(record.timestamp is not None for record in ordered)
     names = _NAMES if timed else _NAMES[:-1]
-    rows = [(*record.place, record.offset, record.timestamp)[: len(names)] for record in ordered]
+    rows = [(*record.key, record.offset, record.timestamp)[: len(names)] for record in ordered]
     if layout is Layout.JSONL:
         import orjson
 
@@ -76,7 +76,7 @@ def encode(records: Iterable[Record], layout: Layout) -> bytes:
     return csv_text([names, *rows]).encode()
 
 
-def decode(content: bytes, source: str) -> list[Record]:
+def decode(content: bytes, source: str) -> list[OffsetRecord]:
     """The records of a file of either kind; `source` names it in messages.
 
     Raises BadData with the number of the first line that is wrong.
@@ -87,16 +87,16 @@ def decode(content: bytes, source: str) -> list[Record]:
         line = content.count(b"\n", 0, error.start) + 1
         raise _wrong(source, line, "not text in UTF-8") from None
     fields = _json_fields if text.lstrip()[:1] in ("{", "") else _csv_fields
-    records: dict[Place, Record] = {}
+    records: dict[GroupQueue, OffsetRecord] = {}
     for line, values in fields(text, source):
         try:
             record = _record(values)
         except (KeyError, ValueError, TypeError) as error:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
             raise _wrong(source, line, reason) from None
-        if record.place in records:
+        if record.key in records:
             raise _wrong(source, line, "the same group and queue once more")
-        records[record.place] = record
+        records[record.key] = record
     return list(records.values())
 
 
@@ -129,7 +129,7 @@ def _csv_fields(text: str, source: str) -> Iterable[tuple[int, dict[str, Any]]]:
         raise _wrong(source, reader.line_num, str(error)) from None
 
 
-def _record(values: dict[str, Any]) -> Record:
+def _record(values: dict[str, Any]) -> OffsetRecord:
     """Raises KeyError, ValueError or TypeError for invalid values."""
     from mq.protocol.names import check_group, check_topic, retry_topic
 
@@ -137,11 +137,11 @@ def _record(values: dict[str, Any]) -> Record:
     check_group(group)
     if topic != retry_topic(group):  # which may be longer than other topics
         check_topic(topic)
-    place = Place(group, topic, broker, _number(values, "queueId", 2**31 - 1))
+    key = GroupQueue(group, topic, broker, _number(values, "queueId", 2**31 - 1))
     timestamp = None
     if values.get("timestamp") not in (None, ""):
         timestamp = _number(values, "timestamp", _MOST)
-    return Record(place, _number(values, "offset", _MOST), timestamp)
+    return OffsetRecord(key, _number(values, "offset", _MOST), timestamp)
 
 
 def _text(values: dict[str, Any], name: str) -> str:

@@ -11,11 +11,11 @@ from itertools import takewhile
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delay import DelayedMessages
-from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.waiters import OnStored
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.timer.on_demand import TimerOnDemand
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.transactions.records import HALF_QUEUE

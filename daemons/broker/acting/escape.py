@@ -23,7 +23,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter, real_target
 from mq.protocol import names
@@ -43,7 +43,7 @@ MOST_WAITING_BYTES = 16 * 1024 * 1024
 PAUSE_SECONDS = 0.5
 
 
-class Place(NamedTuple):
+class RemoteQueue(NamedTuple):
     """A queue of another broker."""
 
     session: Session
@@ -156,26 +156,26 @@ class EscapeBridge:
 
     async def _deliver(self, parcel: _Parcel) -> StoreRefused | None:
         """None when it is stored. Raises MQError."""
-        place = await self._place(parcel.outgoing.topic)
-        command = parcel.outgoing.command(parcel.message, self._group, place.queue_id, place.broker)
-        reply = await place.session.invoke(place.address, command, SEND_SECONDS)
+        queue = await self._next_queue(parcel.outgoing.topic)
+        command = parcel.outgoing.command(parcel.message, self._group, queue.queue_id, queue.broker)
+        reply = await queue.session.invoke(queue.address, command, SEND_SECONDS)
         if reply.code == ResponseCode.SUCCESS:
             return None
         with contextlib.suppress(ValueError):
-            return StoreRefused(ResponseCode(reply.code), f"{place.address}: {reply.remark}")
-        return StoreRefused(ResponseCode.SYSTEM_ERROR, f"{place.address}: {reply.remark}")
+            return StoreRefused(ResponseCode(reply.code), f"{queue.address}: {reply.remark}")
+        return StoreRefused(ResponseCode.SYSTEM_ERROR, f"{queue.address}: {reply.remark}")
 
-    async def _place(self, topic: str) -> Place:
+    async def _next_queue(self, topic: str) -> RemoteQueue:
         """Where the next message of a topic goes. Raises MQError where it can go nowhere."""
-        found = await self._places(topic)
+        found = await self._queues(topic)
         if not found and topic.startswith(names.RETRY_PREFIX):
             cluster = self._settings.broker.broker_cluster_name  # a topic that each broker has
-            found = [place._replace(queue_id=0) for place in await self._places(cluster)]
+            found = [queue._replace(queue_id=0) for queue in await self._queues(cluster)]
         if not found:
             raise MQError(f"no other broker of the cluster takes messages of {topic}")
         return found[next(self._turn) % len(found)]
 
-    async def _places(self, topic: str) -> list[Place]:
+    async def _queues(self, topic: str) -> list[RemoteQueue]:
         """The queues of a topic at other brokers."""
         own = self._settings.broker.broker_name
         for link in self._name_servers():
@@ -187,7 +187,7 @@ class EscapeBridge:
                 log.debug("no route of %s from %s: %s", topic, link.address, error)
                 continue
             return [
-                Place(link.session, address, queue.broker_name, queue.queue_id)
+                RemoteQueue(link.session, address, queue.broker_name, queue.queue_id)
                 for queue in write_queues(topic, route)
                 if queue.broker_name != own
                 and (address := broker_address(route, queue.broker_name)) is not None

@@ -9,8 +9,8 @@ import contextlib
 
 from mq.client.errors import MQError
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.name_server_link import NameServerLink
-from mq.daemons.broker.registration import Registration
+from mq.daemons.broker.name_servers.name_server_link import NameServerLink
+from mq.daemons.broker.name_servers.registration import Registration
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.headers.controller import BrokerHeartbeatRequestHeader

@@ -17,7 +17,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.bloom import BloomFilter
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.sql92 import Sql92Filter, read_filter
-from mq.daemons.broker.saves import Saves
+from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.protocol import fastjson, names
 from mq.protocol.bodies import SubscriptionData

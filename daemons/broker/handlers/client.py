@@ -18,7 +18,7 @@ from mq.daemons.broker.registry import (
     Producers,
     notify_members,
 )
-from mq.daemons.broker.topics import READ_WRITE, new_topic
+from mq.daemons.broker.tables.topics import READ_WRITE, new_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Overloaded, Refused, Reply
 from mq.daemons.serving import serves

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from mq.client.cancellation import end_with
 from mq.client.machine import clock
 from mq.daemons.broker.handlers.pull_reply import request_of
-from mq.daemons.broker.long_polling import COST
-from mq.daemons.broker.stats import BrokerStats, GroupCounter
+from mq.daemons.broker.reading.long_polling import COST
+from mq.daemons.broker.statistics.stats import BrokerStats, GroupCounter
 from mq.daemons.channel import Channel
 
 

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Callable, Mapping
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.roles import is_slave
-from mq.daemons.broker.runtime_info import runtime_info_of
-from mq.daemons.broker.stat_items import StatItems
-from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.statistics.day_totals import DayTotals
+from mq.daemons.broker.statistics.runtime_info import runtime_info_of
+from mq.daemons.broker.statistics.stat_items import StatItems
+from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.config_requests import update_settings
 from mq.daemons.dispatch import Refused

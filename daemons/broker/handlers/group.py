@@ -4,11 +4,11 @@ import asyncio
 import logging
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.topic import saving
-from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.roles import check_may_modify
-from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.statistics.stats import BrokerStats
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from mq.client.machine import chance
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.born import born_address
 from mq.daemons.broker.pop.receipt import normal_topic
 from mq.daemons.broker.roles import check_takes_back
@@ -19,8 +18,9 @@ from mq.daemons.broker.store.batch import Origin
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.broker.timer.request import name_withdrawn
-from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.half_batches import ReadBatch
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter, add_what_fits

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.handlers.pull_reply import REPLIES
-from mq.daemons.broker.message_finder import FOUND, MOST_SCANNED, RETRY
 from mq.daemons.broker.native_failure import tell_failure
+from mq.daemons.broker.reading.message_finder import FOUND, MOST_SCANNED, RETRY
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue

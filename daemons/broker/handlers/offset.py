@@ -5,10 +5,10 @@ import os
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delay import DelayedMessages
-from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import earliest_store_time, offset_by_time
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

@@ -6,7 +6,6 @@ from collections.abc import Coroutine
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.pop_peek import NOTHING
 from mq.daemons.broker.handlers.pop_requests import PopRequests
 from mq.daemons.broker.handlers.popped_records import PoppedRecords
@@ -17,10 +16,11 @@ from mq.daemons.broker.pop.receipt import (
 )
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import PopBatch, Pops
-from mq.daemons.broker.pop.waiters import Held, Waiters
-from mq.daemons.broker.queue_reader import QueueReader
+from mq.daemons.broker.pop.waiters import HeldPop, Waiters
+from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.residency import NotInMemory
+from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.broker.waiting import StoreResults
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -154,7 +154,7 @@ class PopHandlers:
     ) -> None:
         if command.is_one_way:
             return
-        held = Held(
+        held = HeldPop(
             command,
             channel,
             request,

@@ -13,7 +13,6 @@ from functools import partial
 
 from mq.client.machine import clock
 from mq.daemons.broker.handlers.pop_requests import LONGEST_INVISIBLE
-from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import Receipt, marked_topic, normal_topic
@@ -22,7 +21,8 @@ from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.topics import Topics, no_such_topic
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
+from mq.daemons.broker.tables.topics import Topics, no_such_topic
 from mq.daemons.broker.waiting import StoreResults
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused

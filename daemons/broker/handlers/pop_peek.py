@@ -5,8 +5,8 @@ from mq.daemons.broker.handlers.pop_requests import PopRequests, check_maximum
 from mq.daemons.broker.handlers.popped_records import PoppedRecords
 from mq.daemons.broker.pop.request import ALL_QUEUES, PopRequest
 from mq.daemons.broker.pop.taking import PopBatch, Pops
-from mq.daemons.broker.pop.waiters import Held, Waiters
-from mq.daemons.broker.queue_reader import QueueReader
+from mq.daemons.broker.pop.waiters import HeldPop, Waiters
+from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.channel import Channel
 from mq.daemons.serving import serves
@@ -93,7 +93,7 @@ class PeekHandlers:
         until = (header.born_time or _now()) + header.poll_time
         if serve() or command.is_one_way:
             return
-        held = Held(command, channel, request, serve, lambda: answer(has_messages=False))
+        held = HeldPop(command, channel, request, serve, lambda: answer(has_messages=False))
         if header.poll_time <= 0 or until <= _now():
             held.end()
         elif not self._waiters.add(held, (until - _now()) / 1000):

@@ -2,12 +2,12 @@
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.request import ALL_QUEUES, INIT_MIN, PopRequest
 from mq.daemons.broker.roles import check_takes_messages
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.protocol import names

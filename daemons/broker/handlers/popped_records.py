@@ -4,7 +4,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.pop.receipt import RETRY_MARK, Receipt
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import PopBatch
-from mq.daemons.broker.queue_reader import QueueReader
+from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.protocol.errors import LocalProtocolError
 from mq.protocol.message import decode_undamaged, encode_record
 from mq.protocol.properties import PropertyKey

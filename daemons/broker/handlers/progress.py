@@ -5,13 +5,13 @@ import logging
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.offsets import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.registry import Consumers
-from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import earliest_store_time, store_time
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.offsets import SEPARATOR, ConsumerOffsets
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

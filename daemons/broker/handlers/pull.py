@@ -9,26 +9,26 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
-from mq.daemons.broker.bulk import asked_bytes
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.cold_pulls import ColdPulls
 from mq.daemons.broker.handlers.native_pulls import NativePulls, PullAnswer
 from mq.daemons.broker.handlers.pull_reply import answer_pull, request_of
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.handlers.suggestions import Suggestions
-from mq.daemons.broker.long_polling import MOST_HELD, HeldPull, Looks, held_pulls
-from mq.daemons.broker.message_finder import MOVED, NOT_FOUND, RETRY, FoundMessages
-from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.queue_reader import QueueReader
+from mq.daemons.broker.reading.bulk import asked_bytes
+from mq.daemons.broker.reading.long_polling import MOST_HELD, HeldPull, Looks, held_pulls
+from mq.daemons.broker.reading.message_finder import MOVED, NOT_FOUND, RETRY, FoundMessages
+from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.roles import is_slave
-from mq.daemons.broker.stats import BrokerStats, GroupCounter
+from mq.daemons.broker.statistics.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.residency import NotInMemory, Residency
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Refused
 from mq.daemons.serving import serves

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from mq.daemons.broker.message_finder import FOUND, MOVED, NOT_FOUND, RETRY
+from mq.daemons.broker.reading.message_finder import FOUND, MOVED, NOT_FOUND, RETRY
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode

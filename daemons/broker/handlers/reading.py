@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from mq.daemons.broker.broker_config import BrokerConfig
-from mq.daemons.broker.topics import Topics, no_such_topic
+from mq.daemons.broker.tables.topics import Topics, no_such_topic
 from mq.daemons.dispatch import Refused
 from mq.protocol import names
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig

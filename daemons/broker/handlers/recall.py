@@ -5,7 +5,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.roles import check_recalls
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.channel import Channel

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
-from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.registry import Client, Consumers
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import offset_by_time
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

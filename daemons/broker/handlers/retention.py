@@ -6,7 +6,7 @@ import logging
 from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.serving import serves
 from mq.protocol import names

@@ -1,9 +1,9 @@
 """What a snode asks beside what its clients do, in the dialect of snodes (docs/decisions/0059)."""
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.pull import PullHandlers
-from mq.daemons.broker.topics import READ_WRITE, Topics, new_topic
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.topics import READ_WRITE, Topics, new_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

@@ -1,7 +1,7 @@
 """Which broker of a set the next pull is to go to: the master, or a slave for what is far back."""
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.message_finder import RETRY, FoundMessages
+from mq.daemons.broker.reading.message_finder import RETRY, FoundMessages
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.protocol.bodies import SubscriptionGroupConfig

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.roles import check_may_modify
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import store_time
-from mq.daemons.broker.topics import MOST_QUEUES, Topics
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
+from mq.daemons.broker.tables.topics import MOST_QUEUES, Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

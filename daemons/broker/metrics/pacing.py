@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from mq.daemons.broker.broker_config import BrokerConfig
-from mq.daemons.broker.stat_items import A_STEP
+from mq.daemons.broker.statistics.stat_items import A_STEP
 
 T = TypeVar("T")
 Values = list[tuple[tuple[str, ...], float]]

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from mq.daemons.broker.broker_config import BrokerConfig
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.metrics.pacing import Values, paced, whose
-from mq.daemons.broker.stat_items import StatItems, totals_with_pauses
-from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.statistics.stat_items import StatItems, totals_with_pauses
+from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queues import Queues

@@ -10,9 +10,9 @@ import asyncio
 import logging
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.tables.groups import Groups
 
 log = logging.getLogger(__name__)
 

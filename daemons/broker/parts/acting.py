@@ -15,13 +15,13 @@ from mq.daemons.broker.acting.popped import ActingCheckPoints, ActingRevival
 from mq.daemons.broker.acting.pre_online import CONNECT_SECONDS, PreOnline
 from mq.daemons.broker.acting.service import ActingMaster, Duty
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.parts.delivery import Delivery
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.parts.metadata import Metadata
 from mq.daemons.broker.parts.replication import Replication
 from mq.daemons.broker.parts.services import Services
 from mq.daemons.broker.parts.stores import Stores
-from mq.daemons.broker.registration import Registration
 from mq.daemons.broker.roles import has_acting_slaves, is_slave, may_act_as_master
 from mq.daemons.dispatch import Handler
 from mq.daemons.supervision import Tasks

@@ -8,8 +8,8 @@ from mq.client.credentials import AccessKey
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter_servers import FilterServers
+from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.parts.group import Metrics, Works
-from mq.daemons.broker.registration import Registration
 from mq.daemons.config import is_secret
 from mq.daemons.dispatch import Handler
 from mq.daemons.filtersrv.config import FiltersrvSettings

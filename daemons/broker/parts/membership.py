@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.membership import MembershipHandlers
+from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.parts.acting import Acting
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.parts.stores import Stores
-from mq.daemons.broker.registration import Registration
 from mq.daemons.dispatch import Handler
 from mq.daemons.serving import handlers_of
 

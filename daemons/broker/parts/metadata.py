@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.name_servers.registration import Registration
 from mq.daemons.broker.parts.delivery import Delivery
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.parts.replication import Replication
 from mq.daemons.broker.parts.services import Services
 from mq.daemons.broker.parts.stores import Stores
-from mq.daemons.broker.registration import Registration
 from mq.daemons.broker.replication.metadata import SlaveSynchronize
 from mq.daemons.dispatch import Handler
 from mq.daemons.metrics import gauge

@@ -13,7 +13,6 @@ from mq.daemons.broker.handlers.reply import ReplyHandlers
 from mq.daemons.broker.handlers.send import SendHandlers
 from mq.daemons.broker.handlers.snode import SnodeHandlers
 from mq.daemons.broker.handlers.topic import TopicHandlers
-from mq.daemons.broker.moved_events import OffsetMovedEvents
 from mq.daemons.broker.overload.limits import TopicSizes
 from mq.daemons.broker.overload.protection import SlowConsumers
 from mq.daemons.broker.parts.clients import Clients
@@ -23,7 +22,8 @@ from mq.daemons.broker.parts.stats import Stats
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.pop.service import PopService
-from mq.daemons.broker.queue_reader import QueueReader
+from mq.daemons.broker.reading.moved_events import OffsetMovedEvents
+from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.dispatch import Handler

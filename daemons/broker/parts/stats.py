@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.handlers.group import GroupHandlers
 from mq.daemons.broker.handlers.progress import ProgressHandlers
 from mq.daemons.broker.parts.clients import Clients
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.parts.stores import Stores
-from mq.daemons.broker.stat_items import StatItems, totals
-from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.statistics.day_totals import DayTotals
+from mq.daemons.broker.statistics.stat_items import StatItems, totals
+from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.dispatch import Handler
 from mq.daemons.serving import handlers_of
 

@@ -9,12 +9,10 @@ from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.bit_maps import extender
 from mq.daemons.broker.filter.table import ConsumerFilters
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.config import ConfigHandlers
 from mq.daemons.broker.handlers.offset import GroupOffsetHandlers, QueueOffsetHandlers
 from mq.daemons.broker.handlers.retention import RetentionHandlers
 from mq.daemons.broker.handlers.timer import TimerHandlers
-from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.overload.limits import FlushBacklog
 from mq.daemons.broker.overload.protection import WaterMarks
 from mq.daemons.broker.parts.group import Metrics, Works
@@ -23,7 +21,9 @@ from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.dispatch import Handler
 from mq.daemons.serving import handlers_of
 

@@ -22,8 +22,6 @@ from typing import NamedTuple
 from mq.client.machine import clock
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -39,8 +37,10 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.broker.timer.request import deliver_time
-from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.protocol import names

@@ -20,7 +20,7 @@ from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.pop.revival import Revival
 from mq.daemons.broker.pop.taking import Pops
 from mq.daemons.broker.pop.waiters import Waiters
-from mq.daemons.broker.queue_reader import QueueReader
+from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.roles import is_slave, may_act_as_master
 from mq.daemons.dispatch import Handler
 from mq.daemons.serving import handlers_of

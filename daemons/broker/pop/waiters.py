@@ -12,12 +12,12 @@ from functools import partial
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.kept import keep_filter, release_filter
-from mq.daemons.broker.long_polling import COST, LONGEST_HOLD, size_of_texts
 from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import Pops
+from mq.daemons.broker.reading.long_polling import COST, LONGEST_HOLD, size_of_texts
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.protocol.command import Command
 
@@ -27,7 +27,7 @@ MOST_OF_A_CHANNEL = 20_000
 _HELD = "held pops"  # the attribute of a channel, and what it makes us keep
 
 
-class Held:
+class HeldPop:
     """A request that waits. ``serve`` tries to answer it, ``end`` does when the wait is over."""
 
     __slots__ = ("channel", "command", "cost", "end", "line", "request", "serve", "timer")
@@ -75,7 +75,7 @@ class _Line:
         self._waiters = waiters
         self.group = group
         self.topic = topic
-        self.held: dict[Held, None] = {}
+        self.held: dict[HeldPop, None] = {}
         self.queues: dict[ConsumeQueue, None] = {}
         self.unwoken: set[Channel] = set()  # woken again when these are not stalled any more
 
@@ -92,7 +92,7 @@ class _Line:
             queue.waiting.setdefault(self, None)
         self.queues = queues
 
-    def remove(self, held: Held) -> None:
+    def remove(self, held: HeldPop) -> None:
         self.held.pop(held, None)
         self.unwoken.discard(held.channel)
         if not self.held:
@@ -114,7 +114,7 @@ class Waiters:
         line = self._lines.get((group, topic))
         return 0 if line is None else sum(h.request.queue_id == queue_id for h in line.held)
 
-    def add(self, held: Held, seconds: float) -> bool:
+    def add(self, held: HeldPop, seconds: float) -> bool:
         """Let a request wait; False if too many do."""
         request = held.request
         of_channel = held.channel.attributes.get(_HELD)

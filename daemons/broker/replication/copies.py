@@ -8,8 +8,8 @@ limits hold. How much there is at most is what one frame holds (16 MiB).
 import logging
 from collections.abc import Iterable
 
-from mq.daemons.broker.offsets import SEPARATOR, decode_changed_offsets, decode_offsets
-from mq.daemons.broker.topics import MOST_QUEUES
+from mq.daemons.broker.tables.offsets import SEPARATOR, decode_changed_offsets, decode_offsets
+from mq.daemons.broker.tables.topics import MOST_QUEUES
 from mq.protocol import names
 from mq.protocol.bodies import (
     DataVersion,

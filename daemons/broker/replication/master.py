@@ -21,14 +21,13 @@ a line in our log for each address.
 """
 
 import asyncio
-import errno
 import logging
 from collections import deque
 from collections.abc import Callable
 
 from mq.client.machine import clock
 from mq.client.machine.threads import DiskThread
-from mq.daemons.accepting import start_accepting, stop_accepting
+from mq.daemons.accepting import bind, bound_port, start_accepting, stop_accepting
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.admission import Admission, OncePerPeer
 from mq.daemons.broker.replication.slave_connection import SlaveConnection
@@ -78,19 +77,10 @@ class HaMaster:
 
     async def bind(self) -> None:
         """Take the port. Raises OSError naming an address that is taken."""
-        host, loop = self.settings.listen_host, asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                self._accept, host, self.port, start_serving=False
-            )
-        except OSError as error:
-            why = str(error.strerror or error)
-            if error.errno == errno.EADDRINUSE:
-                why = "another process does already"
-            raise OSError(
-                error.errno, f"cannot listen on {host}:{self.port} (haListenPort): {why}"
-            ) from None
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await bind(
+            self._accept, self.settings.listen_host, self.port, setting="haListenPort"
+        )
+        self.port = bound_port(self._server)
 
     async def start(self) -> None:
         """Take connections."""

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from mq.client.machine import clock, files, threads
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.saves import Saves
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
+from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.broker.timer import checkpoint
 from mq.daemons.broker.timer import log as timer_log
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mq.client.errors import ClientError
-from mq.client.operations.changes import Change as Recorded
-from mq.client.operations.changes import Changes
+from mq.client.operations.changes import Changes, PlannedChange
 from mq.daemons.console.guarded_session import Forbidden
 from mq.protocol import properties
 from mq.protocol.bodies import LockBatchRequestBody
@@ -100,7 +99,7 @@ class Allowance:
         self._left[key] -= 1
 
 
-def shown_request(one: Recorded) -> str:
+def shown_request(one: PlannedChange) -> str:
     """A recorded request in one line."""
     fields = ", ".join(f"{name}={value}" for name, value in one.header.items())
     body = f" {one.body_text}" if one.body_text else ""

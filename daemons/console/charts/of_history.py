@@ -52,12 +52,12 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class ChartLine:
-    """A line: its name for people, and whose figure it is (see `history.recording`)."""
+    """A line: its name for people, and whose metric it is (see `history.recording`)."""
 
     name: str
     kind: str
     subject: str
-    figure: str
+    metric: str
     factor: float = 1.0
 
 
@@ -67,7 +67,7 @@ async def drawn(call: Call, name: str, title: str, unit: str, lines: Iterable[Ch
     begin = end - SPANS[call.query.get("span") or SPAN.default]
     found = []
     for line in lines:
-        points = await call.cluster.history.read(line.kind, line.subject, line.figure, begin, end)
+        points = await call.cluster.history.read(line.kind, line.subject, line.metric, begin, end)
         if line.factor != 1:
             scaled = ((p.at, *(value * line.factor for value in p[1:])) for p in points)
             points = [type(points[0])(*one) for one in scaled]

@@ -34,6 +34,7 @@ COARSE_HOURS = 30 * 24 + 1
 #: Rows that one step deletes: a step takes a few milliseconds.
 STEP_ROWS = 2000
 
+#: The column `figure` is the metric of a series.
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS series (id INTEGER PRIMARY KEY, cluster TEXT NOT NULL, "
     "kind TEXT NOT NULL, subject TEXT NOT NULL, figure TEXT NOT NULL, hour INTEGER NOT NULL, "

@@ -1,4 +1,4 @@
-"""Keeps series of figures: in memory until their hour is over, in a file for a day and for 30.
+"""Keeps series of metrics: in memory until their hour is over, in a file for a day and for 30.
 
     a minute   points that came since the last batch are written: so a kill loses a minute
     an hour    when it is over its points leave memory for rows of their own
@@ -107,7 +107,7 @@ class History:
         return key in self._numbers
 
     def add(self, key: Key, value: float, at: int | None = None) -> None:
-        """Take in a figure of now, or of a time in s since 1970."""
+        """Take in a value of now, or of a time in s since 1970."""
         number = self._numbers.get(key)
         if number is None:
             # Brokers and clusters are few, and what people look for first: topics and groups, which

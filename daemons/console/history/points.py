@@ -17,11 +17,11 @@ class Key(NamedTuple):
     cluster: str
     kind: str
     subject: str
-    figure: str
+    metric: str
 
 
 class Point(NamedTuple):
-    """Figures of a time (s since 1970): of one moment all three are the same."""
+    """Values of a time (s since 1970): of one moment all three are the same."""
 
     at: int
     low: float

@@ -5,7 +5,7 @@
     topic    in_rate out_rate lag
     group    consume_rate lag
 
-A figure that is not known leaves a gap. A topic or group of which nothing has ever been other than
+A metric that is not known leaves a gap. A topic or group of which nothing has ever been other than
 0 gets no series: most of a large cluster is idle.
 """
 
@@ -72,7 +72,7 @@ class Recorder:
         kind: str,
         subject: str,
         row: Any,
-        figures: Iterable[str],
+        metrics: Iterable[str],
         at: int,
         *,
         always: bool = False,
@@ -81,9 +81,9 @@ class Recorder:
         written[key] = row
         if row.problem is not None or self._rows.get(key) is row:
             return  # the same object: nobody has answered since
-        for figure in figures:
-            value = getattr(row, figure)
-            series = Key(self._cluster, kind, subject, figure)
+        for metric in metrics:
+            value = getattr(row, metric)
+            series = Key(self._cluster, kind, subject, metric)
             if value is None or not fits_counter(value):
                 continue
             if value or always or series in self._history:
@@ -99,12 +99,12 @@ class ClusterHistory:
 
     @property
     def problem(self) -> str | None:
-        """Why figures are not kept as they should be; None while all is well."""
+        """Why metrics are not kept as they should be; None while all is well."""
         return self._history.problem
 
-    async def read(self, kind: str, subject: str, figure: str, begin: int, end: int) -> list[Point]:
-        """Points of a figure, by the names above, from `begin` to before `end` in s.
+    async def read(self, kind: str, subject: str, metric: str, begin: int, end: int) -> list[Point]:
+        """Points of a metric, by the names above, from `begin` to before `end` in s.
 
         Of the last day each one that was measured, of what is older one for five minutes.
         """
-        return await self._history.read(Key(self._cluster, kind, subject, figure), begin, end)
+        return await self._history.read(Key(self._cluster, kind, subject, metric), begin, end)

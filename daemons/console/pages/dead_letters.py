@@ -9,7 +9,7 @@ from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.dead_letter_locks import locked
 from mq.client.operations.messages.dead_letter_resending import Resending, Resent
 from mq.client.operations.messages.dead_letters import Letter, Letters, letters_of, look_at
-from mq.client.operations.messages.search import Wanted
+from mq.client.operations.messages.search import SearchQuery
 from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.daemons.console.call import Call
@@ -232,7 +232,7 @@ async def save(call: Call) -> Download:
     if not 0 < limit <= 1_000_000:
         raise BadQuery("limit: 1 to 1000000")
     call.viewed(topic, "export", limit=limit)
-    wanted = Wanted(Choice(topic))
+    wanted = SearchQuery(Choice(topic))
     return export(call, wanted, call.query["as"], limit)
 
 

@@ -14,7 +14,7 @@ from mq.daemons.console.history.recording import (
 )
 from mq.daemons.console.route import N_, Page, Permission, Route, Sheet
 
-_FIGURES = {
+_METRICS = {
     "cluster": CLUSTER_FIGURES,
     "broker": BROKER_FIGURES,
     "topic": TOPIC_FIGURES,
@@ -56,19 +56,19 @@ class HistoryData:
 async def history(call: Call) -> Page:
     """What is kept of a broker (NAME:ID), topic, group or cluster over time."""
     kind, name = call.path["kind"], call.path["name"]
-    figures = _FIGURES.get(kind)
-    if figures is None:
+    metrics = _METRICS.get(kind)
+    if metrics is None:
         raise NotFound(call.text("nothing is kept of a %(kind)s", kind=kind))
     if (kind == "topic" and not call.sees_topic(name)) or (
         kind == "group" and not call.sees_group(name)
     ):
         raise Forbidden(call.text("You may not see this."))
     charts: list[Drawn] = []
-    for figure in figures:
-        unit, factor = _UNITS[figure]
-        title = call.text(_TITLES[figure])
-        line = ChartLine(title, kind, name, figure, factor)
-        charts.append(await drawn(call, figure.replace("_", "-"), title, unit, [line]))
+    for metric in metrics:
+        unit, factor = _UNITS[metric]
+        title = call.text(_TITLES[metric])
+        line = ChartLine(title, kind, name, metric, factor)
+        charts.append(await drawn(call, metric.replace("_", "-"), title, unit, [line]))
     return Page(
         "overview/history.html",
         call.text("History of %(name)s", name=name),

@@ -12,7 +12,7 @@ from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.documents import body_text
 from mq.client.operations.messages.lines import BodyForm, encoder
-from mq.client.operations.messages.search import Budget, Position, Search, Wanted
+from mq.client.operations.messages.search import Budget, Position, Search, SearchQuery
 from mq.client.operations.times import iso
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages.message_rows import session_for, without_hidden
@@ -37,7 +37,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def export(call: Call, wanted: Wanted, form: str, limit: int) -> Download:
+def export(call: Call, wanted: SearchQuery, form: str, limit: int) -> Download:
     """The messages that a search means, newest first, `limit` at most. `form` is jsonl or csv."""
     session = session_for(call, wanted.choice.topic)
     name = f"{wanted.choice.topic}.{form}"
@@ -46,7 +46,7 @@ def export(call: Call, wanted: Wanted, form: str, limit: int) -> Download:
 
 
 async def _chunks(
-    call: Call, session: "Session", wanted: Wanted, form: str, limit: int
+    call: Call, session: "Session", wanted: SearchQuery, form: str, limit: int
 ) -> AsyncIterator[bytes]:
     encode: Callable[[Iterable[StoredMessage]], bytes] = (
         csv_lines if form == "csv" else encoder(BodyForm.TEXT)

@@ -8,7 +8,7 @@ from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.finding import Reach
-from mq.client.operations.messages.search import Budget, Found, Position, Search, Wanted
+from mq.client.operations.messages.search import Budget, Position, Search, SearchQuery, SearchResult
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.sql92 import read_filter
 from mq.daemons.console.call import Call
@@ -179,7 +179,7 @@ async def search(call: Call) -> Page | Redirect:
     return _page(call, topic, _of_search(topic, found_now, bodies=bodies))
 
 
-def wanted_of(call: Call, topic: str) -> Wanted:
+def wanted_of(call: Call, topic: str) -> SearchQuery:
     """What a query means. Raises BadQuery, InvalidRequest."""
     query = call.query
     if query["sql"]:
@@ -198,7 +198,7 @@ def wanted_of(call: Call, topic: str) -> Wanted:
         query["key"] or None,
     )
     size = int(query["size"]) if "size" in query else 200
-    return Wanted(choice_of, query["text"] or "", _properties(query["property"] or ""), size)
+    return SearchQuery(choice_of, query["text"] or "", _properties(query["property"] or ""), size)
 
 
 def _properties(text: str) -> tuple[tuple[str, str], ...]:
@@ -211,7 +211,7 @@ def _properties(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-async def _by_key(call: Call, wanted: Wanted) -> Results:
+async def _by_key(call: Call, wanted: SearchQuery) -> Results:
     """By the brokers' index, and what else is wanted looked at here."""
     choice_of = wanted.choice
     topic, key = choice_of.topic, choice_of.key or ""
@@ -254,7 +254,7 @@ def _of_index(
     )
 
 
-def _of_search(topic: str, found: Found, *, bodies: bool) -> Results:
+def _of_search(topic: str, found: SearchResult, *, bodies: bool) -> Results:
     return Results(
         topic,
         "search",

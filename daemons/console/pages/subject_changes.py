@@ -11,7 +11,7 @@ from mq.daemons.console.collector.snapshot import BrokerRow, GroupRow, TopicRow
 from mq.daemons.console.guarded_session import Forbidden
 from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.parsing import BadField
-from mq.daemons.console.route import N_, Field, Outcome, Permission, Values
+from mq.daemons.console.route import N_, Field, Outcome, Permission, Plan, Values
 from mq.protocol.names import IllegalName
 
 T = TypeVar("T")
@@ -52,6 +52,32 @@ async def settings_at(
     return await cluster.outcomes(admin, names, cluster.within(asked.DEADLINE, ask))
 
 
-def linked(outcomes: Iterable[Outcome], link: str) -> list[Outcome]:
-    """What went well, with the way to what was made."""
-    return [Outcome(one.target, True, one.text, link) for one in outcomes]
+def plan_new(
+    call: Call,
+    values: Values,
+    field: str,
+    known: TopicRow | GroupRow | None,
+    *,
+    made: str,
+    overwritten: str,
+    command: tuple[str, ...],
+) -> Plan:
+    """The plan of creating a topic or a group: at which brokers, and what of its name is there.
+
+    ``made`` is a line with the name, as ``%(field)s``, with ``%(count)s`` and ``%(brokers)s``;
+    ``overwritten`` one with the ``%(brokers)s`` that have ``known``. Raises BadField.
+    """
+    masters = asked.masters_there(call, values["cluster"]).values()
+    where = {"count": len(masters), "brokers": ", ".join(row.name for row in masters)}
+    line = call.text(made, **{field: values[field]}, **where)
+    there = ", ".join(known.brokers) if known is not None else ""
+    warning = call.text(overwritten, brokers=there) if known is not None else ""
+    return Plan((line,), command=command, warning=warning)
+
+
+def created(
+    done: Iterable[str], failed: Iterable[str], names: dict[str, BrokerRow], text: str, link: str
+) -> list[Outcome]:
+    """What became of creating something, broker by broker, with the way to it where it is."""
+    there = [Outcome(one.target, True, one.text, link) for one in asked.done(done, names, text)]
+    return [*there, *asked.failed(failed, names)]

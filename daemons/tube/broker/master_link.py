@@ -13,7 +13,7 @@ from typing import Any
 
 from mq.client.errors import MQError
 from mq.client.machine import chance, clock
-from mq.client.tube.connection import Connection
+from mq.client.tube.connection import TubeConnection
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.tube.broker.config import BrokerConfig
 from mq.daemons.tube.broker.serving import Serving
@@ -71,7 +71,7 @@ class MasterLink:
         self._opened = opened
         self._removed = removed
         serving.access.is_kept = lambda: self.is_answered
-        self._connection: Connection | None = None
+        self._connection: TubeConnection | None = None
         self._needs_report = False
         self._removing: asyncio.Task[None] | None = None
         self.is_registered = False
@@ -162,13 +162,13 @@ class MasterLink:
                 self._masters.append(self._masters.pop(0))
         raise Unanswered("; ".join(said))
 
-    def _connected(self, address: Address) -> Connection:
+    def _connected(self, address: Address) -> TubeConnection:
         connection = self._connection
         if connection is not None and (connection.has_ended or connection.address != str(address)):
             self._drop()
             connection = None
         if connection is None:
-            connection = self._connection = Connection(str(address))
+            connection = self._connection = TubeConnection(str(address))
         return connection
 
     def _drop(self) -> None:

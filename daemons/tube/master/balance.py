@@ -112,19 +112,21 @@ def _even_out(members: list[str], count: int, shares: Shares[P]) -> None:
                 shares[member].append(surplus.pop(0))
 
 
-class Change(NamedTuple, Generic[P]):
+class AssignmentChange(NamedTuple, Generic[P]):
     """What a member has to let go, and what it gets."""
 
     lost: list[P]
     got: list[P]
 
 
-def changes(held: Mapping[str, Collection[P]], shares: Shares[P]) -> dict[str, Change[P]]:
+def changes(held: Mapping[str, Collection[P]], shares: Shares[P]) -> dict[str, AssignmentChange[P]]:
     """By member, of those for whom anything changes."""
     found = {}
     for member, share in shares.items():
         now, then = dict.fromkeys(held.get(member, ())), dict.fromkeys(share)
-        change = Change([p for p in now if p not in then], [p for p in then if p not in now])
+        change = AssignmentChange(
+            [p for p in now if p not in then], [p for p in then if p not in now]
+        )
         if change.lost or change.got:
             found[member] = change
     return found

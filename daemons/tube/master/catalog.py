@@ -15,10 +15,10 @@ from typing import TypeVar
 from mq.client.machine import clock
 from mq.daemons.tube.master.records import (
     BrokerConf,
+    CatalogRecord,
     ClusterSettings,
     ConsumeControl,
     GroupControl,
-    Record,
     TopicControl,
     TopicDeploy,
     consume_key,
@@ -29,7 +29,7 @@ from mq.daemons.tube.master.storage import Changes, Key, NotActive, Storage, Sto
 log = logging.getLogger(__name__)
 
 K = TypeVar("K", str, int)
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=CatalogRecord)
 
 #: Records of a kind at most, and bytes of one: administrators, too, may err.
 MOST_RECORDS = 100_000
@@ -65,7 +65,7 @@ class Catalog:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._records: dict[str, dict[str, Record]] = {}
+        self._records: dict[str, dict[str, CatalogRecord]] = {}
         self._deployed: dict[str, dict[str, TopicDeploy]] = {}  # by topic, then broker's key
         self._of_broker: dict[int, dict[str, TopicDeploy]] = {}  # by topic
         self._consume_by_topic: dict[str, dict[str, ConsumeControl]] = {}  # then by key
@@ -225,10 +225,10 @@ class Catalog:
         before = self._keys()
         self._records, self._deployed, self._of_broker = {}, {}, {}
         self._consume_by_topic, self._consume_by_group = {}, {}
-        loaded: dict[Key, Record | None] = {(r.kind, r.key): r for r in found}
+        loaded: dict[Key, CatalogRecord | None] = {(r.kind, r.key): r for r in found}
         self._take(loaded)
         self.is_known = True
-        gone: dict[Key, Record | None] = dict.fromkeys(before - loaded.keys())
+        gone: dict[Key, CatalogRecord | None] = dict.fromkeys(before - loaded.keys())
         self._tell({**gone, **loaded})
 
     def _tell(self, changes: Changes) -> None:
@@ -277,6 +277,6 @@ def _forget(index: dict[K, dict[str, R]], name: K, key: str) -> None:
         del index[name]
 
 
-def _serial(record: Record) -> int:
+def _serial(record: CatalogRecord) -> int:
     audit = getattr(record, "audit", None)
     return audit.serial if audit is not None else 0

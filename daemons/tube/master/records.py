@@ -128,7 +128,7 @@ class Props:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CatalogRecord:
     """Base of what is kept under a kind and a key."""
 
     kind: ClassVar[str] = ""
@@ -151,7 +151,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSettings(Record):
+class ClusterSettings(CatalogRecord):
     """What goes for the whole cluster (ClusterSettingEntity)."""
 
     kind: ClassVar[str] = "cluster"
@@ -177,7 +177,7 @@ class ClusterSettings(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConf(Record):
+class BrokerConf(CatalogRecord):
     """A broker as an administrator has set it up (BrokerConfEntity)."""
 
     kind: ClassVar[str] = "broker"
@@ -199,7 +199,7 @@ class BrokerConf(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDeploy(Record):
+class TopicDeploy(CatalogRecord):
     """A topic on a broker (TopicDeployEntity)."""
 
     kind: ClassVar[str] = "topic"
@@ -216,7 +216,7 @@ class TopicDeploy(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicControl(Record):
+class TopicControl(CatalogRecord):
     """What goes for a topic on all brokers (TopicCtrlEntity): whether only groups that are allowed
     to may consume it, and how large a message may be."""
 
@@ -234,7 +234,7 @@ class TopicControl(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupControl(Record):
+class GroupControl(CatalogRecord):
     """What a group may use (GroupResCtrlEntity)."""
 
     kind: ClassVar[str] = "group"
@@ -254,7 +254,7 @@ class GroupControl(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumeControl(Record):
+class ConsumeControl(CatalogRecord):
     """Whether a group may consume a topic, and which filter items (GroupConsumeCtrlEntity)."""
 
     kind: ClassVar[str] = "consume"
@@ -272,7 +272,7 @@ class ConsumeControl(Record):
         return consume_key(self.group, self.topic)
 
 
-KINDS: dict[str, type[Record]] = {
+KINDS: dict[str, type[CatalogRecord]] = {
     one.kind: one
     for one in (
         ClusterSettings,

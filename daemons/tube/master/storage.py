@@ -14,7 +14,7 @@ from mq.client.machine import database, files
 from mq.client.machine.threads import DiskThread
 from mq.daemons.service import CannotStart, InUse
 from mq.daemons.state_file import make_folder
-from mq.daemons.tube.master.records import KINDS, Malformed, Record
+from mq.daemons.tube.master.records import KINDS, CatalogRecord, Malformed
 
 if TYPE_CHECKING:
     from mq.daemons.controller.etcd import Etcd
@@ -25,7 +25,7 @@ T = TypeVar("T")
 #: Kind and key.
 Key = tuple[str, str]
 #: What is to be kept from now on; None deletes.
-Changes = Mapping[Key, Record | None]
+Changes = Mapping[Key, CatalogRecord | None]
 
 SCHEMA = 1
 
@@ -45,7 +45,7 @@ class NotActive(StorageError):
 class Storage(Protocol):
     """Keeps records."""
 
-    async def load(self) -> list[Record]:
+    async def load(self) -> list[CatalogRecord]:
         """All of them. Raises StorageError."""
         ...
 
@@ -86,7 +86,7 @@ class SqliteStorage:
         self._thread.submit(self._connection.close, lambda *_: None)
         self._thread.stop()
 
-    async def load(self) -> list[Record]:
+    async def load(self) -> list[CatalogRecord]:
         rows = await self._run(self._read)
         return [_decoded(kind, key, value) for kind, key, value in rows]
 
@@ -151,7 +151,7 @@ class EtcdStorage:
         self._leadership = leadership
         self._changed: dict[str, int] = {}  # etcd's revision of the last change, by key
 
-    async def load(self) -> list[Record]:
+    async def load(self) -> list[CatalogRecord]:
         from mq.daemons.controller.etcd import EtcdError
 
         try:
@@ -185,7 +185,7 @@ class EtcdStorage:
                 self._changed[key] = done.revision
 
 
-def _decoded(kind: str, key: str, value: bytes) -> Record:
+def _decoded(kind: str, key: str, value: bytes) -> CatalogRecord:
     known = KINDS.get(kind)
     if known is None:
         raise StorageError(f"{kind}/{key}: not known here; a later release wrote it")

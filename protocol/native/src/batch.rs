@@ -1,9 +1,9 @@
 //! The messages of a batch request (protocol/batch.py).
 
+use crate::layout::*;
 use crate::packing::{Sent, Shared, Target};
 use crate::properties::Properties;
 
-const HEAD: usize = 20;
 const MOST_OF_IT: usize = 4096;
 
 /// Whether the properties of a batch as a whole say that written is enough. `None` if they say more
@@ -19,11 +19,11 @@ pub fn messages<'a>(body: &'a [u8], unusual: &[String]) -> Option<Vec<Sent<'a>>>
     let mut found = Vec::new();
     let mut at = 0;
     while at < body.len() {
-        let head = body.get(at..at + HEAD)?;
+        let head = body.get(at..at + BATCH_HEAD)?;
         let number = |place: usize| i32::from_be_bytes([0, 1, 2, 3].map(|one| head[place + one]));
-        let size = usize::try_from(number(0)).ok()?;
-        let length = usize::try_from(number(16)).ok()?;
-        let start = at + HEAD;
+        let size = usize::try_from(number(BATCH_AT_SIZE)).ok()?;
+        let length = usize::try_from(number(BATCH_AT_BODY_LENGTH)).ok()?;
+        let start = at + BATCH_HEAD;
         let stop = start.checked_add(length)?;
         let text_length = body.get(stop..stop.checked_add(2)?)?;
         let text_length = i16::from_be_bytes([text_length[0], text_length[1]]);
@@ -33,7 +33,12 @@ pub fn messages<'a>(body: &'a [u8], unusual: &[String]) -> Option<Vec<Sent<'a>>>
         }
         let text = std::str::from_utf8(body.get(stop + 2..end)?).ok()?;
         let properties = Properties::read(text, unusual)?;
-        found.push(Sent { body: &body[start..stop], flag: number(12), text, properties });
+        found.push(Sent {
+            body: &body[start..stop],
+            flag: number(BATCH_AT_FLAG),
+            text,
+            properties,
+        });
         at = end;
     }
     Some(found)

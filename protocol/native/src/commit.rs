@@ -5,16 +5,16 @@ use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
+use crate::entry::Entry;
+use crate::layout::*;
 use crate::packing::{self, Output, Packed, Target};
 use crate::properties::Properties;
 use crate::record::{self, Message, Place};
 use crate::room::Room;
 use crate::stored::Record;
 
-const ENTRY: usize = 20;
+/// Of a half, as `commit` gets them: physical offset and that in the queue of halves.
 const PLACE: usize = 16;
-const COMMIT: i32 = 8;
-const TRANSACTION_MASK: i32 = 12;
 
 /// What commits become, as a broker is set up.
 #[pyclass(frozen)]
@@ -183,7 +183,7 @@ impl CommitPath {
         let body = half.to_string();
         let (physical_offset, field) = (room.position(), &notes.topic_field);
         let properties = &self.note_properties;
-        let size = record::HEAD_SIZE + body.len() + field.len() + properties.len();
+        let size = HEAD_SIZE + body.len() + field.len() + properties.len();
         let note = Message {
             crc: record::checksum(body.as_bytes()),
             queue_id: notes.queue_id,
@@ -213,13 +213,13 @@ fn append_final(
 ) {
     let physical_offset = room.position();
     let (record, text) = (&half.record, half.text.as_bytes());
-    let size = record::HEAD_SIZE + record.body.len() + target.topic_field.len() + 2 + text.len();
+    let size = HEAD_SIZE + record.body.len() + target.topic_field.len() + 2 + text.len();
     let message = Message {
         crc: record.crc,
         queue_id: target.queue_id,
         flag: record.flag,
         queue_offset: target.next,
-        sys_flag: record.sys_flag | COMMIT,
+        sys_flag: record.sys_flag | TRANSACTION_COMMIT,
         born_timestamp: record.born_timestamp,
         born_host: record.born_host,
         reconsume_times: record.reconsume_times,
@@ -237,13 +237,13 @@ fn append_final(
 impl Log<'_> {
     /// Copies the record that both a producer and the queue of halves say is at a place.
     fn copy(&self, physical: i64, offset: i64, entries: &Entries, to: &mut Vec<u8>) -> Option<()> {
-        let place = usize::try_from(offset.checked_sub(entries.first)?).ok()?.checked_mul(ENTRY)?;
-        let entry = entries.bytes.get(place..place.checked_add(ENTRY)?)?;
-        let size = i32::from_be_bytes([8, 9, 10, 11].map(|at| entry[at]));
-        let size = usize::try_from(size).ok().filter(|size| *size >= record::SMALLEST)?;
+        let place =
+            usize::try_from(offset.checked_sub(entries.first)?).ok()?.checked_mul(ENTRY_SIZE)?;
+        let entry = Entry::read(entries.bytes.get(place..place.checked_add(ENTRY_SIZE)?)?);
+        let size = usize::try_from(entry.size).ok().filter(|size| *size >= SMALLEST_RECORD)?;
         let at = usize::try_from(physical.checked_sub(self.start)?).ok()?;
         let record = self.bytes.get(at..at.checked_add(size)?)?;
-        if long(entry) != physical {
+        if entry.physical_offset != physical {
             return None;
         }
         // What is looked at and stored has to be the same.

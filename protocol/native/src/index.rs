@@ -4,9 +4,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-const HEADER: usize = 40;
-const SLOT: usize = 4;
-const ITEM: usize = 20;
+use crate::layout::{INDEX_HEADER, INDEX_ITEM, INDEX_PUT, INDEX_SLOT};
 
 /// Add items, each an i32 hash and an i64 physical offset, to the index file mapped in `map`.
 ///
@@ -25,16 +23,16 @@ pub fn put_items(
     let data = map
         .as_mut_slice(py)
         .ok_or_else(|| PyValueError::new_err("an index that is not mapped to be written"))?;
-    let items_at = HEADER + SLOT * slots;
-    let number = items.len() / 12;
-    let end = items_at + ITEM * (count + number);
-    if slots == 0 || count == 0 || items.len() % 12 != 0 || end > data.len() {
+    let items_at = INDEX_HEADER + INDEX_SLOT * slots;
+    let number = items.len() / INDEX_PUT;
+    let end = items_at + INDEX_ITEM * (count + number);
+    if slots == 0 || count == 0 || items.len() % INDEX_PUT != 0 || end > data.len() {
         return Err(PyValueError::new_err(format!("no room for {number} items behind {count}")));
     }
     let (mut count, mut used) = (count, used);
-    for item in items.chunks_exact(12) {
+    for item in items.chunks_exact(INDEX_PUT) {
         let hash = u32::from_be_bytes([item[0], item[1], item[2], item[3]]) as usize;
-        let slot = &data[HEADER + SLOT * (hash % slots)..][..SLOT];
+        let slot = &data[INDEX_HEADER + INDEX_SLOT * (hash % slots)..][..INDEX_SLOT];
         let last = i32::from_be_bytes([slot[0].get(), slot[1].get(), slot[2].get(), slot[3].get()]);
         let previous = match usize::try_from(last) {
             Ok(before) if before > 0 && before <= count => last,
@@ -43,7 +41,7 @@ pub fn put_items(
                 0
             }
         };
-        let place = &data[items_at + ITEM * count..][..ITEM];
+        let place = &data[items_at + INDEX_ITEM * count..][..INDEX_ITEM];
         let rest = seconds.to_be_bytes().into_iter().chain(previous.to_be_bytes());
         for (cell, byte) in place.iter().zip(item.iter().copied().chain(rest)) {
             cell.set(byte);

@@ -3,11 +3,14 @@
 mod batch;
 mod commit;
 mod condition;
+mod entry;
 mod filter;
 mod filter_form;
+mod frame;
 mod hash;
 mod header;
 mod index;
+mod layout;
 mod number;
 mod packing;
 mod prepare;
@@ -30,15 +33,18 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 26] = [
+const SOURCES: [(&str, &[u8]); 29] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
     ("condition.rs", include_bytes!("condition.rs")),
+    ("entry.rs", include_bytes!("entry.rs")),
     ("filter.rs", include_bytes!("filter.rs")),
     ("filter_form.rs", include_bytes!("filter_form.rs")),
+    ("frame.rs", include_bytes!("frame.rs")),
     ("hash.rs", include_bytes!("hash.rs")),
     ("header.rs", include_bytes!("header.rs")),
     ("index.rs", include_bytes!("index.rs")),
+    ("layout.rs", include_bytes!("layout.rs")),
     ("lib.rs", include_bytes!("lib.rs")),
     ("number.rs", include_bytes!("number.rs")),
     ("packing.rs", include_bytes!("packing.rs")),
@@ -64,6 +70,7 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     let checksums: Vec<(&str, u32)> =
         SOURCES.iter().map(|(name, text)| (*name, crc32fast::hash(text))).collect();
     module.add("SOURCES", checksums)?;
+    module.add("LAYOUT", layout::LAYOUT.to_vec())?;
     // For those who go on without the library when it panics: it is no Exception.
     module.add("PanicException", module.py().get_type::<PanicException>())?;
     module.add_class::<send::SendPath>()?;

@@ -4,12 +4,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
+use crate::entry::Entry;
 use crate::hash;
+use crate::layout::*;
 use crate::properties::Properties;
 use crate::record::{self, Message, Place};
 use crate::room::Room;
 
-const ENTRY: usize = 20;
 const LONGEST_PROPERTIES: usize = 32767;
 
 /// A message that is sent, with what is stored of its properties.
@@ -25,7 +26,7 @@ pub struct Shared<'a> {
     pub sys_flag: i32,
     pub reconsume_times: i32,
     pub born_timestamp: i64,
-    pub born_host: [u8; record::HOST_SIZE],
+    pub born_host: [u8; HOST_SIZE],
     /// What is put behind the properties of each, a separator before it.
     pub added: &'a [u8],
 }
@@ -83,16 +84,13 @@ impl<'py> Target<'py> {
     pub fn size(&self, sent: &Sent, shared: &Shared, longest: usize) -> Option<usize> {
         let length = sent.properties.stored_length() + shared.added(sent).len();
         (length <= longest.min(LONGEST_PROPERTIES))
-            .then(|| record::HEAD_SIZE + sent.body.len() + self.topic_field.len() + 2 + length)
+            .then(|| HEAD_SIZE + sent.body.len() + self.topic_field.len() + 2 + length)
     }
 
     /// Enters the record of so many bytes that is at a physical offset.
     pub fn enter(&mut self, output: &mut Output, physical_offset: i64, size: usize, code: i64) {
-        let mut entry = [0; ENTRY];
-        entry[..8].copy_from_slice(&physical_offset.to_be_bytes());
-        entry[8..12].copy_from_slice(&(size as i32).to_be_bytes());
-        entry[12..].copy_from_slice(&code.to_be_bytes());
-        self.entries.extend_from_slice(&entry);
+        let entry = Entry { physical_offset, size: size as i32, tags_code: code };
+        self.entries.extend_from_slice(&entry.packed());
         self.bytes += size;
         self.next += 1;
         output.messages += 1;
@@ -131,7 +129,7 @@ impl<'py> Target<'py> {
             prepared_offset: 0,
             body: sent.body,
         };
-        let size = record::HEAD_SIZE + sent.body.len() + self.topic_field.len() + 2 + length;
+        let size = HEAD_SIZE + sent.body.len() + self.topic_field.len() + 2 + length;
         record::pack(&message, size, place, room);
         room.put(&self.topic_field);
         room.put(&(length as i16).to_be_bytes());
@@ -154,7 +152,7 @@ impl Output {
         let touched = PyList::empty(py);
         for target in targets.filter(|target| !target.entries.is_empty()) {
             let entries = PyBytes::new(py, &target.entries);
-            let number = target.entries.len() / ENTRY;
+            let number = target.entries.len() / ENTRY_SIZE;
             touched.append((&target.queue, number, entries, target.bytes))?;
         }
         (room.used, touched, PyBytes::new(py, &self.items), self.messages).into_pyobject(py)

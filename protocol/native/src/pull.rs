@@ -5,14 +5,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::condition::Found as Values;
+use crate::entry::Entry;
 use crate::filter::Filter;
-use crate::record;
+use crate::layout::*;
 use crate::reply::{self, Pieces};
 use crate::stored;
-
-const ENTRY: usize = 20;
-/// The size in an entry that stands for no message.
-const FILLER: usize = 0x7FFF_FFFF;
 
 /// What pulls are answered: with messages, and where none of those looked at is wanted.
 #[pyclass(frozen)]
@@ -125,11 +122,10 @@ fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> O
     let mut found = Found::default();
     let mut end = 0;
     let (mut properties, mut values) = (Vec::new(), Values::default());
-    for entry in entries.chunks_exact(ENTRY) {
-        let physical = i64::from_be_bytes(entry[..8].try_into().ok()?);
-        let size = usize::try_from(i32::from_be_bytes(entry[8..12].try_into().ok()?)).ok()?;
-        let code = i64::from_be_bytes(entry[12..].try_into().ok()?);
-        if !wish.codes.is_empty() && !wish.codes.contains(&code) {
+    for entry in entries.chunks_exact(ENTRY_SIZE).map(Entry::read) {
+        let physical = entry.physical_offset;
+        let size = usize::try_from(entry.size).ok()?;
+        if !wish.codes.is_empty() && !wish.codes.contains(&entry.tags_code) {
             if size == 0 {
                 return None;
             }
@@ -137,7 +133,7 @@ fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> O
             continue;
         }
         // No message, or one that has been deleted perhaps: those do not count.
-        if size == FILLER || physical < log.start {
+        if size == FILLER_SIZE || physical < log.start {
             return None;
         }
         let is_too_large = found.count > 0 && found.size.checked_add(size)? > wish.bytes;
@@ -151,7 +147,7 @@ fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> O
         let stop = at.checked_add(size)?;
         // In their order, and none within another: bytes that a peer has chosen may look like a
         // record.
-        if size < record::SMALLEST || at < end || stop > log.bytes.len() {
+        if size < SMALLEST_RECORD || at < end || stop > log.bytes.len() {
             return None;
         }
         let index = offset.checked_add(i64::try_from(found.passed).ok()?)?;

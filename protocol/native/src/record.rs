@@ -3,15 +3,8 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::layout::*;
 use crate::room::Room;
-
-pub const MAGIC: i32 = 0xDAA3_20A7_u32 as i32;
-pub const CRC_MASK: u32 = 0x7FFF_FFFF;
-/// The head of a record whose hosts are IPv4 addresses.
-pub const HEAD_SIZE: usize = 88;
-pub const HOST_SIZE: usize = 8;
-/// A record with empty body, topic and properties.
-pub const SMALLEST: usize = HEAD_SIZE + 1 + 2;
 
 /// What all records of one call have in common.
 pub struct Place<'a> {
@@ -41,21 +34,23 @@ pub fn checksum(body: &[u8]) -> u32 {
 /// Puts the head and the body of a record of so many bytes.
 pub fn pack(message: &Message, size: usize, place: &Place, room: &mut Room) {
     let mut head = [0; HEAD_SIZE];
-    head[..4].copy_from_slice(&(size as i32).to_be_bytes());
-    head[4..8].copy_from_slice(&MAGIC.to_be_bytes());
-    head[8..12].copy_from_slice(&message.crc.to_be_bytes());
-    head[12..16].copy_from_slice(&message.queue_id.to_be_bytes());
-    head[16..20].copy_from_slice(&message.flag.to_be_bytes());
-    head[20..28].copy_from_slice(&message.queue_offset.to_be_bytes());
-    head[28..36].copy_from_slice(&room.position().to_be_bytes());
-    head[36..40].copy_from_slice(&message.sys_flag.to_be_bytes());
-    head[40..48].copy_from_slice(&message.born_timestamp.to_be_bytes());
-    head[48..56].copy_from_slice(message.born_host);
-    head[56..64].copy_from_slice(&place.store_timestamp.to_be_bytes());
-    head[64..72].copy_from_slice(place.store_host);
-    head[72..76].copy_from_slice(&message.reconsume_times.to_be_bytes());
-    head[76..84].copy_from_slice(&message.prepared_offset.to_be_bytes());
-    head[84..].copy_from_slice(&(message.body.len() as i32).to_be_bytes());
+    head[AT_SIZE..AT_MAGIC].copy_from_slice(&(size as i32).to_be_bytes());
+    head[AT_MAGIC..AT_BODY_CRC].copy_from_slice(&MAGIC.to_be_bytes());
+    head[AT_BODY_CRC..AT_QUEUE_ID].copy_from_slice(&message.crc.to_be_bytes());
+    head[AT_QUEUE_ID..AT_FLAG].copy_from_slice(&message.queue_id.to_be_bytes());
+    head[AT_FLAG..AT_QUEUE_OFFSET].copy_from_slice(&message.flag.to_be_bytes());
+    head[AT_QUEUE_OFFSET..AT_PHYSICAL_OFFSET].copy_from_slice(&message.queue_offset.to_be_bytes());
+    head[AT_PHYSICAL_OFFSET..AT_SYS_FLAG].copy_from_slice(&room.position().to_be_bytes());
+    head[AT_SYS_FLAG..AT_BORN_TIMESTAMP].copy_from_slice(&message.sys_flag.to_be_bytes());
+    head[AT_BORN_TIMESTAMP..AT_BORN_HOST].copy_from_slice(&message.born_timestamp.to_be_bytes());
+    head[AT_BORN_HOST..AT_STORE_TIMESTAMP].copy_from_slice(message.born_host);
+    head[AT_STORE_TIMESTAMP..AT_STORE_HOST].copy_from_slice(&place.store_timestamp.to_be_bytes());
+    head[AT_STORE_HOST..AT_RECONSUME_TIMES].copy_from_slice(place.store_host);
+    head[AT_RECONSUME_TIMES..AT_PREPARED_OFFSET]
+        .copy_from_slice(&message.reconsume_times.to_be_bytes());
+    head[AT_PREPARED_OFFSET..AT_BODY_LENGTH]
+        .copy_from_slice(&message.prepared_offset.to_be_bytes());
+    head[AT_BODY_LENGTH..].copy_from_slice(&(message.body.len() as i32).to_be_bytes());
     room.put(&head);
     room.put(message.body);
 }

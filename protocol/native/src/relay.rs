@@ -8,26 +8,15 @@ use std::collections::HashMap;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::frame::{self, Frame};
 use crate::header::Outline;
+use crate::layout::*;
 
-const PREFIX: usize = 8;
-const HEADER_LENGTH: u32 = 0x00FF_FFFF;
-const RESPONSE: i64 = 1;
-const ONE_WAY: i64 = 2;
-const SEND_V2: i64 = 310;
-const SUCCESS: i64 = 0;
 /// Fields with which Python is to look at a request: other names of its enode, what only a snode
 /// may say, and a signature, which is of the fields as they are.
 const UNUSUAL: [&str; 6] = ["o", "p", "bname", "enodeName", "Signature", "AccessKey"];
 /// About what a request takes that is at an enode, besides its body, as in Python.
 const COST: usize = 2048;
-
-/// A frame that is whole, its header apart.
-struct Frame<'a> {
-    header: &'a [u8],
-    body: &'a [u8],
-    end: usize,
-}
 
 /// A request that is at the enode.
 struct Waiting {
@@ -92,7 +81,7 @@ impl Relay {
     ) -> Option<Taken<'py>> {
         let data = data.as_bytes();
         let (mut at, mut out, mut count, mut owed) = (position, Vec::new(), 0, 0);
-        while let Some(frame) = frame_at(data, at, self.most_frame) {
+        while let Some(frame) = Frame::at(data, at, self.most_frame) {
             let Some(outline) = Outline::read(frame.header) else { break };
             // Of one that is one-way Python makes one that is answered: else nobody would know when
             // it is done with.
@@ -130,7 +119,7 @@ impl Relay {
     /// The enode that the frame at a position is for, if it may be taken.
     #[staticmethod]
     fn enode_of(data: &[u8], position: usize, most_frame: usize) -> Option<String> {
-        let frame = frame_at(data, position, most_frame)?;
+        let frame = Frame::at(data, position, most_frame)?;
         let outline = Outline::read(frame.header)?;
         (outline.code == SEND_V2).then(|| outline.field("n").unwrap_or("").to_owned())
     }
@@ -150,7 +139,7 @@ impl Relay {
         let mut places: HashMap<u32, usize> = HashMap::new();
         let mut found: Vec<(u32, Answers)> = Vec::new();
         let mut sizes: HashMap<String, (usize, usize)> = HashMap::new();
-        while let Some(frame) = frame_at(data, at, self.most_frame) {
+        while let Some(frame) = Frame::at(data, at, self.most_frame) {
             let Some(outline) = Outline::read(frame.header) else { break };
             let Ok(opaque) = i32::try_from(outline.opaque) else { break };
             if outline.flag & RESPONSE == 0 {
@@ -218,24 +207,10 @@ fn settled(one: Waiting) -> Settled {
     (one.channel, one.opaque, one.code, COST + one.size)
 }
 
-/// The frame at a position, if it is whole and its header is JSON.
-fn frame_at(data: &[u8], at: usize, most: usize) -> Option<Frame<'_>> {
-    let prefix = data.get(at..at + PREFIX)?;
-    let length = i32::from_be_bytes(prefix[..4].try_into().ok()?);
-    let word = u32::from_be_bytes(prefix[4..].try_into().ok()?);
-    let length = usize::try_from(length).ok().filter(|length| *length <= most)?;
-    let end = at + 4 + length;
-    let header_end = at + PREFIX + (word & HEADER_LENGTH) as usize;
-    if word >> 24 != 0 || header_end > end || end > data.len() {
-        return None;
-    }
-    Some(Frame { header: &data[at + PREFIX..header_end], body: &data[header_end..end], end })
-}
-
 /// Writes a frame with another opaque, and fields added in front of its own.
 fn write(frame: &Frame, outline: &Outline, added: &[u8], opaque: i64, out: &mut Vec<u8>) {
     let begin = out.len();
-    out.extend_from_slice(&[0; PREFIX]);
+    out.extend_from_slice(&[0; FRAME_PREFIX]);
     let opaque = opaque.to_string();
     let header = frame.header;
     let number = &outline.opaque_at;
@@ -261,9 +236,8 @@ fn write(frame: &Frame, outline: &Outline, added: &[u8], opaque: i64, out: &mut 
             out.extend_from_slice(&header[number.end..]);
         }
     }
-    let header_length = (out.len() - begin - PREFIX) as u32;
+    let header_size = out.len() - begin - FRAME_PREFIX;
+    let prefix = frame::prefix(header_size, frame.body.len());
+    out[begin..begin + FRAME_PREFIX].copy_from_slice(&prefix);
     out.extend_from_slice(frame.body);
-    let length = (out.len() - begin - 4) as u32;
-    out[begin..begin + 4].copy_from_slice(&length.to_be_bytes());
-    out[begin + 4..begin + PREFIX].copy_from_slice(&header_length.to_be_bytes());
 }

@@ -3,13 +3,12 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::entry::Entry;
 use crate::hash;
+use crate::layout::*;
 use crate::properties::Properties;
-use crate::record::{CRC_MASK, HEAD_SIZE, MAGIC, SMALLEST};
+use crate::record;
 
-const TRANSACTION_MASK: i32 = 12;
-const TRANSACTION_COMMIT: i32 = 8;
-const IPV6_HOSTS: i32 = 0x30;
 /// Its entries have a time in the place of a tag.
 const DELAYED: &str = "SCHEDULE_TOPIC_XXXX";
 /// Queues that one call serves; records of more wait for the next.
@@ -65,9 +64,9 @@ pub fn read_records<'py>(
         let Some(target) = target_of(&mut targets, &record) else { break };
         let tags = record.properties.tags;
         let code = if tags.is_empty() { 0 } else { hash::java_hash(tags) };
-        target.entries.extend_from_slice(&physical.to_be_bytes());
-        target.entries.extend_from_slice(&(size as i32).to_be_bytes());
-        target.entries.extend_from_slice(&i64::from(code).to_be_bytes());
+        let entry =
+            Entry { physical_offset: physical, size: size as i32, tags_code: i64::from(code) };
+        target.entries.extend_from_slice(&entry.packed());
         target.count += 1;
         target.bytes += size;
         let keys = record.properties.keys.split(' ');
@@ -97,24 +96,24 @@ fn second_of(timestamp: i64) -> i64 {
 
 /// The size of the record at the begin of bytes; `None` if it is not whole, or another thing.
 fn size_of(data: &[u8]) -> Option<usize> {
-    let size = usize::try_from(int(data, 0)?).ok()?;
-    (int(data, 4)? == MAGIC && size >= SMALLEST && size <= data.len()).then_some(size)
+    let size = usize::try_from(int(data, AT_SIZE)?).ok()?;
+    (int(data, AT_MAGIC)? == MAGIC && size >= SMALLEST_RECORD && size <= data.len()).then_some(size)
 }
 
 /// What a record says. `None` if Python has to look at it.
 fn read(data: &[u8], physical: i64) -> Option<Record<'_>> {
-    let sys_flag = int(data, 36)?;
+    let sys_flag = int(data, AT_SYS_FLAG)?;
     let kind = sys_flag & TRANSACTION_MASK;
-    if long(data, 28)? != physical
+    if long(data, AT_PHYSICAL_OFFSET)? != physical
         || sys_flag & IPV6_HOSTS != 0
         || (kind != 0 && kind != TRANSACTION_COMMIT)
     {
         return None;
     }
-    let body_size = usize::try_from(int(data, HEAD_SIZE - 4)?).ok()?;
+    let body_size = usize::try_from(int(data, AT_BODY_LENGTH)?).ok()?;
     let behind_body = HEAD_SIZE.checked_add(body_size)?;
     let body = data.get(HEAD_SIZE..behind_body)?;
-    if crc32fast::hash(body) & CRC_MASK != int(data, 8)? as u32 {
+    if record::checksum(body) != int(data, AT_BODY_CRC)? as u32 {
         return None;
     }
     let topic_size = usize::from(*data.get(behind_body)?);
@@ -126,14 +125,14 @@ fn read(data: &[u8], physical: i64) -> Option<Record<'_>> {
         return None;
     }
     let text = std::str::from_utf8(&data[behind_topic + 2..]).ok()?;
-    let (queue_id, queue_offset) = (int(data, 12)?, long(data, 20)?);
+    let (queue_id, queue_offset) = (int(data, AT_QUEUE_ID)?, long(data, AT_QUEUE_OFFSET)?);
     if queue_id < 0 || queue_offset < 0 {
         return None;
     }
     Some(Record {
         queue_id,
         queue_offset,
-        timestamp: long(data, 56)?,
+        timestamp: long(data, AT_STORE_TIMESTAMP)?,
         topic,
         properties: Properties::read(text, &[])?,
     })

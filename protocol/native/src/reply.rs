@@ -3,6 +3,8 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::frame;
+
 /// What stands around the gaps.
 pub type Pieces = Vec<Vec<u8>>;
 
@@ -20,8 +22,7 @@ pub fn check(pieces: &Pieces) -> PyResult<()> {
 pub fn push_head(to: &mut Vec<u8>, pieces: &Pieces, values: [&[u8]; GAPS], body_size: usize) {
     let size = pieces.iter().map(Vec::len).sum::<usize>()
         + values.iter().map(|value| value.len()).sum::<usize>();
-    to.extend_from_slice(&((4 + size + body_size) as u32).to_be_bytes());
-    to.extend_from_slice(&(size as u32).to_be_bytes());
+    to.extend_from_slice(&frame::prefix(size, body_size));
     for (piece, value) in pieces.iter().zip(values) {
         to.extend_from_slice(piece);
         to.extend_from_slice(value);

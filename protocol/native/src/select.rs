@@ -7,11 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::condition::Found;
+use crate::entry::Entry;
 use crate::filter::Filter;
-use crate::record::SMALLEST;
+use crate::layout::*;
 use crate::stored;
-
-const ENTRY: usize = 20;
 
 /// A queue whose messages are looked at, and where its entries point at.
 struct Records<'a> {
@@ -49,9 +48,8 @@ pub fn select<'py>(
     let mut goes_on = true;
     let mut properties = Vec::new();
     let mut found = Found::default();
-    for entry in entries.chunks_exact(ENTRY) {
-        let physical = i64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|place| entry[place]));
-        let size = i64::from(i32::from_be_bytes([8, 9, 10, 11].map(|place| entry[place])));
+    for entry in entries.chunks_exact(ENTRY_SIZE).map(Entry::read) {
+        let (physical, size) = (entry.physical_offset, i64::from(entry.size));
         let at = physical.wrapping_sub(base);
         if records.read(at, size, index + passed, &mut properties).is_none() {
             break;
@@ -88,7 +86,7 @@ impl Records<'_> {
     /// with that index, or not as records usually are.
     fn read(&self, at: i64, size: i64, index: i64, properties: &mut Vec<u8>) -> Option<()> {
         let at = usize::try_from(at).ok()?;
-        let size = usize::try_from(size).ok().filter(|size| *size >= SMALLEST)?;
+        let size = usize::try_from(size).ok().filter(|size| *size >= SMALLEST_RECORD)?;
         let record = self.file.get(at..at.checked_add(size)?)?;
         if !stored::is_record(record, self.queue_id, index) {
             return None;

@@ -8,21 +8,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::batch;
+use crate::frame::Frame;
 use crate::header::Header;
+use crate::layout::*;
 use crate::packing::{self, Output, Sent, Shared, Target};
 use crate::properties::Properties;
 use crate::record::{self, Place};
 use crate::reply::{self, Pieces};
 use crate::room::Room;
 
-const PREFIX: usize = 8;
-const HEADER_LENGTH: u32 = 0x00FF_FFFF;
-const RESPONSE: i64 = 1;
-const ONE_WAY: i64 = 2;
-const SEND_V2: i64 = 310;
-const SEND_BATCH: i64 = 320;
-const TRANSACTION_MASK: i64 = 12;
-const HOST_FLAGS: i64 = 0x30;
 /// Queues that one call serves; messages to more wait for the next.
 const MOST_QUEUES: usize = 64;
 
@@ -117,7 +111,7 @@ impl SendPath {
         room: PyBuffer<u8>,
         timestamp: i64,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let Ok(born_host) = <[u8; record::HOST_SIZE]>::try_from(born_host) else {
+        let Ok(born_host) = <[u8; HOST_SIZE]>::try_from(born_host) else {
             return Ok(None);
         };
         let data = data.as_bytes();
@@ -152,26 +146,17 @@ impl SendPath {
         &'a self,
         data: &'a [u8],
         at: usize,
-        born_host: [u8; record::HOST_SIZE],
+        born_host: [u8; HOST_SIZE],
         relayed: bool,
     ) -> Option<(Request<'a>, usize)> {
-        let prefix = data.get(at..at + PREFIX)?;
-        let length = i32::from_be_bytes(prefix[..4].try_into().ok()?);
-        let word = u32::from_be_bytes(prefix[4..].try_into().ok()?);
-        let length = usize::try_from(length).ok().filter(|length| *length <= self.most_frame)?;
-        let end = at + 4 + length;
-        let header_end = at + PREFIX + (word & HEADER_LENGTH) as usize;
-        if word >> 24 != 0 || header_end > end || end > data.len() {
-            return None;
-        }
+        let Frame { header, body, end } = Frame::at(data, at, self.most_frame)?;
         let is_send = |code| matches!(code, SEND_V2 | SEND_BATCH);
-        let header = Header::read(&data[at + PREFIX..header_end], is_send)?;
-        let body = &data[header_end..end];
+        let header = Header::read(header, is_send)?;
         let sys_flag = header.number("f")?;
         if header.flag & RESPONSE != 0
             || body.len() > self.max_body
             || sys_flag < 0
-            || sys_flag & TRANSACTION_MASK != 0
+            || sys_flag & i64::from(TRANSACTION_MASK) != 0
         {
             return None;
         }
@@ -181,7 +166,7 @@ impl SendPath {
         };
         let is_batch = header.field("m") == Some("true");
         let shared = Shared {
-            sys_flag: i32::try_from(sys_flag & !HOST_FLAGS & 0x7FFF_FFFF).ok()?,
+            sys_flag: i32::try_from(sys_flag & !i64::from(IPV6_HOSTS) & 0x7FFF_FFFF).ok()?,
             born_timestamp: header.number("g")?,
             born_host: match header.field("o").filter(|_| relayed) {
                 Some(named) => packed_host(named)?,
@@ -293,9 +278,9 @@ fn find_target<'t, 'py>(
 }
 
 /// An address of a header as a record holds it. `None` unless it is of IPv4, in its usual form.
-fn packed_host(text: &str) -> Option<[u8; record::HOST_SIZE]> {
+fn packed_host(text: &str) -> Option<[u8; HOST_SIZE]> {
     let address: SocketAddrV4 = text.parse().ok()?;
-    let mut packed = [0; record::HOST_SIZE];
+    let mut packed = [0; HOST_SIZE];
     packed[..4].copy_from_slice(&address.ip().octets());
     packed[6..].copy_from_slice(&address.port().to_be_bytes());
     Some(packed)

@@ -1,7 +1,7 @@
 import pytest
 
 from mq.cli.runtime.errors import UsageError
-from mq.cli.show.record_format import Body, RecordFormat, decoder
+from mq.cli.show.record_format import BodyFormat, RecordFormat, decoder
 from mq.protocol.message import StoredMessage
 from tests.cli.support import Mq
 
@@ -67,17 +67,17 @@ def test_what_means_nothing_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("body", "data", "expected"),
     [
-        (Body.AUTO, b"t\xc3\xbc", "tü"),
-        (Body.AUTO, b"\xff\x00", "/wA="),
-        (Body.TEXT, b"a\xff", "a�"),
-        (Body.HEX, b"\x00\xff", "00ff"),
-        (Body.BASE64, b"hi", "aGk="),
-        (Body.JSON, b'{ "a": [1, 2] }', '{"a":[1,2]}'),
-        (Body.JSON, b"no json", '"no json"'),
-        (Body.JSON, b"[" * 100_000, '"' + "[" * 100_000 + '"'),
+        (BodyFormat.AUTO, b"t\xc3\xbc", "tü"),
+        (BodyFormat.AUTO, b"\xff\x00", "/wA="),
+        (BodyFormat.TEXT, b"a\xff", "a�"),
+        (BodyFormat.HEX, b"\x00\xff", "00ff"),
+        (BodyFormat.BASE64, b"hi", "aGk="),
+        (BodyFormat.JSON, b'{ "a": [1, 2] }', '{"a":[1,2]}'),
+        (BodyFormat.JSON, b"no json", '"no json"'),
+        (BodyFormat.JSON, b"[" * 100_000, '"' + "[" * 100_000 + '"'),
     ],
 )
-def test_bodies_are_written_as_asked_for(body: Body, data: bytes, expected: str) -> None:
+def test_bodies_are_written_as_asked_for(body: BodyFormat, data: bytes, expected: str) -> None:
     assert str(decoder(body)(data)) == expected
     assert RecordFormat("%b", body)(message(data)) == expected
 

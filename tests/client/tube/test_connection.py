@@ -7,7 +7,7 @@ import pytest
 from mq.client import in_flight
 from mq.client.errors import BadAnswer, ConnectError, RequestTimeout
 from mq.client.tube import connection as module
-from mq.client.tube.connection import Connection, NotConnected
+from mq.client.tube.connection import NotConnected, TubeConnection
 from mq.protocol.tube.codes import Method
 from mq.protocol.tube.errors import RemoteFailure
 from mq.protocol.tube.frame import FrameDecoder, encode_frame
@@ -57,11 +57,11 @@ def echo(request: Request) -> bytes:
 
 
 def with_connection(
-    script: Script, test: Callable[[Connection, list[Request]], Awaitable[None]]
+    script: Script, test: Callable[[TubeConnection, list[Request]], Awaitable[None]]
 ) -> None:
     async def opened() -> None:
         async with scripted(script) as (address, seen):
-            connection = Connection(address)
+            connection = TubeConnection(address)
             try:
                 await test(connection, seen)
             finally:
@@ -72,7 +72,7 @@ def with_connection(
 
 
 def test_many_requests_are_in_flight_side_by_side() -> None:
-    async def test(connection: Connection, seen: list[Request]) -> None:
+    async def test(connection: TubeConnection, seen: list[Request]) -> None:
         futures = [connection.request(GET, b"%d" % n, 20) for n in range(1000)]
         assert connection.waiting == 1000
         assert await asyncio.gather(*futures) == [b"%d" % n for n in range(1000)]
@@ -83,7 +83,7 @@ def test_many_requests_are_in_flight_side_by_side() -> None:
 
 
 def test_a_request_says_what_a_server_has_to_know() -> None:
-    async def test(connection: Connection, seen: list[Request]) -> None:
+    async def test(connection: TubeConnection, seen: list[Request]) -> None:
         await connection.call(GET, b"x", 10)
         await connection.call(Method.SEND_MESSAGE_P2B, b"y", 0.8)
         assert seen == [Request(1, 2, 3, 17, 9500, b"x"), Request(2, 3, 3, 13, 400, b"y")]
@@ -98,7 +98,7 @@ def test_answers_in_another_order_find_their_requests() -> None:
         held.append(request)
         return b"".join(map(echo, reversed(held))) if len(held) == 3 else None
 
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         futures = [connection.request(GET, body, 20) for body in (b"a", b"b", b"c")]
         assert await asyncio.gather(*futures) == [b"a", b"b", b"c"]
 
@@ -106,7 +106,7 @@ def test_answers_in_another_order_find_their_requests() -> None:
 
 
 def test_large_answers_come_whole() -> None:
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         body = bytes(range(256)) * 8000
         assert await connection.call(GET, body, 20) == body
 
@@ -114,7 +114,7 @@ def test_large_answers_come_whole() -> None:
 
 
 def test_an_exception_is_raised_as_it_came() -> None:
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         with pytest.raises(RemoteFailure, match=r"StandbyException#10.0.0.1:8715") as failure:
             await connection.call(GET, b"", 20)
         assert failure.value.standby
@@ -133,7 +133,7 @@ def test_an_exception_is_raised_as_it_came() -> None:
     ],
 )
 def test_an_answer_that_cannot_be_read_fails_its_request_only(answer: Script) -> None:
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         with pytest.raises(BadAnswer):
             await connection.call(GET, b"", 20)
         assert connection.stands
@@ -142,7 +142,7 @@ def test_an_answer_that_cannot_be_read_fails_its_request_only(answer: Script) ->
 
 
 def test_what_is_no_frame_ends_the_connection_and_all_that_waits() -> None:
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         futures = [connection.request(GET, b"", 20) for _ in range(3)]
         for future in futures:
             with pytest.raises(BadAnswer, match="a frame begins with 0x48545450"):
@@ -155,7 +155,7 @@ def test_what_is_no_frame_ends_the_connection_and_all_that_waits() -> None:
 
 
 def test_a_connection_that_is_closed_fails_what_waits() -> None:
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         with pytest.raises(ConnectError, match="the server closed the connection"):
             await connection.call(GET, b"", 20)
         assert connection.has_ended
@@ -167,7 +167,7 @@ def test_a_server_that_is_not_there_fails_what_waits() -> None:
     async def test() -> None:
         async with scripted(echo) as (address, _):
             pass
-        connection = Connection(address)
+        connection = TubeConnection(address)
         with pytest.raises(ConnectError, match="refused"):
             await connection.call(GET, b"", 20)
         await connection.ended
@@ -182,7 +182,7 @@ def test_a_request_without_an_answer_fails_in_time_and_a_late_one_is_dropped() -
         held.append(request)
         return b"".join(map(echo, held)) if len(held) == 2 else None
 
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         with pytest.raises(RequestTimeout):
             await connection.call(GET, b"", 0.05)
         assert await connection.call(GET, b"x", 20) == b"x"
@@ -196,7 +196,7 @@ def test_a_connection_on_which_nothing_comes_ends_with_a_time_out(
 ) -> None:
     monkeypatch.setattr(in_flight, "SILENCE_SECONDS", 0.01)
 
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         with pytest.raises(RequestTimeout):
             await connection.call(GET, b"", 0.1)
         assert connection.has_ended
@@ -209,7 +209,7 @@ def test_a_server_that_takes_nothing_gets_no_more_than_may_wait_for_it(
 ) -> None:
     monkeypatch.setattr(module, "MAX_UNSENT", 100_000)
 
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         first = connection.request(GET, bytes(200_000), 20)
         with pytest.raises(ConnectError, match="it takes no more"):
             connection.request(GET, b"", 20)
@@ -220,7 +220,7 @@ def test_a_server_that_takes_nothing_gets_no_more_than_may_wait_for_it(
 
 
 def test_what_waits_fails_when_the_client_is_closed() -> None:
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         future = connection.request(GET, b"", 20)
         connection.close()
         connection.close()
@@ -231,7 +231,7 @@ def test_what_waits_fails_when_the_client_is_closed() -> None:
 
 
 def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
-    async def test(connection: Connection, _: list[Request]) -> None:
+    async def test(connection: TubeConnection, _: list[Request]) -> None:
         given_up = asyncio.ensure_future(connection.call(GET, b"a", 20))
         other = asyncio.ensure_future(connection.call(GET, b"b", 20))
         await asyncio.sleep(0)
@@ -244,7 +244,7 @@ def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
 
 
 def test_what_may_have_been_sent_does_not_fail_as_what_was_not() -> None:
-    class GivenUp(Connection):
+    class GivenUp(TubeConnection):
         """Given up when it has been made, before asyncio has told who waits for it."""
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -266,7 +266,7 @@ def test_what_may_have_been_sent_does_not_fail_as_what_was_not() -> None:
 @pytest.mark.parametrize("host", ["a..b", "a\0b"])
 def test_what_is_no_name_of_a_host_fails_at_once(host: str) -> None:
     async def test() -> None:
-        connection = Connection(f"{host}:8715", connect_timeout=3600)
+        connection = TubeConnection(f"{host}:8715", connect_timeout=3600)
         with pytest.raises(NotConnected, match="not the name of a host"):
             await connection.call(GET, b"", 3600)
 
@@ -277,7 +277,7 @@ def test_what_is_no_name_of_a_host_fails_at_once(host: str) -> None:
 def test_a_connection_that_is_cancelled_while_it_is_made_fails_what_waits(turns: int) -> None:
     async def test() -> None:
         async with serving(lambda call: None) as listener:
-            connection = Connection(f"127.0.0.1:{listener.port}")
+            connection = TubeConnection(f"127.0.0.1:{listener.port}")
             answer = connection.request(GET, b"", 3600)
             for _ in range(turns):
                 await asyncio.sleep(0)

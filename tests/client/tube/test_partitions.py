@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mq.client.tube.partitions import Held, PartitionTable
+from mq.client.tube.partitions import PartitionTable, RegisteredPartition
 from mq.protocol.tube.codes import Code
 from mq.protocol.tube.strings import BrokerInfo, Partition
 from tests.client.tube.virtual_time import JumpingLoop, run_fast
@@ -119,7 +119,7 @@ class Turns(RuleBasedStateMachine):
         super().__init__()
         self.loop = JumpingLoop()
         asyncio.set_event_loop(self.loop)
-        self.used: list[tuple[Held, int]] = []
+        self.used: list[tuple[RegisteredPartition, int]] = []
         self.woken = 0
 
         async def make() -> PartitionTable:

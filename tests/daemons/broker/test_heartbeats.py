@@ -9,8 +9,8 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import client as client_handlers
+from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.dispatch import Overloaded
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

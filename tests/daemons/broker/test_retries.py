@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.session import Session
-from mq.daemons.broker.stat_items import MINUTE
+from mq.daemons.broker.statistics.stat_items import MINUTE
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

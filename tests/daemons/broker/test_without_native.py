@@ -14,7 +14,8 @@ HERE = Path(__file__).parent
 SAME = ("filters_of_held_pulls_are_counted", "most_messages_of_a_request", "the_hash_of_a_key")
 TAKEN_OVER = (
     *("test_sends.py", "test_batches.py", "test_pull.py"),
-    *("test_long_polling.py", "test_message_finder.py", "filter/test_pull_filters.py"),
+    *("reading/test_long_polling.py", "reading/test_message_finder.py"),
+    "filter/test_pull_filters.py",
     "filter/test_bit_maps.py",
     "transactions/test_many_at_once.py",
     *("store/test_append.py", "store/test_flush.py", "store/test_index.py"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.handlers import client
-from mq.daemons.broker.long_polling import held_pulls
+from mq.daemons.broker.reading.long_polling import held_pulls
 from mq.protocol.bodies import (
     ConsumerData,
     ConsumeType,

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 import pytest
 import trustme
 
-from mq.client.tube.connection import Connection
+from mq.client.tube.connection import TubeConnection
 from mq.daemons.tube import rpc
 from mq.daemons.tube.rpc import Call, Route, RpcListener, ServiceFailure
 from mq.protocol.tube.codes import Method, Service
@@ -339,7 +339,7 @@ def test_connections_are_encrypted_where_there_is_a_certificate() -> None:
 
     async def test() -> None:
         async with serving(handle, tls=server) as listener:
-            connection = Connection(f"localhost:{listener.port}", tls=trusting)
+            connection = TubeConnection(f"localhost:{listener.port}", tls=trusting)
             assert await connection.call(CLOSE, REQUEST, SECONDS) == bytes(100_000)
             assert seen == [True]
             connection.close()

@@ -17,7 +17,7 @@ from mq.pipeline.jobs import load, offset_export, snapshots
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import BrokersAway, FolderFailed, JobError, JobOptionError
 from mq.pipeline.jobs.job_result import JobResult
-from mq.pipeline.jobs.offsets_of_groups import GroupFilter, Place, ask_from_executors
+from mq.pipeline.jobs.offsets_of_groups import BrokerAddress, GroupFilter, ask_from_executors
 from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import PATIENCE
@@ -126,7 +126,7 @@ def test_csv_and_json_hold_the_same(
 
 def test_many_brokers_are_asked_by_executors(spark: "SparkSession", broker: RunningBroker) -> None:
     options = read_declared(ClusterOptions, {"nameServer": broker.name_server})
-    brokers = [Place("broker-a", broker.address), Place("gone", "127.0.0.1:1")]
+    brokers = [BrokerAddress("broker-a", broker.address), BrokerAddress("gone", "127.0.0.1:1")]
     asked = ask_from_executors(spark, options, brokers, GroupFilter(("audit",)))
     assert sorted(row[:8] for row in asked.rows) == [
         ("broker-a", "Orders", 0, "audit", 10, 10, 0, 0),

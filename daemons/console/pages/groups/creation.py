@@ -6,7 +6,7 @@ from mq.client.operations import cluster
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import brokers_asked as asked
 from mq.daemons.console.pages.groups import settings_form as form
-from mq.daemons.console.pages.subject_changes import CLUSTER, check_name, linked
+from mq.daemons.console.pages.subject_changes import CLUSTER, check_name, created, plan_new
 from mq.daemons.console.route import N_, Change, Field, Outcome, Permission, Plan, Values
 from mq.daemons.console.showing import quoted
 from mq.protocol.bodies import SubscriptionGroupConfig
@@ -27,25 +27,19 @@ def _check_new(call: Call, values: Values) -> None:
     asked.masters_there(call, values["cluster"])
 
 
-async def plan_new(call: Call, values: Values) -> Plan:
-    """Where it is made."""
-    names = asked.masters_there(call, values["cluster"])
-    there = call.cluster.snapshot.group(values["group"])
-    warning = ""
-    if there is not None:
-        line = N_("There is a group of this name at %(brokers)s: it becomes as written here.")
-        warning = call.text(line, brokers=", ".join(there.brokers))
-    line = call.text(
-        "Consumer group %(group)s is made at %(count)s brokers: %(brokers)s.",
-        group=values["group"],
-        count=len(names),
-        brokers=", ".join(row.name for row in names.values()),
+async def _plan_new(call: Call, values: Values) -> Plan:
+    return plan_new(
+        call,
+        values,
+        "group",
+        call.cluster.snapshot.group(values["group"]),
+        made=N_("Consumer group %(group)s is made at %(count)s brokers: %(brokers)s."),
+        overwritten=N_("There is a group of this name at %(brokers)s: it becomes as written here."),
+        command=form.command(values, values["group"]),
     )
-    command = form.command(values, values["group"])
-    return Plan((line,), command=command, warning=warning)
 
 
-async def perform_new(call: Call, values: Values, session: Caller) -> list[Outcome]:
+async def _perform_new(call: Call, values: Values, session: Caller) -> list[Outcome]:
     """As updateSubGroup -c."""
     names = asked.masters_there(call, values["cluster"])
     config = form.changed(SubscriptionGroupConfig(group_name=values["group"]), values)
@@ -53,10 +47,8 @@ async def perform_new(call: Call, values: Values, session: Caller) -> list[Outco
         Admin(session), names, lambda admin, at: admin.update_subscription_group(at, config)
     )
     link = f"/groups/{quoted(values['group'])}"
-    return [
-        *linked(asked.done(done, names, call.text("has the group")), link),
-        *asked.failed(map(str, failed.values()), names),
-    ]
+    lines = map(str, failed.values())
+    return created(done, lines, names, call.text("has the group"), link)
 
 
 ROUTES = (
@@ -66,8 +58,8 @@ ROUTES = (
         N_("Create a consumer group"),
         "",
         (Field("group", N_("Consumer group"), required=True, limit=255), CLUSTER, *form.FIELDS),
-        plan_new,
-        perform_new,
+        _plan_new,
+        _perform_new,
         initial=_new,
         check=_check_new,
     ),

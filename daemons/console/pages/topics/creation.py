@@ -6,7 +6,7 @@ from mq.client.errors import MQError
 from mq.client.operations.subjects import topics
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages import brokers_asked as asked
-from mq.daemons.console.pages.subject_changes import CLUSTER, check_name, linked
+from mq.daemons.console.pages.subject_changes import CLUSTER, check_name, created, plan_new
 from mq.daemons.console.pages.topics import settings_form as form
 from mq.daemons.console.route import N_, Change, Field, Outcome, Permission, Plan, Values
 from mq.daemons.console.showing import quoted
@@ -38,29 +38,19 @@ def _new_config(values: Values) -> TopicConfig:
     )
 
 
-async def plan_new(call: Call, values: Values) -> Plan:
-    """Where it is made, and what there is under its name already."""
-    names = asked.masters_there(call, values["cluster"])
-    there = call.cluster.snapshot.topic(values["topic"])
-    warning = ""
-    if there is not None:
-        line = N_("There is a topic of this name at %(brokers)s: it becomes as written here.")
-        warning = call.text(line, brokers=", ".join(there.brokers))
-    return Plan(
-        (
-            call.text(
-                "Topic %(topic)s is made at %(count)s brokers: %(brokers)s.",
-                topic=values["topic"],
-                count=len(names),
-                brokers=", ".join(row.name for row in names.values()),
-            ),
-        ),
+async def _plan_new(call: Call, values: Values) -> Plan:
+    return plan_new(
+        call,
+        values,
+        "topic",
+        call.cluster.snapshot.topic(values["topic"]),
+        made=N_("Topic %(topic)s is made at %(count)s brokers: %(brokers)s."),
+        overwritten=N_("There is a topic of this name at %(brokers)s: it becomes as written here."),
         command=form.command(values, values["topic"]),
-        warning=warning,
     )
 
 
-async def perform_new(call: Call, values: Values, session: Caller) -> list[Outcome]:
+async def _perform_new(call: Call, values: Values, session: Caller) -> list[Outcome]:
     """As updateTopic -c."""
     names = asked.masters_there(call, values["cluster"])
     try:
@@ -68,10 +58,7 @@ async def perform_new(call: Call, values: Values, session: Caller) -> list[Outco
     except MQError as error:
         return asked.raised(error, names)
     link = f"/topics/{quoted(values['topic'])}"
-    return [
-        *linked(asked.done(made.done, names, call.text("has the topic")), link),
-        *asked.failed(made.failures, names),
-    ]
+    return created(made.done, made.failures, names, call.text("has the topic"), link)
 
 
 ROUTES = (
@@ -84,8 +71,8 @@ ROUTES = (
             Field("topic", N_("Topic"), required=True, limit=127),
             *(CLUSTER, *form.FIELDS),
         ),
-        plan_new,
-        perform_new,
+        _plan_new,
+        _perform_new,
         initial=_new,
         check=_check_new,
     ),

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Iterable
 
 from mq.client.machine import clock
-from mq.daemons.tube.master.core import Core, MemberKey, Peer
+from mq.daemons.tube.master.core import Core, Peer
 from mq.daemons.tube.master.groups import MOST_HELD, ConsumeType, Group, Member, Refused
 from mq.daemons.tube.master.requests import checks
-from mq.daemons.tube.master.requests.checks import authorized, legal
-from mq.daemons.tube.master.requests.consumers import known
+from mq.daemons.tube.master.requests.checks import authorized
+from mq.daemons.tube.master.requests.consumers import joined, known
 from mq.protocol.tube.codes import UNDEFINED, Code
 from mq.protocol.tube.errors import MalformedText
 from mq.protocol.tube.messages import (
@@ -21,7 +21,6 @@ from mq.protocol.tube.messages import (
     RegisterRequestC2MV2,
     RegisterResponseM2CV2,
 )
-from mq.protocol.tube.names import check_client_id, check_group, check_host
 from mq.protocol.tube.strings import BrokerInfo, Partition, PartitionKey, TopicPartitions
 
 log = logging.getLogger(__name__)
@@ -29,11 +28,7 @@ log = logging.getLogger(__name__)
 
 def register(core: Core, request: RegisterRequestC2MV2, peer: Peer) -> RegisterResponseM2CV2:
     """A consumer joins its group."""
-    core.certificates.check_client(request.authInfo, produces=False)
-    consumer = legal(check_client_id, request.clientId)
-    legal(check_host, request.hostName)
-    group_name = legal(check_group, request.groupName)
-    core.check_active(consumer)
+    consumer, group_name = checks.consumer_of(core, request, request.hostName)
     topics = checks.consumer_topics(core.catalog, request.topicList)
     items = checks.conditions(request.topicCondition)
     if request.sourceCount > 0 and not 0 <= request.nodeId < request.sourceCount:
@@ -56,9 +51,7 @@ def register(core: Core, request: RegisterRequestC2MV2, peer: Peer) -> RegisterR
         meta_id=report.topicMetaInfoId if request.HasField("subRepInfo") else UNDEFINED,
     )
     checks.may_consume(core.catalog, consumer, group_name, topics, items)
-    group = core.groups.join(member)
-    # Before anything else is refused: a member that nobody waits for would stay for ever.
-    core.consumer_beats.begin(MemberKey(consumer, group_name), core.now())
+    group = joined(core, member)
     group.not_allocated = False
     member = group.members[consumer]
     core.groups.hold(member, held)
@@ -78,10 +71,7 @@ def register(core: Core, request: RegisterRequestC2MV2, peer: Peer) -> RegisterR
 
 def heartbeat(core: Core, request: HeartRequestC2MV2, peer: Peer) -> HeartResponseM2CV2:
     """A consumer is there still, and may say what it has taken."""
-    core.certificates.check_client(request.authInfo, produces=False)
-    consumer = legal(check_client_id, request.clientId)
-    group_name = legal(check_group, request.groupName)
-    core.check_active(consumer)
+    consumer, group_name = checks.consumer_of(core, request)
     group, member = known(core, consumer, group_name)
     report, reports = request.subRepInfo, request.HasField("subRepInfo")
     if reports:
@@ -108,10 +98,7 @@ def heartbeat(core: Core, request: HeartRequestC2MV2, peer: Peer) -> HeartRespon
 
 def part_meta(core: Core, request: GetPartMetaRequestC2M, peer: Peer) -> GetPartMetaResponseM2C:
     """What brokers and topics are like now, where the caller does not know it."""
-    core.certificates.check_client(request.authInfo, produces=False)
-    consumer = legal(check_client_id, request.clientId)
-    group_name = legal(check_group, request.groupName)
-    core.check_active(consumer)
+    consumer, group_name = checks.consumer_of(core, request)
     group, _ = known(core, consumer, group_name)
     if group.meta_id == UNDEFINED:
         core.refresh_meta(group)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from mq.daemons.tube.master.catalog import Catalog
-from mq.daemons.tube.master.core import Core
+from mq.daemons.tube.master.core import Core, MemberKey
 from mq.daemons.tube.master.groups import ConsumeType, Refused
 from mq.protocol.tube import names
 from mq.protocol.tube.codes import UNDEFINED, Code
@@ -24,6 +24,18 @@ def legal(check: Callable[[str], T], text: str) -> T:
         return check(text)
     except IllegalName as error:
         raise Refused(Code.BAD_REQUEST, str(error)) from None
+
+
+def consumer_of(core: Core, request: Any, host_name: str | None = None) -> MemberKey:
+    """The member of a group that asks, at a master that serves; with the name of its host where it
+    says one. Raises Refused."""
+    core.certificates.check_client(request.authInfo, produces=False)
+    consumer = legal(names.check_client_id, request.clientId)
+    if host_name is not None:
+        legal(names.check_host, host_name)
+    group = legal(names.check_group, request.groupName)
+    core.check_active(consumer)
+    return MemberKey(consumer, group)
 
 
 def producer_topics(topics: Iterable[str]) -> frozenset[str]:

@@ -23,7 +23,7 @@ from mq.protocol.tube.messages import (
     RegisterRequestC2M,
     RegisterResponseM2C,
 )
-from mq.protocol.tube.names import check_client_id, check_group, check_host, check_session_key
+from mq.protocol.tube.names import check_session_key
 from mq.protocol.tube.strings import Partition, PartitionKey, SubscribeInfo
 
 log = logging.getLogger(__name__)
@@ -31,18 +31,12 @@ log = logging.getLogger(__name__)
 
 def register(core: Core, request: RegisterRequestC2M, peer: Peer) -> RegisterResponseM2C:
     """A consumer joins its group."""
-    core.certificates.check_client(request.authInfo, produces=False)
-    consumer = legal(check_client_id, request.clientId)
-    legal(check_host, request.hostName)
-    group_name = legal(check_group, request.groupName)
-    core.check_active(consumer)
+    consumer, group_name = checks.consumer_of(core, request, request.hostName)
     member = _member(core, request, consumer, group_name, peer)
     _check_bound(core, member)
     checks.may_consume(core.catalog, consumer, group_name, member.topics, member.conditions)
     held = _held(request.subscribeInfo)
-    group = core.groups.join(member)
-    # Before anything else is refused: a member that nobody waits for would stay for ever.
-    core.consumer_beats.begin(MemberKey(consumer, group_name), core.now())
+    group = joined(core, member)
     if held:
         core.groups.hold(group.members[consumer], held)
     if held or (request.HasField("notAllocated") and not request.notAllocated):
@@ -60,10 +54,7 @@ def register(core: Core, request: RegisterRequestC2M, peer: Peer) -> RegisterRes
 def heartbeat(core: Core, request: HeartRequestC2M, peer: Peer) -> HeartResponseM2C:
     """A consumer is there still, may say what it holds and what it has done, and is told the next
     thing to do."""
-    core.certificates.check_client(request.authInfo, produces=False)
-    consumer = legal(check_client_id, request.clientId)
-    group_name = legal(check_group, request.groupName)
-    core.check_active(consumer)
+    consumer, group_name = checks.consumer_of(core, request)
     group, member = known(core, consumer, group_name)
     if member.held is None:
         member.held = {}
@@ -95,13 +86,18 @@ def heartbeat(core: Core, request: HeartRequestC2M, peer: Peer) -> HeartResponse
 
 def close(core: Core, request: CloseRequestC2M, peer: Peer) -> CloseResponseM2C:
     """A consumer ends."""
-    core.certificates.check_client(request.authInfo, produces=False)
-    consumer = legal(check_client_id, request.clientId)
-    group_name = legal(check_group, request.groupName)
-    core.check_active(consumer)
+    consumer, group_name = checks.consumer_of(core, request)
     core.remove_consumer(MemberKey(consumer, group_name))
     log.info("consumer %s of %s closes", consumer, group_name)
     return CloseResponseM2C(**OK)
+
+
+def joined(core: Core, member: Member) -> Group:
+    """The group that a consumer has joined, which is heard of from now on. Raises Refused."""
+    group = core.groups.join(member)
+    # Before anything else is refused: a member that nobody waits for would stay for ever.
+    core.consumer_beats.begin(MemberKey(member.id, member.group), core.now())
+    return group
 
 
 def known(core: Core, consumer: str, group_name: str) -> tuple[Group, Member]:

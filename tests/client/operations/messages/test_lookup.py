@@ -7,7 +7,7 @@ from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.finding import Reach
-from mq.client.operations.messages.search import Search, Wanted
+from mq.client.operations.messages.search import Search, SearchQuery
 from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.daemons.standalone import Standalone
@@ -102,7 +102,7 @@ async def test_messages_that_grow_are_found_but_not_unpacked_beyond_the_bound(
     first, second = await lookup.by_key(made.admin, TOPIC, "bomb")
     assert first.sys_flag & SysFlag.COMPRESSED and len(first.body) == 900_000
     assert second.body_error and zlib.decompress(second.body) == bytes(900_000)
-    found = await Search(made.session, Wanted(Choice(TOPIC), text="\0" * 64), keep=10).run()
+    found = await Search(made.session, SearchQuery(Choice(TOPIC), text="\0" * 64), keep=10).run()
     assert [(len(hit.message.body), hit.size) for hit in found.hits] == [(10, 900_000)] * 2
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mq.client.operations.errors import InvalidRequest, NotFound
 from mq.client.operations.messages.choice import Choice
-from mq.client.operations.messages.search import Budget, Found, Position, Search, Wanted
+from mq.client.operations.messages.search import Budget, Position, Search, SearchQuery, SearchResult
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message
 from tests.client.clusters import TOPIC, Cluster, cluster
@@ -40,10 +40,10 @@ def search(made: Cluster, count: int = 50, budget: Budget = BUDGET, **wanted: An
     text = str(wanted.pop("text", ""))
     properties = tuple(wanted.pop("properties", ()))
     choice = Choice(TOPIC, **wanted)
-    return Search(made.session, Wanted(choice, text, properties, count), budget)
+    return Search(made.session, SearchQuery(choice, text, properties, count), budget)
 
 
-def numbers(found: Found) -> list[int]:
+def numbers(found: SearchResult) -> list[int]:
     return [int(message.body.split()[1]) for message in found.messages]
 
 
@@ -167,7 +167,7 @@ async def test_no_time_and_no_bytes_still_get_further(filled: Cluster) -> None:
 
 @opened(full)
 async def test_bodies_are_cut_but_their_size_is_known(filled: Cluster) -> None:
-    wanted = Wanted(Choice(TOPIC, key="key-10"))
+    wanted = SearchQuery(Choice(TOPIC, key="key-10"))
     (hit,) = (await Search(filled.session, wanted, BUDGET, keep=4).run()).hits
     assert (hit.message.body, hit.size) == (b"body", len(b"body 10 needle"))
 

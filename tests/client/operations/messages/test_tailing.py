@@ -8,7 +8,7 @@ import pytest
 
 from mq.client.errors import RouteNotFound
 from mq.client.operations.messages.choice import Choice
-from mq.client.operations.messages.search import Budget, Search, Wanted
+from mq.client.operations.messages.search import Budget, Search, SearchQuery
 from mq.client.operations.messages.tailing import KEPT_BYTES, Glimpse, Tail
 from mq.client.session import Session
 from mq.protocol.codes import RequestCode
@@ -210,7 +210,7 @@ async def test_compressed_bodies_are_followed_and_searched_in_little_memory(made
             looks = await until_seen(tail, count)
             followed = tracemalloc.get_traced_memory()[1]
             tracemalloc.reset_peak()
-            wanted = Wanted(Choice(TOPIC), "absent")
+            wanted = SearchQuery(Choice(TOPIC), "absent")
             found = await Search(
                 made.session, wanted, Budget(bytes=2**40, seconds=60), keep=1024
             ).run()

@@ -95,7 +95,9 @@ def test_a_slave_does_not_begin_to_act_while_it_takes_over_a_copy(
                     await send(master, b"%d" % number)
                 await is_copied(slave, master)
                 await commit(master, 1)
-                monkeypatch.setattr("mq.daemons.broker.offsets.write_atomically", write_slowly)
+                monkeypatch.setattr(
+                    "mq.daemons.broker.tables.offsets.write_atomically", write_slowly
+                )
                 synchronize = slave.metadata.synchronize
                 assert synchronize is not None
                 copying = asyncio.ensure_future(synchronize.round(master.address))

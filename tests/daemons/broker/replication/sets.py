@@ -178,3 +178,11 @@ def state_of(its_master: Broker) -> SyncState:
 def shown(broker: Broker, queue_id: int = 0) -> int:
     """Where consumers see a queue end."""
     return broker.stores.messages.max_offset("Orders", queue_id)
+
+
+async def follow(slave: ScriptedMember) -> None:
+    """Acknowledge what comes, until cancelled."""
+    while True:
+        offset, *_, data = await slave.frame()
+        if data:
+            slave.say(offset + len(data))

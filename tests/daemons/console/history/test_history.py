@@ -1,4 +1,4 @@
-"""Series of figures outlive kills, full disks, damaged files and clocks that are set."""
+"""Series of metrics outlive kills, full disks, damaged files and clocks that are set."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Iterator

@@ -17,13 +17,13 @@ TOPIC = TopicRow("orders", "normal", 8, 8, ("a",), 6, in_rate=0.0)
 BROKER = BrokerRow("C", "a", 0, "a:1", "master", seen=1, in_rate=0.0)
 
 
-async def _values(history: History, kind: str, subject: str, figure: str) -> list[float]:
-    key = Key("prod", kind, subject, figure)
+async def _values(history: History, kind: str, subject: str, metric: str) -> list[float]:
+    key = Key("prod", kind, subject, metric)
     return [p.mean for p in await history.read(key, NOON - 100, NOON + 10_000)]
 
 
 @in_loop
-async def test_a_row_is_written_once_for_each_answer_and_unknown_figures_are_gaps(
+async def test_a_row_is_written_once_for_each_answer_and_unknown_metrics_are_gaps(
     tmp_path: Path,
 ) -> None:
     async with History(tmp_path / "h.sqlite") as history:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from mq.client.tube.connection import Connection
+from mq.client.tube.connection import TubeConnection
 from mq.daemons.tube.broker.app import Broker
 from mq.daemons.tube.broker.config import BrokerSettings
 from mq.protocol.tube.codes import Method
@@ -48,7 +48,7 @@ def overrides(folder: Path, **changes: Any) -> dict[str, str]:
 class Client:
     """What producers and consumers ask, with the fields that tests do not care for."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: TubeConnection) -> None:
         self.connection = connection
 
     async def ask(self, method: Method, request: Message, kind: type[M]) -> M:
@@ -105,7 +105,7 @@ async def serving(folder: Path, **changes: Any) -> AsyncIterator[tuple[Broker, C
 
 @asynccontextmanager
 async def connected(broker: Broker) -> AsyncIterator[Client]:
-    connection = Connection(f"127.0.0.1:{broker.port}")
+    connection = TubeConnection(f"127.0.0.1:{broker.port}")
     try:
         yield Client(connection)
     finally:

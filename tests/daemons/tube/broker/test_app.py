@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trustme
 
-from mq.client.tube.connection import Connection
+from mq.client.tube.connection import TubeConnection
 from mq.daemons.broker.store.errors import StoreLocked
 from mq.daemons.tube.broker.app import Broker
 from mq.protocol.tube.messages import SendMessageResponseB2P
@@ -149,7 +149,7 @@ def test_clients_may_come_by_tls_on_a_port_of_its_own(tmp_path: Path) -> None:
     async def check(broker: Broker, _: Client) -> None:
         context = ssl.create_default_context()
         authority.configure_trust(context)
-        connection = Connection(f"127.0.0.1:{broker.tls_port}", tls=context)
+        connection = TubeConnection(f"127.0.0.1:{broker.tls_port}", tls=context)
         client = Client(connection)
         assert (await client.send(b"x" * 20_000)).success
         await client.register()
@@ -170,7 +170,7 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, mode: str) -
     acknowledged: list[bytes] = []
 
     async def send_until_killed(port: int, process: subprocess.Popen[bytes], upto: int) -> None:
-        connection = Connection(f"127.0.0.1:{port}")
+        connection = TubeConnection(f"127.0.0.1:{port}")
         client = Client(connection)
 
         async def one(number: int) -> None:

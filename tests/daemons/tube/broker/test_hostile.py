@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mq.client.tube.connection import Connection
+from mq.client.tube.connection import TubeConnection
 from mq.daemons.tube.broker.app import Broker
 from mq.protocol.tube.codes import Method
 from mq.protocol.tube.errors import RemoteFailure
@@ -90,7 +90,7 @@ def test_each_request_is_answered(
     calls: list[tuple[Method, bytes]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async def check(broker: Broker, client: Client) -> None:
-        connection: Connection = client.connection
+        connection: TubeConnection = client.connection
         for method, body in calls:
             try:
                 await connection.call(method, body, 30)

@@ -16,13 +16,13 @@ from mq.daemons.tube.master.records import (
     KINDS,
     Audit,
     BrokerConf,
+    CatalogRecord,
     ClusterSettings,
     ConsumeControl,
     GroupControl,
     Malformed,
     ManageStatus,
     Props,
-    Record,
     TopicControl,
     TopicDeploy,
     TopicStatus,
@@ -31,7 +31,7 @@ from mq.daemons.tube.master.storage import Changes, SqliteStorage, StorageError
 from tests.daemons.tube.loops import in_loop
 
 AUDIT = Audit(3, 7, "me", "20260101000000", "you", "20260102000000")
-RECORDS: list[Record] = [
+RECORDS: list[CatalogRecord] = [
     ClusterSettings(flow_rules="[1]", props=Props(num_partitions=9), audit=AUDIT),
     BrokerConf(5, "10.0.0.1", status=ManageStatus.ONLY_READ, audit=AUDIT),
     TopicDeploy(5, "demo", TopicStatus.SOFT_DELETE, Props(accept_publish=False)),
@@ -41,12 +41,12 @@ RECORDS: list[Record] = [
 ]
 
 
-def changes(*records: Record) -> Changes:
+def changes(*records: CatalogRecord) -> Changes:
     return {(record.kind, record.key): record for record in records}
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda one: one.kind)
-def test_a_record_is_read_as_it_was_written(record: Record) -> None:
+def test_a_record_is_read_as_it_was_written(record: CatalogRecord) -> None:
     assert KINDS[record.kind].decode(record.encode()) == record
 
 
@@ -139,12 +139,12 @@ class Scripted:
     """Storage that does what a test says."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[str, str], Record] = {}
+        self.kept: dict[tuple[str, str], CatalogRecord] = {}
         self.fails: list[Exception] = []
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def load(self) -> list[Record]:
+    async def load(self) -> list[CatalogRecord]:
         if self.fails:
             raise self.fails.pop(0)
         return list(self.kept.values())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.stat_items import DAY, HOUR, MINUTE, Key, StatItems, Total
+from mq.daemons.broker.statistics.stat_items import DAY, HOUR, MINUTE, Key, StatItems, Total
 from mq.protocol.bodies import BrokerStatsData
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import send

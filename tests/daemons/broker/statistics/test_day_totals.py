@@ -3,8 +3,8 @@ import time
 
 import pytest
 
-from mq.daemons.broker.day_totals import DayTotals, seconds_to_midnight
-from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.statistics.day_totals import DayTotals, seconds_to_midnight
+from mq.daemons.broker.statistics.stats import BrokerStats
 
 
 def test_each_midnight_moves_the_totals_on_by_a_day() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from mq.client.machine import clock, files, usage
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.day_totals import DayTotals
-from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.statistics.day_totals import DayTotals
+from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.retention import used_ratio

@@ -6,8 +6,8 @@ Pulls, pops, peeks and filters by properties read through it; only how they answ
 import os
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.message_finder import FoundMessages, MessageFinder
-from mq.daemons.broker.stats import BrokerStats, GroupCounter
+from mq.daemons.broker.reading.message_finder import FoundMessages, MessageFinder
+from mq.daemons.broker.statistics.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.residency import NotInMemory, Residency

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.roles import is_slave
-from mq.daemons.broker.saved_table import SavedTable
+from mq.daemons.broker.tables.saved_table import SavedTable
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.state_file import read_body
 from mq.protocol import names

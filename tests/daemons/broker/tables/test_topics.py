@@ -8,7 +8,7 @@ import pytest
 
 from mq.daemons import state_file
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.topics import Topics, new_topic
+from mq.daemons.broker.tables.topics import Topics, new_topic
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.state_file import write_atomically
 from mq.protocol.flags import TopicSysFlag

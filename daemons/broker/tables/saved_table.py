@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from mq.client.machine import clock
-from mq.daemons.broker.table_text import TableText, next_version
+from mq.daemons.broker.tables.table_text import TableText, next_version
 from mq.daemons.state_file import StateFile
 from mq.protocol.bodies import DataVersion
 from mq.protocol.bodies.schema import Body

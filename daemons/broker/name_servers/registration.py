@@ -17,14 +17,14 @@ from mq.client.errors import MQError, RouteNotFound
 from mq.client.machine import chance
 from mq.client.routes import read_queues
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.name_server_link import NameServerLink
+from mq.daemons.broker.name_servers.name_server_link import NameServerLink
+from mq.daemons.broker.name_servers.registration_requests import Content, RegistrationRequests
 from mq.daemons.broker.peer_sessions import PeerSessions
-from mq.daemons.broker.registration_requests import Content, RegistrationRequests
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.named_masters import NamedMasters
 from mq.daemons.broker.roles import is_slave, may_act_as_master
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.config import ConfigError
 from mq.daemons.host_addresses import parse_name_servers
 from mq.daemons.supervision import Tasks

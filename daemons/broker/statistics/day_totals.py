@@ -7,7 +7,7 @@ import asyncio
 import datetime
 
 from mq.client.machine import clock
-from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.statistics.stats import BrokerStats
 
 
 class DayTotals:

@@ -19,7 +19,7 @@ from pathlib import Path
 from mq.daemons.broker.broker_config import BrokerConfig
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.roles import is_slave
-from mq.daemons.broker.saved_table import SavedTable
+from mq.daemons.broker.tables.saved_table import SavedTable
 from mq.daemons.dispatch import Overloaded, Refused
 from mq.daemons.state_file import read_body
 from mq.protocol import names

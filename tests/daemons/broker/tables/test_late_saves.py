@@ -10,7 +10,7 @@ import pytest
 
 from mq.client.session import Session
 from mq.daemons.broker.delay import decode_delay_offsets
-from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.state_file import read_with_backup

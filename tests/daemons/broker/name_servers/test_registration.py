@@ -14,8 +14,8 @@ from mq.client.address_server import address_server_url, fetch_text
 from mq.client.admin import Admin
 from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.registration import Registration
-from mq.daemons.broker.topics import Topics, new_topic
+from mq.daemons.broker.name_servers.registration import Registration
+from mq.daemons.broker.tables.topics import Topics, new_topic
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.supervision import Tasks
@@ -31,7 +31,7 @@ HA_ADDRESS = "127.0.0.1:20912"
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is busy with other tests needs longer to tell name servers of a change."""
-    monkeypatch.setattr("mq.daemons.broker.registration.ANNOUNCE_TIMEOUT", PATIENCE)
+    monkeypatch.setattr("mq.daemons.broker.name_servers.registration.ANNOUNCE_TIMEOUT", PATIENCE)
 
 
 class Setup:
@@ -240,7 +240,7 @@ def test_a_broker_that_may_not_be_written_shows_its_topics_so(tmp_path: Path) ->
 def test_a_dead_name_server_delays_no_other_and_is_told_all_when_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq.daemons.broker.name_server_link.RETRY_PERIOD", 0.02)
+    monkeypatch.setattr("mq.daemons.broker.name_servers.name_server_link.RETRY_PERIOD", 0.02)
 
     async def script(setup: Setup) -> None:
         port = free_port()
@@ -462,7 +462,7 @@ def test_the_address_server_listens_on_8080_unless_told() -> None:
 def test_a_name_server_that_never_answers_holds_up_a_change_for_a_moment_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq.daemons.broker.registration.ANNOUNCE_TIMEOUT", 0.05)
+    monkeypatch.setattr("mq.daemons.broker.name_servers.registration.ANNOUNCE_TIMEOUT", 0.05)
 
     async def script(setup: Setup) -> None:
         silent = socket.create_server(("127.0.0.1", 0))  # connects, since nobody accepts

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from mq.daemons.beacon import Beacon
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.name_server_link import NameServerLink
-from mq.daemons.broker.registration import Registration
+from mq.daemons.broker.name_servers.name_server_link import NameServerLink
+from mq.daemons.broker.name_servers.registration import Registration
 
 if TYPE_CHECKING:
     from asyncio_dgram.aio import DatagramClient

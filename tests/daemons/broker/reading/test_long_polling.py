@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker import long_polling
 from mq.daemons.broker.handlers import pull as pull_handlers
-from mq.daemons.broker.long_polling import held_pulls
+from mq.daemons.broker.reading import long_polling
+from mq.daemons.broker.reading.long_polling import held_pulls
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 from mq.daemons.broker.copy_version import CopyVersion
-from mq.daemons.broker.saves import Saves
+from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.protocol import fastjson
 

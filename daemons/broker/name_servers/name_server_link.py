@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from mq.client.errors import MQError
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.name_servers.registration_requests import Content, RegistrationRequests
 from mq.daemons.broker.peer_sessions import PeerSessions
-from mq.daemons.broker.registration_requests import Content, RegistrationRequests
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.registration_order import Kind
 from mq.protocol.bodies import DataVersion

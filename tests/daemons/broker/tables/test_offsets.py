@@ -1,7 +1,7 @@
 import asyncio
 from pathlib import Path
 
-from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
 
 
 def test_the_file_is_the_one_java_writes_and_reads_back(tmp_path: Path) -> None:

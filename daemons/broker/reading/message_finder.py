@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection
 from functools import cache
 from typing import NamedTuple
 
-from mq.daemons.broker import bulk
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
+from mq.daemons.broker.reading import bulk
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
@@ -77,8 +77,8 @@ class MessageFinder:
     ) -> FoundMessages:
         """The records for a pull.
 
-        With ``bulk_bytes`` up to so many bytes (mq.daemons.broker.bulk). Raises NotInMemory if
-        ``present`` says that a disk would have to be waited for.
+        With ``bulk_bytes`` up to so many bytes (mq.daemons.broker.reading.bulk). Raises NotInMemory
+        if ``present`` says that a disk would have to be waited for.
         """
         end = queue.readable
         if offset >= end or offset < queue.minimum:

@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.tables.groups import Groups
 from mq.protocol.bodies import SubscriptionGroupConfig
 from tests.daemons.broker.settings import broker_settings
 

@@ -1,0 +1,1 @@
+"""Reading messages of queues: finding them, large answers, and pulls that wait."""
