@@ -1,7 +1,7 @@
 import pytest
 
 from mq.cli.runtime.errors import UsageError
-from mq.cli.show.record_format import Body, RecordFormat, decoder
+from mq.cli.show.record_format import Body, RecordFormat, decoder, value_of
 from mq.protocol.message import StoredMessage
 from tests.cli.support import Mq
 
@@ -75,11 +75,22 @@ def test_what_means_nothing_is_refused(text: str) -> None:
         (Body.JSON, b'{ "a": [1, 2] }', '{"a":[1,2]}'),
         (Body.JSON, b"no json", '"no json"'),
         (Body.JSON, b"[" * 100_000, '"' + "[" * 100_000 + '"'),
+        (Body.JSON, b"[12345678901234567890123, 1.50]", "[12345678901234567890123,1.5]"),
+        (Body.JSON, b"[NaN]", '"[NaN]"'),
+        (Body.JSON, b'{"a":1,"a":2}', r'"{\"a\":1,\"a\":2}"'),
+        (Body.JSON, rb'["\ud800"]', r'"[\"\\ud800\"]"'),
     ],
 )
 def test_bodies_are_written_as_asked_for(body: Body, data: bytes, expected: str) -> None:
     assert str(decoder(body)(data)) == expected
     assert RecordFormat("%b", body)(message(data)) == expected
+
+
+@pytest.mark.parametrize(
+    "data", [b"no json", b"[NaN]", rb'["\ud800"]', b"[" * 900 + b"]" * 900, b'{"a":1,"a":2}']
+)
+def test_what_is_no_value_in_json_is_text_and_says_so(data: bytes) -> None:
+    assert value_of(data, Body.JSON) == (data.decode(), "utf-8")
 
 
 @pytest.fixture(scope="module")
