@@ -76,7 +76,8 @@ async def message_export(
     rest later. On a full disk nothing is left, unless --resume was given.
 
     With --body json a body that is JSON is written as the value that it is, which does not keep
-    its layout. The other forms keep each byte.
+    its layout. One of more than 4 MiB, or whose numbers or names a value would not keep, is text;
+    bodyEncoding says which. The other forms keep each byte.
 
     Examples:
         mq message export Orders orders.jsonl  write all messages to a file
@@ -134,14 +135,15 @@ async def _export(
 ) -> Result:
     from mq.cli.runtime.progress import of_messages
     from mq.client.operations.messages.export import export
-    from mq.client.operations.messages.lines import encoder
+    from mq.client.operations.messages.long_lines import long_encoder
     from mq.client.operations.messages.reading import Reader
     from mq.client.operations.messages.sinks import FileSink
 
     shown = of_messages(call.environment, "exporting")
     async with call.session() as session:
         reader = Reader(session, choice)
-        exported = await export(reader, sink, encoder(body), rate=rate, limit=limit, progress=shown)
+        encode = long_encoder(body)
+        exported = await export(reader, sink, encode, rate=rate, limit=limit, progress=shown)
     if not isinstance(sink, FileSink):
         # Standard output is full of messages.
         return Result(plain="", failures=exported.failures)

@@ -21,6 +21,10 @@ from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.invocation import Invocation, show_all
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Printer
+from mq.client.operations.counted import counted
+
+# Characters of a round that a screen keeps: it shows a few lines of them, and a topic has no end.
+MOST_KEPT = 1024 * 1024
 
 # What does not get better by itself.
 _FINAL = frozenset((Status.USAGE, Status.CONFIG, Status.INTERNAL))
@@ -55,12 +59,15 @@ def _round(
     environment: Environment,
     shown: Callable[[], None] = lambda: None,
 ) -> int:
-    """One round; `shown` is called after each result. An error that may pass is printed."""
+    """One round; `shown` is called after each result. An error that may pass is printed; not that
+    of the output itself, where half a round is lost, and the next would stand behind the rest."""
     try:
         return show_all(start(), printer, shown)
     except BrokenPipeError:
         raise
     except Exception as error:
+        if printer.failed:
+            raise
         from mq.cli.runtime.explain import explain
 
         told = error if isinstance(error, CommandError) else explain(error, environment)
@@ -82,6 +89,32 @@ class _Stream(nullcontext[None]):
 
     def round(self, start: Callable[[], Invocation]) -> int:
         return _round(start, self._printer, self._environment)
+
+
+class _Beginning(io.StringIO):
+    """Keeps the first of what is written, and counts the ends of lines in the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = MOST_KEPT
+        self._is_cut = False
+        self._ends = 0
+
+    def write(self, text: str) -> int:
+        kept = text[: self._left]
+        self._left -= len(kept)
+        super().write(kept)
+        if len(kept) < len(text):
+            self._is_cut = True
+            self._ends += text.count("\n", len(kept))
+        return len(text)
+
+    def text(self) -> str:
+        """What was kept, with a line about the rest."""
+        if not self._is_cut:
+            return self.getvalue()
+        rest = f"{counted(self._ends, 'line')} more; all of it: without --watch"
+        return f"{self.getvalue()}\n… {rest}\n"
 
 
 class _Screen(AbstractContextManager[None]):
@@ -123,12 +156,12 @@ class _Screen(AbstractContextManager[None]):
         call = self._call
         width, height = call.environment.columns, call.environment.lines
         self._console.size = ConsoleDimensions(width, height)
-        buffer = io.StringIO()
+        buffer = _Beginning()
         environment = call.environment.writing_to(buffer, buffer)
         printer = Printer(environment, call.name, call.output, view=call.view)
 
         def shown() -> None:
-            self._text = buffer.getvalue()
+            self._text = buffer.text()
             self._draw(width, height)
 
         status = _round(start, printer, environment, shown)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from mq.cli.show.lazy import LongText, Mapped, converted
+from mq.cli.show.lazy import LongText, Mapped, Text, converted, pieces_of
 
 JSON_INDENT = 4  # of an item in the list of an indented document
 
@@ -45,12 +45,12 @@ def _json(value: Any, *, indent: bool) -> str:
         return json.dumps(value, ensure_ascii=False, indent=2 if indent else None) + "\n"
 
 
-def json_quoted(text: LongText) -> Iterator[str]:
+def json_quoted(text: Text) -> Iterator[str]:
     """A text as JSON."""
     import orjson
 
     yield '"'
-    yield from converted(text, lambda piece: orjson.dumps(piece)[1:-1].decode())
+    yield from converted(pieces_of(text), lambda piece: orjson.dumps(piece)[1:-1].decode())
     yield '"'
 
 

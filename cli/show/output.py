@@ -67,12 +67,24 @@ class Printer:
         self._ongoing = ongoing
         self._every = every
         self._shown_columns: tuple[Column, ...] = ()
+        self._told_of_size = False
+        self.failed = False  # standard output could not be written
 
     def show(self, result: Result) -> None:
         """Print `result` on stdout, piece by piece as it is made, its failures on stderr."""
         if self._is_silent(result):
             return
         result = self._view.apply(result)
+        try:
+            self._print(result)
+        except OSError:
+            self.failed = True
+            raise
+        for failure in result.failures:
+            self._environment.tell(f"mq {self._command}: {failure}")
+        self._tell_of_size()
+
+    def _print(self, result: Result) -> None:
         if self._view.format is not None and result.messages is not None:
             clean = visible if self._environment.terminal else str
             for piece in self._view.text(result.messages, clean):
@@ -82,8 +94,19 @@ class Printer:
         else:
             self._laid_out(result)
         self._environment.stdout.flush()
-        for failure in result.failures:
-            self._environment.tell(f"mq {self._command}: {failure}")
+
+    def _tell_of_size(self) -> None:
+        """Say once that what was to be JSON is text, because it is too large."""
+        if not self._view.too_large or self._told_of_size:
+            return
+        from mq.client.operations.messages.json_bodies import MOST_JSON
+
+        self._told_of_size = True
+        self._environment.tell(
+            f"mq {self._command}: a body of {self._view.too_large[0]} bytes is text, not a value: "
+            f"JSON is read up to {MOST_JSON} bytes"
+        )
+        self._environment.tell("hint: print it as it is: --format %b --body text")
 
     def _write(self, pieces: Iterable[str]) -> None:
         for piece in pieces:

@@ -39,6 +39,7 @@ class RecordFormat:
     """
 
     def __init__(self, text: str, body: BodyFormat = BodyFormat.AUTO) -> None:
+        self.body = body
         self._parts: list[str | Part] = list(_compile(text, decoder(body)))
 
     def __call__(self, message: "StoredMessage", clean: Callable[[str], str] = str) -> str:
@@ -62,7 +63,10 @@ def decoder(body: BodyFormat) -> Callable[[bytes], Text]:
 def value_of(data: bytes, body: BodyFormat) -> tuple[Any, str]:
     """A body as a value in JSON, and the name of how it is written."""
     if body is BodyFormat.JSON:
-        return _value(data), "json"
+        try:
+            return _value(data), "json"
+        except ValueError:
+            return bodies.decoded(data, "utf-8"), "utf-8"
     if body is BodyFormat.AUTO:
         return bodies.text_of(data)
     return decoder(body)(data), "utf-8" if body is BodyFormat.TEXT else body.value
@@ -70,22 +74,24 @@ def value_of(data: bytes, body: BodyFormat) -> tuple[Any, str]:
 
 def _json(data: bytes) -> Text:
     """JSON in one line, whatever its layout; a body that is not JSON as a JSON string."""
-    import json
+    from mq.client.operations.messages import json_bodies
 
-    value = _value(data)
-    if isinstance(value, LongText):
-        return LongText(lambda: json_quoted(value))
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return json_bodies.dumps(_value(data)).decode()
+    except ValueError:
+        text = bodies.decoded(data, "utf-8")
+        quoted = LongText(lambda: json_quoted(text))
+        return quoted if isinstance(text, LongText) else str(quoted)
 
 
 def _value(data: bytes) -> Any:
-    import json
+    """A body as the value that it is in JSON. Raises ValueError where it is none that stays what it
+    is when it is written again, or is larger than MOST_JSON."""
+    from mq.client.operations.messages import json_bodies
 
-    text = bodies.decoded(data, "utf-8")
-    try:
-        return json.loads(str(text))
-    except (ValueError, RecursionError):
-        return text
+    if len(data) > json_bodies.MOST_JSON:  # bytes that are no UTF-8 take three each
+        raise ValueError
+    return json_bodies.value_of(bytes(data).decode("utf-8", "replace").encode())
 
 
 _DECODERS: dict[BodyFormat, Callable[[bytes], Text]] = {
@@ -124,8 +130,8 @@ MEANINGS = {
     "%o": "Offset in the queue.",
     "%k": "Keys, with blanks between them.",
     "%K": "Size of the keys in bytes, -1 without keys.",
-    "%b": "Body, written as --body says.",
-    "%s": "Body, too, as in kcat.",
+    "%b": "BodyFormat, written as --body says.",
+    "%s": "BodyFormat, too, as in kcat.",
     "%S": "Size of the body in bytes.",
     "%T": "Store time in milliseconds since 1970.",
     "%D": "Store time in UTC, ISO 8601.",

@@ -5,7 +5,7 @@ of the Java mqadmin in plain by columns of our own: who asks for them does not p
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mq.cli.runtime.errors import UsageError
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MOST_COMPARED = 4096  # characters of a long text by which rows are sorted: those of all are held
+
 
 @dataclass(frozen=True, slots=True)
 class View:
     """`columns` and `sort` are names or titles of columns; a leading - sorts the greatest first.
 
     `format` and `body` are for messages: with `format` only they are printed, as it says.
+    `too_large` has the bytes of the first body that was to be JSON and is too large to be read so.
     """
 
     columns: tuple[str, ...] = ()
@@ -32,6 +35,7 @@ class View:
     utc: bool = False
     format: "RecordFormat | None" = None
     body: "BodyFormat | None" = None
+    too_large: list[int] = field(default_factory=list, compare=False)
 
     @property
     def chosen(self) -> bool:
@@ -66,6 +70,7 @@ class View:
         """The messages as `format` says, with what is theirs made `clean`, in pieces."""
         assert self.format is not None
         for message in messages:
+            self._looked_at(message.body, self.format.body)
             yield from self.format.pieces(message, clean)
             del message  # before the next is made
 
@@ -84,7 +89,7 @@ class View:
             def row(index: int) -> Row:
                 made = list(before[index])
                 made[place] = None  # it holds a body
-                made[place] = text(messages[index].body)
+                made[place] = text(self._looked_at(messages[index].body, body))
                 return tuple(made)
 
             before, rows = rows, Mapped(row, every)
@@ -92,11 +97,22 @@ class View:
 
             def item(index: int) -> dict[str, Any]:
                 made = {**items[index], "body": None}  # it holds a body
-                made["body"], made["bodyEncoding"] = value_of(messages[index].body, body)
+                stored = self._looked_at(messages[index].body, body)
+                made["body"], made["bodyEncoding"] = value_of(stored, body)
                 return made
 
             items, data = data, Mapped(item, every)
         return replace(result, rows=rows, data=data, plain=None)
+
+    def _looked_at(self, data: bytes, body: "BodyFormat") -> bytes:
+        """The body, of which is noted whether it is too large for what is asked for."""
+        if body.value == "json":
+            from mq.client.operations.messages.json_bodies import MOST_JSON
+
+            begin = bytes(data[:64]).lstrip()[:1]  # of a value that somebody may look into
+            if len(data) > MOST_JSON and begin in (b"{", b"[") and not self.too_large:
+                self.too_large.append(len(data))
+        return data
 
     def check(self, variants: Iterable[Sequence[Column]]) -> None:
         """Raises UsageError for a column that none of these tables has: before anything is done."""
@@ -167,7 +183,7 @@ def _in_order(items: Sequence[T], order: Sequence[int]) -> Sequence[T]:
 
 def _comparable(kind: Kind, value: Any) -> Any:
     if isinstance(value, LongText):
-        return str(value)
+        return value.beginning(MOST_COMPARED)
     if kind is Kind.TIME and not value:
         return None
     return int(value) if isinstance(value, bool) else value

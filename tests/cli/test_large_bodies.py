@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of 
 SIZE = 12 * 1024 * 1024  # of a body
 COUNT = 6
 SMALL, LARGE = "SmallBodies", "LargeBodies"  # topics, and groups with dead letters of them
+JSON = "JsonBodies"  # a topic with one body, which as values would take sixteen times as much
 
 COMMANDS = [
     "printMsg {topic}",
@@ -37,6 +38,7 @@ COMMANDS = [
     "printMsg {topic} -d false -o json",
     "printMsg {topic} --columns messageId,body",
     "printMsg {topic} --sort -queueOffset -o json",
+    "printMsg {topic} --sort body -o json",
     "printMsg {topic} --format %b",
     "printMsg {topic} --format %b --body hex",
     "printMsg {topic} --format %b --body json",
@@ -54,6 +56,9 @@ COMMANDS = [
     "tail {topic} --last 6 --limit 6",
     "tail {topic} --last 6 --limit 6 -o json",
     "tail {topic} --last 6 --limit 6 -o table --grep [^a]",
+    "message export {topic} -",
+    "message export {topic} {file}",
+    "message export {topic} - --body base64",
     "trace {unique} {topic}",
     "dlq list",
     "dlq show {topic}",
@@ -72,7 +77,14 @@ def pair() -> Iterator[Standalone]:
         for topic, size in ((SMALL, 100), (LARGE, SIZE)):
             make_topic(made, topic, 1)
             asyncio.run(_fill(made, topic, size))
+        make_topic(made, JSON, 1)
+        asyncio.run(_send_json(made))
         yield made
+
+
+async def _send_json(pair: Standalone) -> None:
+    async with Producer(pair.name_server_address, "fill", max_body=SIZE) as producer:
+        await producer.send(Message(JSON, b"[%b{}]" % (b"{}," * (SIZE // 3 - 2))))
 
 
 async def _fill(pair: Standalone, topic: str, size: int) -> None:
@@ -105,7 +117,9 @@ def _words(pair: Standalone, command: str, topic: str) -> list[str]:
 
     store = Path(pair.broker.settings.store.store_path_root_dir)
     (log,) = (store / "commitlog").iterdir()
-    names = {"topic": topic, "store": str(store), "log": str(log), **asyncio.run(first())}
+    file = str(store / "exported.jsonl")
+    names = {"topic": topic, "store": str(store), "log": str(log), "file": file}
+    names |= asyncio.run(first())
     return [word.format(**names) for word in command.split()]
 
 
@@ -134,4 +148,29 @@ def test_a_command_holds_one_large_body_at_a_time(
     peak = peak_of(_words(pair, command, LARGE), variables)
     assert (peak.status, peak.err) == (0, "")
     # The body, and as much again while it is decompressed; not those of the other messages.
+    assert peak.bytes - floor < 3 * SIZE
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "printMsg {topic} -o json --body json",
+        "printMsg {topic} -o csv --body json",
+        "printMsg {topic} --format %b --body json",
+    ],
+)
+def test_json_that_would_take_much_is_text_and_it_is_said(
+    command: str, pair: Standalone, variables: dict[str, str], floor: int
+) -> None:
+    peak = peak_of(_words(pair, command, JSON), variables)
+    assert peak.status == 0
+    assert peak.err == "hint: print it as it is: --format %b --body text"
+    assert peak.bytes - floor < 3 * SIZE
+
+
+def test_an_export_has_json_as_text_that_would_take_much(
+    pair: Standalone, variables: dict[str, str], floor: int
+) -> None:
+    peak = peak_of(_words(pair, "message export {topic} - --body json", JSON), variables)
+    assert (peak.status, peak.err) == (0, "")
     assert peak.bytes - floor < 3 * SIZE

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mq.client.errors import MQError
+from mq.client.operations.messages.long_lines import Lines
 from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.reading import Reader, Span
 from mq.client.operations.messages.sinks import FileSink, Sink
@@ -19,7 +20,7 @@ class Exporter:
         self,
         reader: Reader,
         sink: Sink,
-        encode: Callable[[list[StoredMessage]], bytes],
+        encode: Callable[[list[StoredMessage]], Lines],
         *,
         rate: Rate,
         limit: int | None = None,
@@ -62,6 +63,7 @@ class Exporter:
                 span.next = after  # with no pause between this and the lines' being taken
                 written += len(messages)
                 await self._sink.write(lines, len(messages), spans)
+                del messages, lines  # before the next are decompressed
         except MQError as error:
             self.failures.append(f"{span.name}: {error}")
         finally:
@@ -80,7 +82,7 @@ class Exported:
 async def export(
     reader: Reader,
     sink: Sink,
-    encode: Callable[[list[StoredMessage]], bytes],
+    encode: Callable[[list[StoredMessage]], Lines],
     *,
     rate: Rate,
     limit: int | None = None,

@@ -35,11 +35,12 @@ class Event(NamedTuple):
     detail: str
 
 
-async def history(admin: "Admin", message: "StoredMessage") -> list[Event]:
-    """Everything that is known of a message, by time; then a line for each group."""
+async def history(admin: "Admin", message: "StoredMessage") -> tuple[list[Event], list[str]]:
+    """Everything that is known of a message, by time; then a line for each group. With it a line
+    for each trace that cannot be read."""
     events = list(_stored(message))
     groups = await _groups(admin, message)
-    traces = await _traces(admin, message.message_id)
+    traces, failures = await _traces(admin, message.message_id)
     events += [_traced(record) for record in traces if _is_of(record, message, groups)]
     address = address_text(message.store_host)
     verdicts = []
@@ -53,7 +54,7 @@ async def history(admin: "Admin", message: "StoredMessage") -> list[Event]:
         verdicts = [
             Event(None, "no group", None, None, f"no consumer group reads topic {message.topic}")
         ]
-    return events + verdicts
+    return events + verdicts, failures
 
 
 def _stored(message: "StoredMessage") -> Iterator[Event]:
@@ -85,14 +86,15 @@ def _size(message: "StoredMessage") -> str:
 # traces ---------------------------------------------------------------------------------------
 
 
-async def _traces(admin: "Admin", message_id: str) -> list["Pub | SubAfter"]:
+async def _traces(admin: "Admin", message_id: str) -> tuple[list["Pub | SubAfter"], list[str]]:
     try:
         traces = await admin.find_by_key(
             names.TRACE_TOPIC, message_id, _MOST_TRACES, decompress=False
         )
     except MQError:  # few clusters have traces
-        return []
-    return [record for record, _ in entries(traces, message_id)[0]]
+        return [], []
+    found, failures = entries(traces, message_id)
+    return [record for record, _ in found], failures
 
 
 def _is_of(record: "Pub | SubAfter", message: "StoredMessage", groups: list[str]) -> bool:

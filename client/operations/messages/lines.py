@@ -6,18 +6,20 @@
      "body":"…","bodyEncoding":"utf-8"}
 
 on one line. Times are ms since 1970. `bodyEncoding` is utf-8, base64, or json: then `body` is the
-value itself, and its layout (blanks, the order of equal names) is not kept.
+value itself, and its layout (blanks, how a number is written) is not kept.
 """
 
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
 import orjson
 
+from mq.client.operations.messages import json_bodies
 from mq.protocol.host import address_text, host_text
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.properties import (
@@ -29,7 +31,7 @@ from mq.protocol.properties import (
 
 class BodyForm(Enum):
     """How bodies are written: text is base64 where it is not UTF-8, json is text where it is not
-    JSON."""
+    JSON that a value keeps (`json_bodies`)."""
 
     TEXT = "text"
     BASE64 = "base64"
@@ -150,8 +152,8 @@ def _base64_body(body: bytes) -> Body:
 
 def _json_body(body: bytes) -> Body:
     try:
-        return orjson.dumps(orjson.loads(body)), b',"bodyEncoding":"json"}\n'
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # reading takes deeper nesting
+        return json_bodies.dumps(json_bodies.value_of(body)), b',"bodyEncoding":"json"}\n'
+    except ValueError:
         return _text_body(body)
 
 
@@ -193,6 +195,10 @@ class Line:
         self.body = _body(values)
 
 
+# Of an integer that orjson would read as a double, and of others.
+_DIGITS = re.compile(rb"\d{19}").search
+
+
 def messages_of(line: bytes) -> list[Line]:
     """The messages of a line: one, or those of a document that `-o json` has printed.
 
@@ -202,6 +208,9 @@ def messages_of(line: bytes) -> list[Line]:
         values = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise MalformedLine(f"not JSON: {error.msg}") from None
+    if b'"json"' in line and _DIGITS(line):  # of a body, maybe
+        with suppress(ValueError):  # what no value keeps is what it has always been
+            values = json_bodies.exact(line)
     if isinstance(values, dict) and "version" in values and isinstance(values.get("data"), list):
         return [Line(item) for item in values["data"]]
     return [Line(values)]
@@ -236,8 +245,8 @@ def _body(values: dict[str, Any]) -> bytes:
     body, encoding = values["body"], values.get("bodyEncoding", "utf-8")
     if encoding == "json":
         try:
-            return orjson.dumps(body)
-        except orjson.JSONEncodeError as error:  # reading takes deeper nesting than writing does
+            return json_bodies.dumps(body)
+        except ValueError as error:
             raise MalformedLine(f"body cannot be written as JSON: {error}") from None
     if not isinstance(body, str):
         raise MalformedLine("body is not text")

@@ -207,6 +207,7 @@ class Reader:
                     for part in _unpacked(messages, upto):
                         self._note_packed(span, part[0])
                         yield part
+                        del part  # before the next is decompressed
                 else:
                     yield messages, upto
                 if over:
@@ -283,6 +284,8 @@ def _unpacked(
         part.append(message)
         size += len(message.body)
         if size >= MOST_UNPACKED and messages:
-            yield part, message.queue_offset + 1
+            behind = message.queue_offset + 1
+            del message
+            yield part, behind
             part, size = [], 0
     yield part, after

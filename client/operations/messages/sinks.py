@@ -15,17 +15,19 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from mq.client.operations import local_files
 from mq.client.operations.errors import NextStep, OperationError
 from mq.client.operations.messages.choice import is_same
+from mq.client.operations.messages.long_lines import Lines, LongLine, pieces_of
 from mq.client.operations.messages.reading import Span
 from mq.client.operations.messages.resumable import SAVE_SECONDS, unreadable
 
 CHUNK = 4 * 1024 * 1024  # bytes handed to the thread that writes at a time
-MOST_JOBS = 3  # chunks that may wait for the disk
+MOST_WAITING = 3 * CHUNK  # bytes that may wait for the disk, and those of one chunk more
 SYNC_BYTES = 64 * 1024 * 1024  # written at most between two fsyncs
 
 # By queue the next offset and the end, and the offset and store time of a message that was read;
@@ -36,7 +38,7 @@ Positions = dict[str, list[int]]
 class Sink(Protocol):
     """Where lines go."""
 
-    async def write(self, lines: bytes, count: int, spans: list[Span]) -> None:
+    async def write(self, lines: Lines, count: int, spans: list[Span]) -> None:
         """Take `count` lines. All before `Span.next` has been taken by then, these lines too."""
 
 
@@ -51,14 +53,17 @@ class StreamSink:
         self._pipe = _pipe_of(self._binary)
         self._turn = asyncio.Lock()
 
-    async def write(self, lines: bytes, count: int, spans: list[Span]) -> None:
+    async def write(self, lines: Lines, count: int, spans: list[Span]) -> None:
         if self._pipe is not None:
             async with self._turn:  # queues are read side by side, and lines are whole
-                await _write_to_pipe(self._pipe, lines)
-        elif self._binary is not None:
-            self._binary.write(lines)
-        else:
-            self._stream.write(lines.decode())
+                for piece in pieces_of(lines):
+                    await _write_to_pipe(self._pipe, piece)
+            return
+        for piece in pieces_of(lines):
+            if self._binary is not None:
+                self._binary.write(piece)
+            else:
+                self._stream.write(piece.decode())
 
 
 def _pipe_of(stream: Any) -> int | None:
@@ -89,6 +94,15 @@ async def _write_to_pipe(descriptor: int, lines: bytes) -> None:
                 loop.remove_writer(descriptor)
         # So much does not block where there is room for anything (POSIX, PIPE_BUF).
         rest = rest[os.write(descriptor, rest[: select.PIPE_BUF]) :]
+
+
+def _joined(lines: list[bytes | LongLine]) -> Lines:
+    """The same with what is there as bytes in one piece each."""
+    found: list[bytes | LongLine] = []
+    for is_made, together in groupby(lines, lambda line: isinstance(line, bytes)):
+        run = list(together)
+        found += [b"".join(pieces_of(run))] if is_made else run
+    return found
 
 
 class _Good(NamedTuple):
@@ -135,15 +149,15 @@ class FileSink:
         self._asked = asked
         self._resume = resume
         self._due = time.monotonic() + SAVE_SECONDS
-        self._buffer: list[bytes] = []
+        self._buffer: list[bytes | LongLine] = []
         self._buffered = 0
         self._unsynced = 0
         self._count = 0  # messages that were taken, by the cut export, too
         self._good = _Good(0, 0, {})
         self._spans: list[Span] = []
         self._thread = ThreadPoolExecutor(1, "mq-export")
-        self._jobs: deque[Future[None]] = deque()
-        self._failed: OperationError | None = None
+        self._jobs: deque[tuple[Future[None], int]] = deque()  # with the bytes that each holds
+        self._failed: Exception | None = None
         self.positions: Positions = {}  # of a cut export
         self.incomplete = False  # some queue could not be read: keep the state
 
@@ -196,27 +210,26 @@ class FileSink:
         self._spans = spans
         self.positions = {name: [] for name in unread} | self.positions
 
-    async def write(self, lines: bytes, count: int, spans: list[Span]) -> None:
+    async def write(self, lines: Lines, count: int, spans: list[Span]) -> None:
         self._spans = spans
         self._count += count
-        self._buffer.append(lines)
-        self._buffered += len(lines)
+        self._buffer += lines
+        self._buffered += sum(map(len, lines))
         saving = time.monotonic() >= self._due
         if self._buffered < CHUNK and not saving:
             return
         self._hand_over(saving)
-        while len(self._jobs) > MOST_JOBS:
+        while sum(size for _, size in self._jobs) > MOST_WAITING:
             # Not awaited itself: who is cancelled here would cancel the job.
-            await asyncio.wait([asyncio.wrap_future(self._jobs[0])])
+            await asyncio.wait([asyncio.wrap_future(self._jobs[0][0])])
             self._raise_failure()
-            if self._jobs and self._jobs[0].done():
+            if self._jobs and self._jobs[0][0].done():
                 self._jobs.popleft()
 
     def _hand_over(self, saving: bool) -> None:
         """Let the thread write what there is, which the positions of this moment count."""
-        chunk = b"".join(self._buffer)
-        self._buffer.clear()
-        self._buffered = 0
+        chunk, self._buffer = _joined(self._buffer), []
+        held, self._buffered = self._buffered, 0
         if saving:
             self._due = time.monotonic() + SAVE_SECONDS
         positions = {
@@ -224,18 +237,21 @@ class FileSink:
             **{s.name: [s.next, s.end, *(s.seen or ())] for s in self._spans},
         }
         good = (self._count, positions)
-        self._jobs.append(self._thread.submit(self._work, chunk, good, saving))
+        self._jobs.append((self._thread.submit(self._work, chunk, good, saving), held))
 
-    def _work(self, chunk: bytes, good: tuple[int, Positions], saving: bool) -> None:
+    def _work(self, chunk: Lines, good: tuple[int, Positions], saving: bool) -> None:
         """In the thread: write, and save the state if that is due. After an error, nothing more."""
         if self._failed is not None:
             return
         try:
-            rest = memoryview(chunk)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
-            self._good = _Good(self._good.size + len(chunk), *good)
-            self._unsynced += len(chunk)
+            written = 0
+            for piece in pieces_of(chunk):
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[os.write(self._file, rest) :]
+                written += len(piece)
+            self._good = _Good(self._good.size + written, *good)  # whole lines, and only now
+            self._unsynced += written
             if saving or self._unsynced >= SYNC_BYTES:
                 os.fsync(self._file)  # piece by piece, so that little is left to do at the end
                 self._unsynced = 0
@@ -243,9 +259,9 @@ class FileSink:
                 self._save()
         except OSError as error:
             self._failed = local_files.cannot("write", self._path, error)
-        except OperationError as error:
+        except Exception as error:
             self._failed = error
-        if self._failed is not None and self._resume:
+        if isinstance(self._failed, OperationError) and self._resume:
             self._retreat(self._failed)
 
     def _retreat(self, failed: OperationError) -> None:
@@ -274,7 +290,7 @@ class FileSink:
         ended = False
         try:
             self._hand_over(saving=not whole)
-            self._jobs[-1].result()
+            self._jobs[-1][0].result()
             self._raise_failure()
             self._end(whole=whole, named=kind is None)
             # What brokers or Ctrl-C have cut can go on; what was asked for wrongly can not.

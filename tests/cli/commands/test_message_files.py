@@ -491,6 +491,23 @@ def test_after_a_full_disk_an_export_goes_on_if_it_was_to(
     assert [line["body"] for line in lines(file.read_text())] == [str(n) for n in range(100)]
 
 
+def test_after_a_full_disk_amid_a_long_line_it_is_written_once(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "FullAmid", 1)
+    put(standalone, [Message("FullAmid", bytes(3_000_000)) for _ in range(3)])  # each a chunk
+    file, whole = tmp_path / "messages.jsonl", tmp_path / "whole.jsonl"
+    command = ("message", "export", str(file), "-t", "FullAmid", "--resume")
+    assert full_disk(standalone, 25_000_000, *command).status == 73  # lines are of 18 MB
+    part, state = tmp_path / "messages.jsonl.part", tmp_path / "messages.jsonl.state"
+    good = json.loads(state.read_bytes())
+    assert part.stat().st_size == good["bytes"]
+    assert part.read_bytes().count(b"\n") == good["messages"] < 3
+    assert cluster(*command).status == 0
+    assert cluster("message", "export", str(whole), "-t", "FullAmid").status == 0
+    assert file.read_bytes() == whole.read_bytes()
+
+
 def test_what_could_not_begin_leaves_nothing(mq: Mq, tmp_path: Path) -> None:
     file = tmp_path / "messages.jsonl"
     finished = mq("message", "export", str(file), "-t", "Any", "-n", "127.0.0.1:1")

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from mq.cli.commands import tracing
 from mq.client import Consumer, Session
+from mq.client.operations.messages.traces import MOST_TRACE_BYTES
 from mq.client.pull_consumer import PullConsumer
 from mq.client.send_back import send_back
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
+from mq.protocol.names import TRACE_TOPIC
 from mq.testing import RunningBroker
 from tests.cli.support import Finished, Mq
 
@@ -207,3 +210,29 @@ def test_an_id_that_nobody_knows_is_told(mq: Mq) -> None:
     assert (done.status, f"no message '{unknown}' in any topic" in done.err) == (66, True)
     done = mq("trace", "short", "-t", TOPIC)
     assert (done.status, "no message 'short' in topic Orders" in done.err) == (66, True)
+
+
+def test_a_trace_that_cannot_be_read_is_told_of(mq: Mq, broker: RunningBroker) -> None:
+    sent = broker.send(TOPIC, b"one")
+    broker.send(TRACE_TOPIC, bytes(MOST_TRACE_BYTES + 1), keys=(sent.message_id,))
+
+    def done() -> Finished:
+        return mq("trace", sent.message_id, "-t", TOPIC, "-o", "json")
+
+    deadline = time.monotonic() + 30
+    while not (found := done()).err:  # the index follows a moment later
+        assert time.monotonic() < deadline
+    assert found.status == 1
+    assert found.err.startswith("mq trace: trace ") and "is larger than" in found.err
+    assert "no consumer group reads topic Orders" in found.out
+
+
+def test_a_search_of_all_topics_has_an_end_and_says_what_it_has_left_out(
+    mq: Mq, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = broker.send(TOPIC, b"one")
+    monkeypatch.setattr(tracing, "SEARCH_SECONDS", 0.0)
+    done = mq("trace", sent.message_id)
+    assert (done.status, done.out) == (66, "")
+    assert "in the 0 topics that could be looked into at once; not looked into: " in done.err
+    assert "topics: choose one" in done.err

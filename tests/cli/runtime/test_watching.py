@@ -3,10 +3,12 @@
 import io
 import json
 import signal
+from errno import ENOSPC
 
 import pytest
 
 from mq.cli.main import run
+from mq.cli.runtime import watching
 from mq.cli.runtime.env import Environment
 from tests.cli.support import Finished, Mq
 from tests.cli.terminal import at_terminal
@@ -76,6 +78,25 @@ def test_a_round_that_fails_does_not_end_it_and_is_its_status(mq: Mq) -> None:
     assert status == 69
 
 
+class Full(io.StringIO):
+    """A stdout on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(ENOSPC, "No space left on device")
+
+
+def test_an_output_that_cannot_be_written_ends_it(cluster: Mq) -> None:
+    err = io.StringIO()
+    environment = Environment(
+        stdin=io.StringIO(), stdout=Full(), stderr=err, variables=cluster.variables
+    )
+    status = run(["clusterList", "--watch", "0.1"], environment)
+    assert (status, err.getvalue()) == (
+        74,
+        "mq clusterList: the output cannot be written: No space left on device\n",
+    )
+
+
 def test_a_wrong_command_line_ends_it_at_once(cluster: Mq) -> None:
     finished = cluster("topicList", "--columns", "nope", "--watch", "1")
     assert (finished.status, finished.out) == (64, "")
@@ -92,6 +113,17 @@ def test_a_terminal_is_drawn_anew_on_a_screen_of_its_own_and_keeps_the_last_roun
     assert "every 0.1 s: mq topicList" in screen
     assert "lines more" in screen  # ten lines are not enough
     assert "TBW102" in after
+
+
+def test_of_a_round_without_end_a_screen_keeps_the_beginning(
+    cluster: Mq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "MOST_KEPT", 40)
+    finished = watched(cluster, "topicList", rounds=4, terminal=True)
+    *lines, rest = finished.out.rpartition("\x1b[?1049l")[2].strip().splitlines()
+    assert finished.status == 0
+    assert "lines more; all of it: without --watch" in rest
+    assert len(lines) < 10
 
 
 def test_what_changes_something_cannot_be_watched(cluster: Mq) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from mq.cli.runtime.errors import UsageError
-from mq.cli.show.record_format import BodyFormat, RecordFormat, decoder
+from mq.cli.show.record_format import BodyFormat, RecordFormat, decoder, value_of
 from mq.protocol.message import StoredMessage
 from tests.cli.support import Mq
 
@@ -75,11 +75,22 @@ def test_what_means_nothing_is_refused(text: str) -> None:
         (BodyFormat.JSON, b'{ "a": [1, 2] }', '{"a":[1,2]}'),
         (BodyFormat.JSON, b"no json", '"no json"'),
         (BodyFormat.JSON, b"[" * 100_000, '"' + "[" * 100_000 + '"'),
+        (BodyFormat.JSON, b"[12345678901234567890123, 1.50]", "[12345678901234567890123,1.5]"),
+        (BodyFormat.JSON, b"[NaN]", '"[NaN]"'),
+        (BodyFormat.JSON, b'{"a":1,"a":2}', r'"{\"a\":1,\"a\":2}"'),
+        (BodyFormat.JSON, rb'["\ud800"]', r'"[\"\\ud800\"]"'),
     ],
 )
 def test_bodies_are_written_as_asked_for(body: BodyFormat, data: bytes, expected: str) -> None:
     assert str(decoder(body)(data)) == expected
     assert RecordFormat("%b", body)(message(data)) == expected
+
+
+@pytest.mark.parametrize(
+    "data", [b"no json", b"[NaN]", rb'["\ud800"]', b"[" * 900 + b"]" * 900, b'{"a":1,"a":2}']
+)
+def test_what_is_no_value_in_json_is_text_and_says_so(data: bytes) -> None:
+    assert value_of(data, BodyFormat.JSON) == (data.decode(), "utf-8")
 
 
 @pytest.fixture(scope="module")

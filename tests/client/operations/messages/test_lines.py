@@ -103,6 +103,20 @@ def test_a_body_that_is_nested_deeper_than_can_be_written_stays_text() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (b'{"n":12345678901234567890123}', "json"),
+        (b'{"a":1,"a":2}', "utf-8"),
+        (b'{"n":0.1000000000000000055511151231257827}', "utf-8"),
+    ],
+)
+def test_what_json_says_comes_back_digit_by_digit(body: bytes, encoding: str) -> None:
+    line = encoder(BodyForm.JSON)([stored(b"UNIQ_KEY\x01A", body)])
+    assert json.loads(line)["bodyEncoding"] == encoding
+    assert messages_of(line)[0].body == body
+
+
+@pytest.mark.parametrize(
     ("values", "why"),
     [
         ('"body":%s,"bodyEncoding":"json"' % ("[" * 400 + "]" * 400), "cannot be written as JSON"),

@@ -10,13 +10,16 @@ from mq.client.operations.messages.finding import Reach
 from mq.client.operations.messages.search import Search, SearchQuery
 from mq.client.producer import Producer
 from mq.client.session import Session
+from mq.daemons.channel import Channel
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, TopicConfig
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.flags import SysFlag
-from mq.protocol.message import Message, StoredMessage
+from mq.protocol.message import Message, StoredMessage, encode_record
 from tests.client.clusters import TOPIC, Cluster, cluster
 from tests.client.scenarios import eventually, in_a_loop, opened
-from tests.client.scripted import routed
+from tests.client.scripted import name_server, routed, scripted
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 1)
 
@@ -123,3 +126,18 @@ async def test_messages_say_their_broker_where_that_has_an_address_of_ipv6() -> 
             found[0].broker_name = ""
             await lookup.name_brokers(admin, found)
     assert found[0].broker_name == "broker-a"
+
+
+@in_a_loop
+async def test_of_more_messages_than_were_asked_for_the_first_are_taken() -> None:
+    record = encode_record(StoredMessage("T", b"body", {"KEYS": "k"}))
+
+    def more(request: Command, channel: Channel) -> Command:
+        return request.reply(ResponseCode.SUCCESS, {}, record * 100)
+
+    async with (
+        scripted({RequestCode.QUERY_MESSAGE: more}) as broker,
+        scripted(name_server({"broker-a": broker})) as names,
+        Session(names) as session,
+    ):
+        assert len(await Admin(session).find_by_key("T", "k", 64)) == 64

@@ -1,0 +1,102 @@
+"""Lines of messages whose bodies are long, made in pieces while they are written.
+
+A body of zeros that somebody has sent as 60 KB is 60 MB when it is decompressed, and as JSON six
+times that.
+"""
+
+from base64 import b64encode
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from typing import TYPE_CHECKING
+
+import orjson
+
+from mq.client.operations.messages import documents
+from mq.client.operations.messages.json_bodies import MOST_JSON
+from mq.client.operations.messages.lines import BodyForm, encoder
+
+if TYPE_CHECKING:
+    from mq.protocol.message import StoredMessage
+
+LONG = 256 * 1024  # bytes of a body from which on its line is made in pieces
+_PIECE = 96 * 1024  # bytes of a body at a time: whole groups of three, as base64 has them
+
+
+class LongLine:
+    """The line of one message, made anew each time that it is gone through."""
+
+    __slots__ = ("_body", "_form", "_head")
+
+    def __init__(self, head: bytes, body: bytes, form: BodyForm) -> None:
+        """`head` is the line up to the body."""
+        self._head = head
+        self._body = body
+        self._form = form
+
+    def __len__(self) -> int:
+        """How many bytes it holds: not how many it has."""
+        return len(self._head) + len(self._body)
+
+    def __iter__(self) -> Iterator[bytes]:
+        is_text = self._form is not BodyForm.BASE64 and documents.is_utf8(self._body)
+        yield self._head + b'"'
+        yield from _quoted(self._body) if is_text else _base64(self._body)
+        yield _tail("utf-8" if is_text else "base64")
+
+
+Lines = Sequence[bytes | LongLine]  # in pieces, of which each ends with a whole line
+
+
+def long_encoder(form: BodyForm) -> "Callable[[list[StoredMessage]], Lines]":
+    """As `lines.encoder`, for bodies of any size."""
+    encode = encoder(form)
+    empty = b'"' + _tail("base64" if form is BodyForm.BASE64 else "utf-8")
+    least = max(LONG, MOST_JSON) if form is BodyForm.JSON else LONG
+
+    def long_line(message: "StoredMessage") -> LongLine:
+        other = copy(message)
+        other.body = b""
+        return LongLine(encode([other]).removesuffix(empty), message.body, form)
+
+    def encode_all(messages: "list[StoredMessage]") -> Lines:
+        found: list[bytes | LongLine] = []
+        short: list[StoredMessage] = []
+        for message in messages:
+            if len(message.body) <= least:
+                short.append(message)
+                continue
+            found += [encode(short), long_line(message)]
+            short = []
+        found.append(encode(short))
+        return found
+
+    return encode_all
+
+
+def pieces_of(lines: Lines) -> Iterator[bytes]:
+    """The bytes of lines, piece by piece."""
+    for line in lines:
+        if isinstance(line, bytes):
+            yield line
+        else:
+            yield from line
+
+
+def _tail(encoding: str) -> bytes:
+    return b'","bodyEncoding":"%b"}\n' % encoding.encode()
+
+
+def _quoted(body: bytes) -> Iterator[bytes]:
+    decoder = getincrementaldecoder("utf-8")()
+    for piece in _pieces(body):
+        yield orjson.dumps(decoder.decode(piece))[1:-1]
+
+
+def _base64(body: bytes) -> Iterator[bytes]:
+    return map(b64encode, _pieces(body))
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), _PIECE):
+        yield bytes(body[start : start + _PIECE])
