@@ -8,7 +8,7 @@ SEEDS ?= 1000
 FIRST ?= 1
 SEED ?=
 # More than cores: many tests wait for JVMs and timers.
-PROCESSES ?= 6
+PROCESSES ?= 5
 SPARKS ?= 4.0 4.1
 
 # Each process of the suite would compile hypothesis for itself.
