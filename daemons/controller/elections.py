@@ -148,7 +148,7 @@ class Elections:
         try:
             kept = self._registry.get(name)
         except Refused:
-            # Another leads, and sees what we see; or all is read again, and then it is due still.
+            # Another leads, and sees what we see; or etcd is asked, and then it is due still.
             return not self._registry.is_in_doubt
         if kept is None or kept.master_id is None:
             return True

@@ -64,6 +64,11 @@ class Leadership:
         return self._ready and clock.monotonic() < self._until
 
     @property
+    def may_lead(self) -> bool:
+        """Whether this controller leads, or has led and does not know yet that another does."""
+        return self._ready
+
+    @property
     def fence(self) -> Mapping[str, Mapping[str, int]]:
         """What must still be so where the leader writes."""
         return {self._key: {"created": self._created}}

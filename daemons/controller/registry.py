@@ -55,13 +55,17 @@ class Registry:
 
     async def load_if_needed(self) -> None:
         """Read them again if a write has left in doubt what is there. Raises EtcdError."""
-        if self.is_in_doubt:
-            await self.load()
+        if not self._leadership.leads or self._is_known:
+            return
+        async with self._lock:
+            if not self._is_known:  # still: the change under way has read them itself
+                await self._load()
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether this controller leads, and has to read the sets again before it answers."""
-        return self._leadership.leads and not self._is_known
+        """Whether this controller has to ask etcd before it answers: what the sets are, or whether
+        it leads still. Where it does not lead, as far as it knows, another answers."""
+        return self._leadership.may_lead and not (self._leadership.leads and self._is_known)
 
     def check_leads(self) -> None:
         """Raises Refused where another controller is to be asked."""

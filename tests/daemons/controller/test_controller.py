@@ -215,6 +215,44 @@ def test_a_master_that_dies_while_its_election_is_written_is_replaced(
     run(etcd, "falls", script, **UNSCANNED, enableElectUncleanMaster="true")
 
 
+def test_a_master_that_dies_while_it_is_in_doubt_who_leads_is_replaced(etcd: EtcdServer) -> None:
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 2) as second:
+            async with ScriptedBroker(one.port, 1) as first:
+                await first.join()
+                await first.elect()
+                await second.join()
+                await first.alter({1, 2}, 1, 1)
+                one.leadership.doubt()
+                await first.peer.close()
+                await until(lambda: not one.liveness.may_live(NAME, 1))
+                await until(lambda: not one.elections._wake.is_set())  # it has been looked at
+                assert not one.leadership.leads
+            await one.leadership._stay()
+            await until(lambda: one.elections.held == 2)
+
+    run(etcd, "doubts", script, **UNSCANNED)
+
+
+def test_a_master_whose_set_has_changed_in_etcd_by_itself_is_replaced(etcd: EtcdServer) -> None:
+    """As by a write that was not confirmed, and done after all had been read again."""
+
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 2) as second:
+            async with ScriptedBroker(one.port, 1) as first:
+                await first.join()
+                await first.elect()
+                await second.join()
+                await first.alter({1, 2}, 1, 1)
+                (kept,) = one.registry
+                key = one.registry._prefix + NAME
+                await one.registry._etcd.put_if(key, kept.encode(), {})
+                await first.peer.close()
+                await until(lambda: one.elections.held == 2)
+
+    run(etcd, "unconfirmed", script, scanInactiveMasterInterval="3600000", leaderLeaseSeconds="3")
+
+
 def test_a_silent_master_is_dead_after_its_timeout_and_nobody_else_may_be_it(
     etcd: EtcdServer,
 ) -> None:
