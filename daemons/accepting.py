@@ -9,7 +9,10 @@ behind the first steps of those tasks.
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable
+
+from mq.protocol.host import address_text
 
 
 async def bind(
@@ -30,7 +33,8 @@ async def bind(
             accept, host, port, backlog=backlog, start_serving=False
         )
     except OSError as error:
-        raise _named(error, f"{host}:{port} ({setting})" if setting else f"{host}:{port}") from None
+        address = address_text((host, port))
+        raise _named(error, f"{address} ({setting})" if setting else address) from None
 
 
 def bound_port(server: asyncio.Server) -> int:
@@ -45,15 +49,22 @@ async def start_accepting(server: asyncio.Server) -> None:
     asyncio begins, and waits for one turn of the loop then: whoever is cancelled in it has no
     server yet to close. Raises OSError naming the address: who else had bound it may be first.
     """
+    addresses = [sock.getsockname()[:2] for sock in server.sockets]
     try:
         await server.start_serving()
+        _check_listens(server)
     except OSError as error:
-        host, port = server.sockets[0].getsockname()[:2]
         stop_accepting(server)
-        raise _named(error, f"{host}:{port}") from None
+        raise _named(error, address_text(addresses[0])) from None
     except BaseException:
         stop_accepting(server)
         raise
+
+
+def _check_listens(server: asyncio.Server) -> None:
+    """Raises OSError where uvloop cannot listen: it closes that socket, and says nothing."""
+    if any(sock.fileno() < 0 for sock in server.sockets):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 def stop_accepting(server: asyncio.Server) -> None:

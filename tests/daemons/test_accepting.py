@@ -3,12 +3,14 @@
 import asyncio
 import gc
 import itertools
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from mq.daemons.console.server import HttpServer
 from mq.daemons.dispatch import Dispatcher
@@ -135,19 +137,34 @@ def test_a_start_that_is_cancelled_leaves_no_port(
     asyncio.run(main())
 
 
-def test_a_port_that_another_process_listens_on_first_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(("host", "named"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+def test_a_port_that_another_process_listens_on_first_is_named(
+    host: str, named: str, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
     """Both had bound it: that fails for the second only as it begins to listen."""
 
     async def main() -> None:
-        with socket.socket() as first:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as first:
             first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            first.bind(("127.0.0.1", 0))
-            port = Listener(Dispatcher({}), *first.getsockname())
+            first.bind((host, 0))
+            port = Listener(Dispatcher({}), *first.getsockname()[:2])
             await port.bind()
             first.listen()
-            named = f"cannot listen on 127.0.0.1:{port.port}: another process does already"
-            with pytest.raises(OSError, match=named):
+            text = f"cannot listen on {named}:{port.port}: another process does already"
+            with pytest.raises(OSError, match=re.escape(text)):
                 await port.start()
             await port.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+
+
+def test_a_port_of_ipv6_that_is_taken_is_named() -> None:
+    async def main() -> None:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+            number = taken.getsockname()[1]
+            with pytest.raises(OSError, match=rf"cannot listen on \[::1\]:{number}: another"):
+                await Listener(Dispatcher({}), "::1", number).bind()
 
     asyncio.run(main())
