@@ -209,8 +209,8 @@ def messages_of(line: bytes) -> list[Line]:
     except orjson.JSONDecodeError as error:
         raise MalformedLine(f"not JSON: {error.msg}") from None
     if b'"json"' in line and _DIGITS(line):  # of a body, maybe
-        with suppress(ValueError):  # what no value keeps is what it has always been
-            values = json_bodies.exact(line)
+        with suppress(ValueError):  # of more digits than Python reads
+            values = json_bodies.with_integers(line)
     if isinstance(values, dict) and "version" in values and isinstance(values.get("data"), list):
         return [Line(item) for item in values["data"]]
     return [Line(values)]

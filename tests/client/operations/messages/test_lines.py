@@ -25,6 +25,16 @@ def stored(properties: bytes, body: bytes = b"body", **options: Any) -> StoredMe
     return message
 
 
+def test_no_other_field_of_a_line_has_an_integer_of_its_body_lose_digits() -> None:
+    body = b'{"n":123456789012345678901234567890}'
+    twice = stored(b"a\x011\x02a\x012\x02UNIQ_KEY\x01A", body)
+    (exported,) = messages_of(encoder(BodyForm.JSON)([twice]))
+    written = b'{"weight":0.12345678901234567890123,"body":%b,"bodyEncoding":"json"}' % body
+    (by_hand,) = messages_of(written)
+    assert exported.body == by_hand.body == body
+    assert exported.properties["a"] == "2"
+
+
 def line_of(message: StoredMessage, form: BodyForm = BodyForm.TEXT) -> dict[str, Any]:
     text = encoder(form)([message])
     assert text.count(b"\n") == 1 and text.endswith(b"\n")
