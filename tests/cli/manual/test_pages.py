@@ -116,6 +116,7 @@ def test_every_variable_that_commands_read_is_documented(texts: dict[str, str]) 
 def test_every_sign_of_a_message_format_is_documented() -> None:
     signs = {sign.removeprefix("%")[:1] for sign in MEANINGS if sign.startswith("%")}
     assert signs == {*_LETTERS, "b", "s", "P", "%"}
+    assert not re.search("[a-z][A-Z]", " ".join(MEANINGS.values()))  # no name of a class
 
 
 @pytest.mark.parametrize(
