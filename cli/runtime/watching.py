@@ -9,6 +9,7 @@ back; only the first round's wrong command line or configuration does.
 """
 
 import io
+import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -25,6 +26,8 @@ from mq.client.operations.counted import counted
 
 # Characters of a round that a screen keeps: it shows a few lines of them, and a topic has no end.
 MOST_KEPT = 1024 * 1024
+
+_CUT_CODE = re.compile(r"\x1b(\[[\d;]*)?\Z")  # of a style
 
 # What does not get better by itself.
 _FINAL = frozenset((Status.USAGE, Status.CONFIG, Status.INTERNAL))
@@ -113,8 +116,11 @@ class _Beginning(io.StringIO):
         """What was kept, with a line about the rest."""
         if not self._is_cut:
             return self.getvalue()
+        kept = self.getvalue()
+        if "\x1b" in kept:  # a style may be on, or cut itself
+            kept = f"{_CUT_CODE.sub('', kept)}\x1b[0m"
         rest = f"{counted(self._ends, 'line')} more; all of it: without --watch"
-        return f"{self.getvalue()}\n… {rest}\n"
+        return f"{kept}\n… {rest}\n"
 
 
 class _Screen(AbstractContextManager[None]):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import signal
 from errno import ENOSPC
 
@@ -124,6 +125,20 @@ def test_of_a_round_without_end_a_screen_keeps_the_beginning(
     assert finished.status == 0
     assert "lines more; all of it: without --watch" in rest
     assert len(lines) < 10
+
+
+@pytest.mark.parametrize("most", range(1, 12))
+def test_what_is_cut_amid_a_style_leaves_none_on(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "MOST_KEPT", most)
+    kept = watching._Beginning()
+    kept.write("a\x1b[1;31mtext\x1b[0m\n")
+    text, _, rest = kept.text().partition("\n")
+    assert rest.startswith("… 1 line more")
+    styles, shown = re.findall(r"\x1b\[[\d;]*m", text), re.sub(r"\x1b\[[\d;]*m", "", text)
+    assert shown == "atext"[: max(1, most - 7)]
+    assert styles[-1:] == (["\x1b[0m"] if most > 1 else [])
 
 
 def test_what_changes_something_cannot_be_watched(cluster: Mq) -> None:
