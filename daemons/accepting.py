@@ -10,6 +10,7 @@ behind the first steps of those tasks.
 import asyncio
 import errno
 import os
+import ssl
 from collections.abc import Callable
 
 from mq.protocol.host import address_text
@@ -22,15 +23,23 @@ async def bind(
     *,
     backlog: int = 100,
     setting: str = "",
+    tls: ssl.SSLContext | None = None,
+    handshake_seconds: float | None = None,
 ) -> asyncio.Server:
     """Take a port, 0 for any that is free, without accepting yet: `start_accepting` does.
 
-    ``accept`` makes what has a connection. Raises OSError naming the address, and the ``setting``
+    ``accept`` makes what has a connection, with ``tls`` behind its handshake. Raises OSError naming the address, and the ``setting``
     that it is of where a daemon has several.
     """
     try:
         return await asyncio.get_running_loop().create_server(
-            accept, host, port, backlog=backlog, start_serving=False
+            accept,
+            host,
+            port,
+            backlog=backlog,
+            ssl=tls,
+            ssl_handshake_timeout=handshake_seconds,
+            start_serving=False,
         )
     except OSError as error:
         address = address_text((host, port))

@@ -16,7 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from mq.daemons.accepting import bound_port, start_accepting, stop_accepting
+from mq.daemons.accepting import bind, bound_port, start_accepting, stop_accepting
 
 log = logging.getLogger(__name__)
 
@@ -80,21 +80,19 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        """Listen. Raises OSError."""
+        """Listen. Raises OSError naming an address that is taken."""
         # What a peer sends wrong it logs without the peer; what fails here the shell has logged.
         for name in ("uvicorn", "uvicorn.error"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._config.load()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
+        self._server = await bind(
             self._protocol,
             self.host,
             self.port,
-            ssl=self._tls,
             backlog=self._backlog,
+            tls=self._tls,
             # Until the handshake is over nobody counts a connection.
-            ssl_handshake_timeout=HEADER_SECONDS if self._tls else None,
-            start_serving=False,
+            handshake_seconds=HEADER_SECONDS if self._tls else None,
         )
         await start_accepting(self._server)
         self.port = bound_port(self._server)

@@ -102,7 +102,7 @@ def test_a_port_that_has_closed_is_free(port: Callable[[Path], Port], tmp_path: 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
+made_at = pytest.mark.parametrize(
     "made",
     [
         lambda port: Listener(Dispatcher({}), "127.0.0.1", port),
@@ -112,6 +112,23 @@ def test_a_port_that_has_closed_is_free(port: Callable[[Path], Port], tmp_path: 
     ],
     ids=["rocketmq", "tubemq", "administration", "console"],
 )
+
+
+@made_at
+def test_a_port_that_is_taken_is_named(
+    made: Callable[[int], AbstractAsyncContextManager[object]],
+) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            number = taken.getsockname()[1]
+            named = f"cannot listen on 127.0.0.1:{number}: another process does already"
+            with pytest.raises(OSError, match=named):
+                await made(number).__aenter__()
+
+    asyncio.run(main())
+
+
+@made_at
 def test_a_start_that_is_cancelled_leaves_no_port(
     made: Callable[[int], AbstractAsyncContextManager[object]],
 ) -> None:
