@@ -28,8 +28,8 @@ async def bind(
 ) -> asyncio.Server:
     """Take a port, 0 for any that is free, without accepting yet: `start_accepting` does.
 
-    ``accept`` makes what has a connection, with ``tls`` behind its handshake. Raises OSError naming the address, and the ``setting``
-    that it is of where a daemon has several.
+    ``accept`` makes what has a connection, with ``tls`` behind its handshake. Raises OSError naming
+    the address, and the ``setting`` that it is of where a daemon has several.
     """
     try:
         return await asyncio.get_running_loop().create_server(

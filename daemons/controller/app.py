@@ -104,6 +104,7 @@ class Controller(Lifecycle):
             address=self.address,
             seconds=self.settings.etcd.leader_lease_seconds,
             on_lead=lambda: self.registry.load(),
+            on_leading=lambda: self.elections.all_are_due(),
         )
         self.registry = Registry(etcd, f"{prefix}sets/", self.leadership)
         self.liveness = Liveness(lambda name, _: self.elections.is_due(name))

@@ -1,7 +1,8 @@
 """Elections as a controller holds them: when a master is dead, or a broker or administrator asks.
 
 is_due   a master has ended or fallen silent: an election is due at once
-scan     whatever was missed, as a death while another controller led, is found by looking
+         all are when this controller begins to lead: whom it knows to be dead may be master
+scan     whatever was missed is found by looking
 notices  who lives of a set is told of its new master
 """
 
@@ -61,6 +62,13 @@ class Elections:
         self._due[name] = None
         self._wake.set()
 
+    def all_are_due(self) -> None:
+        """Any master may be dead, as one that has died while nobody led."""
+        for kept in self._registry:
+            if kept.master_id is not None:
+                self._due[kept.name] = None
+        self._wake.set()
+
     async def work(self) -> None:
         """Hold the elections that are due. A task."""
         while True:
@@ -85,10 +93,7 @@ class Elections:
             if since < config.scan_inactive_master_interval / 1000:
                 continue
             since = 0.0
-            for kept in self._registry:
-                if kept.master_id is not None:
-                    self._due[kept.name] = None
-            self._wake.set()
+            self.all_are_due()
 
     async def hold(
         self, name: str, *, broker_id: int | None = None, designated: bool = False

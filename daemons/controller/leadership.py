@@ -25,7 +25,7 @@ _MARGIN = 0.1
 
 class Leadership:
     """Leads, or follows who does. ``on_lead`` is awaited before `leads` is true, and may raise
-    EtcdError: then another may try."""
+    EtcdError: then another may try; ``on_leading`` is called when it is."""
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Leadership:
         address: str,
         seconds: int,
         on_lead: Callable[[], Awaitable[None]],
+        on_leading: Callable[[], None] = lambda: None,
         kind: str = "controller",
         details: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
@@ -47,6 +48,7 @@ class Leadership:
         self._details = details
         self._seconds = seconds
         self._on_lead = on_lead
+        self._on_leading = on_leading
         self._lease = 0
         self._created = 0  # the revision that made the key, if it is ours
         self._until = 0.0
@@ -177,6 +179,7 @@ class Leadership:
             self.elections += 1
             self.leader = self.address
             log.info("this %s leads", self._kind)
+            self._on_leading()
 
     def _lose(self, why: str) -> None:
         if self._ready:

@@ -15,7 +15,7 @@ from mq.daemons.controller.leadership import Leadership
 from mq.daemons.controller.replica_set import ReplicaSet, apply_id
 from mq.daemons.dispatch import Refused
 from mq.protocol.codes import RequestCode, ResponseCode
-from tests.daemons.controller.brokers import ScriptedBroker, controller, until
+from tests.daemons.controller.brokers import NAME, ScriptedBroker, controller, until
 from tests.daemons.controller.etcd_server import EtcdServer
 from tests.daemons.peer import Peer
 
@@ -71,6 +71,37 @@ def test_when_the_leader_stops_another_leads_at_once_and_knows_what_it_knew(
             (next_one,) = (one for one in others if one.leadership.leads)
             async with ScriptedBroker(next_one.port, 1) as broker:
                 assert (await broker.info()).fields["masterEpoch"] == "1"
+
+    asyncio.run(main())
+
+
+def test_a_master_that_only_the_next_leader_knows_to_be_dead_is_replaced_when_it_leads(
+    etcd: EtcdServer,
+) -> None:
+    settings = {"controllerDLegerGroup": "inherited", "scanInactiveMasterInterval": "3600000"}
+
+    async def main() -> None:
+        async with AsyncExitStack() as brokers:
+            leading = AsyncExitStack()
+            first = await leading.enter_async_context(controller(etcd.url, **settings))
+            await until(lambda: first.leadership.leads)
+            next_one = await brokers.enter_async_context(controller(etcd.url, **settings))
+            master, slave, master_there, slave_there = [
+                await brokers.enter_async_context(ScriptedBroker(port, number))
+                for port in (first.port, next_one.port)
+                for number in (1, 2)
+            ]
+            await master.join()
+            await master.elect()
+            await slave.join()
+            await master.alter({1, 2}, 1, 1)
+            for broker in (master_there, slave_there):
+                await broker.beat(1, 100)
+            await master_there.peer.close()
+            await until(lambda: not next_one.liveness.is_alive(NAME, 1))
+            await leading.aclose()
+            await until(lambda: next_one.elections.held == 1)
+            assert (await slave_there.info()).fields["masterBrokerId"] == "2"
 
     asyncio.run(main())
 
