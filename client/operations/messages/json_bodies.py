@@ -32,8 +32,7 @@ def value_of(body: bytes) -> Any:
 
 def exact(text: bytes | str) -> Any:
     """The value of a text in JSON, with integers of any size. Raises ValueError for what that does
-    not keep: digits of other numbers, the sign of
-    -0, and all but one value of a name."""
+    not keep: digits of other numbers, the sign of -0, and all but one value of a name."""
     try:
         return json.loads(
             text,
