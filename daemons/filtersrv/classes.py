@@ -101,6 +101,9 @@ class Classes:
         # Processes that start at a time: for pulls, and for uploads, which may all hang.
         self._starting = asyncio.Semaphore(4)
         self._uploading = asyncio.Semaphore(4)
+        # All that may have a process: one that was killed ends a moment later, and who would wait
+        # for that may be cancelled.
+        self._sandboxes: set[Sandbox] = set()
 
     async def look_for_sandbox(self) -> None:
         """Find out whether this machine allows sandboxes; one line in the log where it does not."""
@@ -213,8 +216,8 @@ class Classes:
 
     async def close(self) -> None:
         """End all sandboxes."""
-        table, self.table = self.table, {}
-        await asyncio.gather(*(_end(kept.sandbox) for kept in table.values()))
+        self.table = {}
+        await asyncio.gather(*(sandbox.close() for sandbox in self._sandboxes))
 
     def _replace(self, fresh: FilterClass) -> None:
         """Put a class in its place. A batch that is on its way is answered by the one before it,
@@ -250,18 +253,23 @@ class Classes:
     async def _start(self, kept: FilterClass) -> Sandbox:
         assert kept.source is not None
         sandbox = Sandbox(self._settings.sandbox.limits, str(kept.key))
+        self._sandboxes = {one for one in self._sandboxes if not one.is_gone} | {sandbox}
         try:
             await sandbox.start()
             await sandbox.load(kept.key.group, kept.name, kept.source)
         except NoSandbox as error:
-            await sandbox.close()
+            await self._close(sandbox)
             raise NoClass(f"this machine allows no sandbox: {error}") from None
         except BaseException:
             sandbox.kill("its class cannot be loaded")
-            await sandbox.close()
+            await self._close(sandbox)
             raise
         kept.sandbox, kept.began = sandbox, self._now()
         return sandbox
+
+    async def _close(self, sandbox: Sandbox) -> None:
+        await sandbox.close()
+        self._sandboxes.discard(sandbox)
 
     def _has_ended(self, kept: FilterClass, reason: str, *, at_once: bool = False) -> None:
         """Of itself, or because it was late or lied: it begins again after a pause; with `at_once`

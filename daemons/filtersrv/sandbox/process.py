@@ -73,6 +73,11 @@ class Sandbox(asyncio.Protocol):
         return self._ended.is_set() or bool(self._reason)
 
     @property
+    def is_gone(self) -> bool:
+        """Whether its process has been there, and is no more."""
+        return self._reaping is not None and self._reaping.done()
+
+    @property
     def pid(self) -> int:
         """0 when there is no process."""
         return 0 if self._process is None or self.has_ended else self._process.pid

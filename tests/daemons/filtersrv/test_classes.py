@@ -117,6 +117,21 @@ def test_a_look_at_the_folder_takes_back_no_class_that_a_group_has_chosen_meanwh
     asyncio.run(main())
 
 
+def test_who_gives_up_while_a_sandbox_ends_leaves_no_process_behind() -> None:
+    async def main() -> None:
+        async with classes() as at:
+            upload = asyncio.ensure_future(at.register(FIRST, "Even", b"raise ValueError"))
+            while not any(sandbox.has_ended for sandbox in at._sandboxes):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            upload.cancel()
+            await asyncio.wait([upload])
+            sandboxes = set(at._sandboxes)
+        assert upload.cancelled()
+        assert [sandbox.is_gone for sandbox in sandboxes] == [True]
+
+    asyncio.run(main())
+
+
 def test_classes_that_hang_while_they_are_loaded_keep_no_other_from_being_started_again() -> None:
     hangs = b"while True: pass"
 
