@@ -1,9 +1,23 @@
 """Processes that tests start and talk to."""
 
+import select
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
+
+
+class HasDescriptor(Protocol):
+    def fileno(self) -> int: ...
+
+
+def is_readable(file: HasDescriptor, seconds: float) -> bool:
+    """Whether something comes within so many seconds. select() takes no descriptor above 1023, and
+    a process of the suite may have as many."""
+    poll = select.poll()
+    poll.register(file.fileno(), select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 @contextmanager

@@ -212,7 +212,8 @@ class Classes:
             if kept.used < oldest and self.table.get(kept.key) is kept:
                 log.info("class %s of %s is forgotten: nobody uses it", kept.name, kept.key)
                 del self.table[kept.key]
-                await _end(kept.sandbox)
+                if kept.sandbox is not None:
+                    await kept.sandbox.close()
 
     async def close(self) -> None:
         """End all sandboxes."""
@@ -283,8 +284,3 @@ class Classes:
         kept.sandbox, kept.reason = None, reason
         self.ends += 1
         log.warning("class %s: %s", kept.name, reason, extra={"failure": f"sandbox {kept.key}"})
-
-
-async def _end(sandbox: Sandbox | None) -> None:
-    if sandbox is not None:
-        await sandbox.close()

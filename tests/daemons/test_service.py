@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.service import PeerRateLimit
+from tests.processes import is_readable
 
 NAME_SERVER = """
 import sys
@@ -150,9 +150,7 @@ def notes(manager: socket.socket, last: bytes) -> list[bytes]:
     """What a daemon has told up to a note that begins with `last`."""
     told: list[bytes] = []
     while not (told and told[-1].startswith(last)):
-        poll = select.poll()  # select() takes no descriptor above 1023
-        poll.register(manager, select.POLLIN)
-        assert poll.poll(30_000), told
+        assert is_readable(manager, 30), told
         told.append(manager.recv(4096))
     return told
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import select
 import socket
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.ports import free_port
+from tests.processes import is_readable
 from tests.system.daemon import BrokerProcess
 
 PATIENCE = 30.0
@@ -43,7 +43,7 @@ def test_a_broker_says_which_name_servers_do_not_know_it_and_when_they_do(
         notes: list[str] = []
 
         def told(wanted: Callable[[str], object]) -> str:
-            while select.select([manager], [], [], PATIENCE)[0]:
+            while is_readable(manager, PATIENCE):
                 note = manager.recv(4096).decode()
                 notes.append(note)
                 if wanted(note):

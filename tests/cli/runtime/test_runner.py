@@ -1,13 +1,14 @@
 """Commands that go on until Ctrl-C."""
 
 import fcntl
-import select
 import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
+
+from tests.processes import is_readable
 
 # Each round interrupts a command that gives results as fast as it can, at another moment.
 INTERRUPTED = """
@@ -95,7 +96,7 @@ def test_an_interrupt_ends_a_command_whose_output_nobody_reads() -> None:
         _wait_until_full(command.stdout.fileno())
         command.send_signal(signal.SIGINT)
         try:
-            assert select.select([command.stderr], [], [], 10)[0], "it goes on"
+            assert is_readable(command.stderr, 10), "it goes on"
             assert command.stderr.readline() == "ended\n"
         finally:
             command.kill()

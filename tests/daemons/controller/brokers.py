@@ -38,6 +38,19 @@ async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
             await asyncio.sleep(0.005)
 
 
+async def form_set(
+    master: "ScriptedBroker", *others: "ScriptedBroker", in_sync: set[int] | None = None
+) -> Command:
+    """Have brokers join, the first as the master, and be in sync, all if nobody is named; the
+    answer to that."""
+    await master.join()
+    await master.elect()
+    for other in others:
+        await other.join()
+    members = {one.id for one in (master, *others)} if in_sync is None else in_sync
+    return await master.alter(members, 1, 1)
+
+
 class ScriptedBroker:
     """A broker of a set, with one connection to a controller."""
 

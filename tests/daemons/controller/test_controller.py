@@ -19,6 +19,7 @@ from tests.daemons.controller.brokers import (
     NAME,
     ScriptedBroker,
     controller,
+    form_set,
     until,
 )
 from tests.daemons.controller.etcd_server import EtcdServer
@@ -90,10 +91,7 @@ def test_the_first_that_asks_is_the_master_and_the_others_are_told(etcd: EtcdSer
 def test_who_is_in_sync_is_changed_by_the_master_of_this_epoch_only(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
-            await first.join()
-            await first.elect()
-            await second.join()
-            altered = await first.alter({1, 2}, 1, 1)
+            altered = await form_set(first, second)
             assert altered.fields == {"newSyncStateSetEpoch": "2"}
             assert SyncStateSet.decode(altered.body).sync_state_set == {1, 2}
             for reply, code in (
@@ -118,11 +116,7 @@ def test_a_master_whose_connection_ends_is_replaced_by_the_best_in_sync(etcd: Et
         async with ScriptedBroker(one.port, 2) as second, ScriptedBroker(one.port, 3) as third:
             async with ScriptedBroker(one.port, 4) as fourth:
                 async with first:
-                    await first.join()
-                    await first.elect()
-                    for other in (second, third, fourth):
-                        await other.join()
-                    await first.alter({1, 2, 3}, 1, 1)
+                    await form_set(first, second, third, fourth, in_sync={1, 2, 3})
                     await second.beat(1, 2**33)
                     await third.beat(1, 2**33 + 2**32)  # further; not by its lower 32 bits
                     await fourth.beat(1, 2**40)  # not in sync
@@ -144,15 +138,18 @@ def writing(one: Controller, etcd: EtcdServer) -> Iterator[asyncio.Task[object]]
         etcd.go_on()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An etcd that stands still is waited for."""
+    monkeypatch.setattr(etcd_client, "TIMEOUT", 60)
+
+
 # Only deaths have elections begin.
 UNSCANNED = {"scanInactiveMasterInterval": "3600000", "leaderLeaseSeconds": "60"}
 
 
-def test_while_a_change_is_written_what_was_before_is_answered(
-    etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(etcd_client, "TIMEOUT", 60)
-
+@pytest.mark.usefixtures("patient")
+def test_while_a_change_is_written_what_was_before_is_answered(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 1) as broker:
             await broker.join()
@@ -168,18 +165,12 @@ def test_while_a_change_is_written_what_was_before_is_answered(
     run(etcd, "written", script, **UNSCANNED)
 
 
-def test_a_master_that_dies_while_another_set_is_written_is_replaced(
-    etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(etcd_client, "TIMEOUT", 60)
-
+@pytest.mark.usefixtures("patient")
+def test_a_master_that_dies_while_another_set_is_written_is_replaced(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 2) as second:
             async with ScriptedBroker(one.port, 1) as first:
-                await first.join()
-                await first.elect()
-                await second.join()
-                await first.alter({1, 2}, 1, 1)
+                await form_set(first, second)
                 with writing(one, etcd) as change:
                     await first.peer.close()
                     await until(lambda: not one.liveness.may_live(NAME, 1))
@@ -190,19 +181,12 @@ def test_a_master_that_dies_while_another_set_is_written_is_replaced(
     run(etcd, "busy", script, **UNSCANNED)
 
 
-def test_a_master_that_dies_while_its_election_is_written_is_replaced(
-    etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(etcd_client, "TIMEOUT", 60)
-
+@pytest.mark.usefixtures("patient")
+def test_a_master_that_dies_while_its_election_is_written_is_replaced(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         brokers = [ScriptedBroker(one.port, number) for number in (1, 2, 3)]
         async with brokers[0], brokers[1], brokers[2]:
-            await brokers[0].join()
-            await brokers[0].elect()
-            for other in brokers[1:]:
-                await other.join()
-            await brokers[0].alter({1, 2}, 1, 1)
+            await form_set(*brokers, in_sync={1, 2})
             etcd.pause()
             await brokers[0].peer.close()
             await until(lambda: one.registry._lock.locked())
@@ -219,10 +203,7 @@ def test_a_master_that_dies_while_it_is_in_doubt_who_leads_is_replaced(etcd: Etc
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 2) as second:
             async with ScriptedBroker(one.port, 1) as first:
-                await first.join()
-                await first.elect()
-                await second.join()
-                await first.alter({1, 2}, 1, 1)
+                await form_set(first, second)
                 one.leadership.doubt()
                 await first.peer.close()
                 await until(lambda: not one.liveness.may_live(NAME, 1))
@@ -240,10 +221,7 @@ def test_a_master_whose_set_has_changed_in_etcd_by_itself_is_replaced(etcd: Etcd
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 2) as second:
             async with ScriptedBroker(one.port, 1) as first:
-                await first.join()
-                await first.elect()
-                await second.join()
-                await first.alter({1, 2}, 1, 1)
+                await form_set(first, second)
                 (kept,) = one.registry
                 key = one.registry._prefix + NAME
                 await one.registry._etcd.put_if(key, kept.encode(), {})

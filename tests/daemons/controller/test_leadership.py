@@ -15,7 +15,7 @@ from mq.daemons.controller.leadership import Leadership
 from mq.daemons.controller.replica_set import ReplicaSet, apply_id
 from mq.daemons.dispatch import Refused
 from mq.protocol.codes import RequestCode, ResponseCode
-from tests.daemons.controller.brokers import NAME, ScriptedBroker, controller, until
+from tests.daemons.controller.brokers import NAME, ScriptedBroker, controller, form_set, until
 from tests.daemons.controller.etcd_server import EtcdServer
 from tests.daemons.peer import Peer
 
@@ -91,10 +91,7 @@ def test_a_master_that_only_the_next_leader_knows_to_be_dead_is_replaced_when_it
                 for port in (first.port, next_one.port)
                 for number in (1, 2)
             ]
-            await master.join()
-            await master.elect()
-            await slave.join()
-            await master.alter({1, 2}, 1, 1)
+            await form_set(master, slave)
             for broker in (master_there, slave_there):
                 await broker.beat(1, 100)
             await master_there.peer.close()
