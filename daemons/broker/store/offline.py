@@ -24,17 +24,21 @@ _PIECE = 1 << 20  # bytes looked at in one go for zeros
 
 
 class ReadOnlyFile:
-    """A file of a store as memory; `start` is the offset that it is named after."""
+    """A file of a store as memory; `start` is the offset that it is named after.
+
+    Of one that nobody closes, as those of queues, nothing stays open once it is forgotten.
+    """
 
     def __init__(self, path: Path, start: int) -> None:
         """Raises OSError."""
         self.path = path
         self.start = start
-        self.descriptor = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = files.fstat(self.descriptor).st_size
         self._map: mmap.mmap | bytes = b""
-        if self.size:
-            self._map = files.map_to_read(self.descriptor, self.size)
+        with files.opened(path, os.O_RDONLY) as descriptor:
+            self.size = files.fstat(descriptor).st_size
+            self._extent_end = extent_end(descriptor)  # later its name may be another file's
+            if self.size:
+                self._map = files.map_to_read(descriptor, self.size)
         self.view = memoryview(self._map)
 
     @property
@@ -48,7 +52,7 @@ class ReadOnlyFile:
     @cached_property
     def data_end(self) -> int:
         """The position behind the last byte that is not zero."""
-        end = extent_end(self.descriptor)
+        end = self._extent_end
         while end > 0:
             start = max(0, end - _PIECE)
             piece = bytes(self.view[start:end]).rstrip(b"\0")
@@ -67,7 +71,6 @@ class ReadOnlyFile:
         self.view.release()
         if isinstance(self._map, mmap.mmap):
             self._map.close()
-        files.close(self.descriptor)
 
 
 @dataclass(frozen=True)

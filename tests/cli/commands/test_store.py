@@ -49,6 +49,13 @@ def test_inspect_tells_of_each_part(mq: Mq, root: Path) -> None:
     assert f"all before {end.physical + end.size}" in parts["checkpoint"]["note"]
 
 
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_command_leaves_no_file_of_the_store_open(command: str, mq: Mq, root: Path) -> None:
+    assert mq("store", command, str(root)).status == 0  # in a shell many follow
+    opened = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert [path for path in opened if path.is_relative_to(root)] == []
+
+
 def test_inspect_lists_queues_of_topics_by_a_pattern(mq: Mq, root: Path) -> None:
     done = mq("store", "inspect", str(root), "-t", "Ord*", "-o", "json")
     shown = [(row["queueId"], row["maxOffset"], row["entries"]) for row in done.json["data"]]
