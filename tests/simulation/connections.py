@@ -40,6 +40,10 @@ class FakeSocket:
     def getsockname(self) -> Address:
         return self._name
 
+    def fileno(self) -> int:
+        """No descriptor of this process, and not that of a closed socket."""
+        return 1 << 30
+
     def setsockopt(self, level: int, option: int, value: Any) -> None:
         """Of all options one counts: for how long nothing may be acknowledged."""
         if self._end is not None and (level, option) == _USER_TIMEOUT and value:
