@@ -4,9 +4,11 @@ The log is read from its first file to its last. Where something is not a record
 the next one that says it lies where it lies, so that one damaged place does not hide the others.
 """
 
+import errno
 import mmap
 import os
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +18,7 @@ from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.records import BadRecord, EndOfLog, Record, read_file
+from mq.daemons.open_files import most_open_files
 from mq.protocol.record import AT, MAGICS, SMALLEST_RECORD, struct_of
 
 _MAGIC_AT = AT["magic"]
@@ -23,23 +26,65 @@ _PHYSICAL = struct_of("physical_offset")
 _PIECE = 1 << 20  # bytes looked at in one go for zeros
 
 
+class Maps:
+    """Files that are mapped, the last few that were asked for: each holds a descriptor.
+
+    A store may have more files than a process may open.
+    """
+
+    def __init__(self) -> None:
+        self._mapped: deque[ReadOnlyFile] = deque(maxlen=max(2, most_open_files() // 2))
+
+    def keep(self, file: "ReadOnlyFile") -> None:
+        """Of a file that was mapped now; the one that was mapped longest ago is mapped no more."""
+        if len(self._mapped) == self._mapped.maxlen:
+            self._mapped.popleft().forget_map()
+        self._mapped.append(file)
+
+    def close(self) -> None:
+        while self._mapped:
+            self._mapped.pop().forget_map()
+
+
 class ReadOnlyFile:
     """A file of a store as memory; `start` is the offset that it is named after.
 
-    Of one that nobody closes, as those of queues, nothing stays open once it is forgotten.
+    Its `view` is there as long as `maps` keeps it; a part of it stays whole for who has it.
     """
 
-    def __init__(self, path: Path, start: int) -> None:
+    def __init__(self, path: Path, start: int, maps: Maps) -> None:
         """Raises OSError."""
         self.path = path
         self.start = start
-        self._map: mmap.mmap | bytes = b""
+        self._maps = maps
+        self._view: memoryview | None = None
         with files.opened(path, os.O_RDONLY) as descriptor:
-            self.size = files.fstat(descriptor).st_size
+            status = files.fstat(descriptor)
             self._extent_end = extent_end(descriptor)  # later its name may be another file's
-            if self.size:
-                self._map = files.map_to_read(descriptor, self.size)
-        self.view = memoryview(self._map)
+        self.size = status.st_size
+        self._identity = (status.st_dev, status.st_ino, status.st_size)
+
+    @property
+    def view(self) -> memoryview:
+        """All of it, read-only. Raises OSError where it has become another file since."""
+        view = self._view
+        if view is None:
+            view = self._view = self._mapped()
+            self._maps.keep(self)
+        return view
+
+    def _mapped(self) -> memoryview:
+        if not self.size:
+            return memoryview(b"")
+        with files.opened(self.path, os.O_RDONLY) as descriptor:
+            status = files.fstat(descriptor)
+            if (status.st_dev, status.st_ino, status.st_size) != self._identity:
+                raise OSError(errno.ESTALE, "replaced or cut while it was read", str(self.path))
+            return memoryview(files.map_to_read(descriptor, self.size))
+
+    def forget_map(self) -> None:
+        """Map it anew when it is asked for; the memory goes with the last part of it in use."""
+        self._view = None
 
     @property
     def end(self) -> int:
@@ -47,7 +92,9 @@ class ReadOnlyFile:
 
     def find(self, part: bytes, position: int) -> int:
         """Where bytes are next, -1 if nowhere."""
-        return self._map.find(part, position)
+        view = self.view
+        assert isinstance(view.obj, mmap.mmap | bytes)
+        return view.obj.find(part, position)
 
     @cached_property
     def data_end(self) -> int:
@@ -61,17 +108,6 @@ class ReadOnlyFile:
             end = start
         return 0
 
-    def __enter__(self) -> "ReadOnlyFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.view.release()
-        if isinstance(self._map, mmap.mmap):
-            self._map.close()
-
 
 @dataclass(frozen=True)
 class Hole:
@@ -84,7 +120,8 @@ class Hole:
 
 
 class OfflineLog:
-    """The commit log of a store, in a context manager. Files are mapped read-only."""
+    """The commit log of a store, in a context manager. Files are mapped read-only by `maps`, which
+    other files of the store may share."""
 
     def __init__(self, folders: list[Path]) -> None:
         """Raises OSError for a folder or file that cannot be read."""
@@ -94,15 +131,15 @@ class OfflineLog:
             for path in files.children(folder)
             if (offset := layout.file_offset(path.name)) is not None
         }
-        self.files = [ReadOnlyFile(found[start], start) for start in sorted(found)]
+        self.maps = Maps()
+        self.files = [ReadOnlyFile(found[start], start, self.maps) for start in sorted(found)]
         self._starts = [file.start for file in self.files]
 
     def __enter__(self) -> "OfflineLog":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in self.files:
-            file.close()
+        self.maps.close()
 
     @property
     def minimum(self) -> int:

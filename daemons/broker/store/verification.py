@@ -18,7 +18,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import damage_of
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import key_hash
-from mq.daemons.broker.store.offline import Hole, OfflineLog, ReadOnlyFile
+from mq.daemons.broker.store.offline import Hole, Maps, OfflineLog, ReadOnlyFile
 from mq.daemons.broker.store.records import Record, keys_of
 from mq.protocol import fastjson
 from mq.protocol.names import SCHEDULE_TOPIC
@@ -146,7 +146,8 @@ class Verification:
         self.result = Verified()
         self._deletions = Deletions(root)
         self._deletions.load()
-        self.queues = {(queue.topic, queue.queue_id): queue for queue in read_queues(root)}
+        queues = read_queues(root, log.maps)
+        self.queues = {(queue.topic, queue.queue_id): queue for queue in queues}
         self._topics = _topics(root, self.result)
 
     def run(self, step: Step) -> Verified:
@@ -238,23 +239,23 @@ class Verification:
             self.result.found(Problem("queue", queue.folder, index, 0, why))
 
     def _check_index(self, path: Path) -> None:
-        with ReadOnlyFile(path, 0) as file:
-            items_at = index_items_at(file.size)
-            if items_at is None:
-                self.result.skipped.append(path)
-                return
-            *_, count = layout.INDEX_HEADER.unpack_from(file.view)
-            capacity = (file.size - items_at) // layout.INDEX_ITEM.size
-            for number in range(1, min(count, capacity)):
-                at = items_at + number * layout.INDEX_ITEM.size
-                hashed, physical, _, _ = layout.INDEX_ITEM.unpack_from(file.view, at)
-                self.result.index_items += 1
-                if physical < self._log.minimum:
-                    continue
-                record = self._log.record_at(physical)
-                if record is None or not _has_key(record, hashed):
-                    why = f"item {number} points at {physical}, where no message has its key"
-                    self.result.found(Problem("index", path, number, 0, why))
+        file = ReadOnlyFile(path, 0, self._log.maps)
+        items_at = index_items_at(file.size)
+        if items_at is None:
+            self.result.skipped.append(path)
+            return
+        *_, count = layout.INDEX_HEADER.unpack_from(file.view)
+        capacity = (file.size - items_at) // layout.INDEX_ITEM.size
+        for number in range(1, min(count, capacity)):
+            at = items_at + number * layout.INDEX_ITEM.size
+            hashed, physical, _, _ = layout.INDEX_ITEM.unpack_from(file.view, at)
+            self.result.index_items += 1
+            if physical < self._log.minimum:
+                continue
+            record = self._log.record_at(physical)
+            if record is None or not _has_key(record, hashed):
+                why = f"item {number} points at {physical}, where no message has its key"
+                self.result.found(Problem("index", path, number, 0, why))
 
     def _check_checkpoint(self, known_end: int) -> None:
         path = self._root / layout.CHECKPOINT_FILE
@@ -273,8 +274,8 @@ class Verification:
             self.result.found(Problem("checkpoint", path, -1, 0, why))
 
 
-def read_queues(root: Path) -> Iterator[Queue]:
-    """The queues there are. Raises OSError."""
+def read_queues(root: Path, maps: Maps) -> Iterator[Queue]:
+    """The queues there are, their files mapped by ``maps``. Raises OSError."""
     base = layout.consume_queue_path(root)
     if not files.is_folder(base):
         return
@@ -284,7 +285,7 @@ def read_queues(root: Path) -> Iterator[Queue]:
             if folder.name.isascii() and folder.name.isdigit() and files.is_folder(folder):
                 starts = {layout.file_offset(path.name): path for path in files.children(folder)}
                 kept = [
-                    ReadOnlyFile(starts[start], start)
+                    ReadOnlyFile(starts[start], start, maps)
                     for start in sorted(start for start in starts if start is not None)
                 ]
                 extension = layout.queue_extension_path(root) / topic.name / folder.name

@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from mq.daemons.broker.store import layout, repair
+from mq.daemons.broker.store.offline import Maps, ReadOnlyFile
 from tests.cli.support import Mq
 from tests.daemons.broker.store.stores import LOG_FILE
 from tests.daemons.broker.store.test_repair import (
@@ -54,6 +56,38 @@ def test_a_command_leaves_no_file_of_the_store_open(command: str, mq: Mq, root: 
     assert mq("store", command, str(root)).status == 0  # in a shell many follow
     opened = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     assert [path for path in opened if path.is_relative_to(root)] == []
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify", "dump"])
+def test_a_store_may_have_more_files_than_a_process_may_open(command: str, root: Path) -> None:
+    (topic,) = (root / "consumequeue").iterdir()
+    for queue_id in range(2, 66):
+        shutil.copytree(topic / "0", topic / str(queue_id))
+    limited = ["prlimit", "--nofile=48:48", sys.executable, "-m", "mq"]
+    done = subprocess.run(
+        [*limited, "store", command, str(root), "-o", "json"], capture_output=True, check=False
+    )
+    assert done.returncode == (65 if command == "verify" else 0), done.stderr
+    if command == "inspect":
+        parts = {row["part"]: row for row in json.loads(done.stdout)["data"]}
+        assert parts["consumequeue"]["note"] == "66 queues of 1 topic"
+
+
+@pytest.mark.parametrize("change", [b"another", None])
+def test_a_file_that_is_another_by_now_is_not_taken_for_it(
+    change: bytes | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(b"one")
+    maps = Maps()
+    file = ReadOnlyFile(path, 0, maps)
+    assert bytes(file.view) == b"one"
+    maps.close()
+    path.unlink()
+    if change is not None:
+        path.write_bytes(change)
+    with pytest.raises(OSError, match=r"while it was read|No such file"):
+        _ = file.view
 
 
 def test_inspect_lists_queues_of_topics_by_a_pattern(mq: Mq, root: Path) -> None:
