@@ -18,11 +18,13 @@ NATIVE := protocol/native/_native.abi3.so
 CARGO := protocol/native/Cargo.toml
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# Processes killed, power and disks that fail, Java's brokers that die and hand over their stores and replicas, seeds of
-# the simulator.
-FAULTS := tests/simulation tests/system/faults tests/interop/faults
+# Java's clients, tools and servers beside ours; Java's brokers that die and hand over their stores and replicas.
+JAVA := tests/interop
+# Processes killed, power and disks that fail, seeds of the simulator.
+FAULTS := tests/simulation tests/system/faults
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet
 
-.PHONY: install native tools run test test-faults test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual translations pictures clean
+.PHONY: install native tools run test test-java test-faults test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual translations pictures clean
 
 install: $(VENV)/.installed native ## a virtual environment with mq: nothing that only its tests need
 
@@ -51,16 +53,19 @@ run: $(VENV)/.installed ## the main job on real input: make run [FILE=any.txt]
 	$(BIN)/python docs/tour.py $(FILE)
 
 test: tools ## the suite, in parallel: make test [PROCESSES=2]
-	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet $(FAULTS:%=--ignore=%)
+	$(PYTEST) $(JAVA:%=--ignore=%) $(FAULTS:%=--ignore=%)
 
-test-faults: tools ## rounds of crashes, power cuts and failing disks, stores and replicas that go to Java's brokers and back, and seeds of the simulator: for who changes stores, replication or retries
-	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet $(FAULTS)
+test-java: tools ## the real Java programs beside ours, stores and replicas that go to Java's brokers and back: for who changes what goes over the wire or to the disk
+	$(PYTEST) $(JAVA)
+
+test-faults: tools ## rounds of crashes, power cuts and failing disks, and seeds of the simulator: for who changes stores, replication or retries
+	$(PYTEST) $(FAULTS)
 
 test-long: tools ## an hour of a quiet machine: hostile clients, 200 rounds of faults, 300 masters killed, 30 rounds of crashes, a soak, Spark on a cluster, crash points, many examples of properties [ARGS='-k faults']
 	MQ_TEST_LONG=1 $(BIN)/python -m pytest --quiet -s --show-capture=no -m 'long or longer or hypothesis' $(ARGS)
 
 durations: tools ## run the suite and keep how long each part takes, by which the parts are ordered
-	MQ_TEST_DURATIONS=1 $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet
+	MQ_TEST_DURATIONS=1 $(PYTEST)
 
 test-spark: tools ## tables, writes and jobs on earlier releases of Spark: make test-spark [SPARKS=4.1]
 	for release in $(SPARKS); do \
