@@ -100,8 +100,9 @@ async def export_to(
 ) -> Result:
     """Write what is chosen to a file, or to standard output for `-`."""
     from mq.client.operations import local_files
+    from mq.client.operations.messages.file_sink import FileSink
     from mq.client.operations.messages.rate import Rate
-    from mq.client.operations.messages.sinks import FileSink, StreamSink
+    from mq.client.operations.messages.sinks import StreamSink
 
     limiter = Rate(rate)
     if limit is not None and limit < 1:
@@ -135,9 +136,9 @@ async def _export(
 ) -> Result:
     from mq.cli.runtime.progress import of_messages
     from mq.client.operations.messages.export import export
+    from mq.client.operations.messages.file_sink import FileSink
     from mq.client.operations.messages.long_lines import long_encoder
     from mq.client.operations.messages.reading import Reader
-    from mq.client.operations.messages.sinks import FileSink
 
     shown = of_messages(call.environment, "exporting")
     async with call.session() as session:

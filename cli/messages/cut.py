@@ -9,7 +9,7 @@ from mq.cli.runtime.going_on import Left
 
 def export(call: Call, own: dict[str, Any]) -> Left | None:
     """Of an export to a file that has come to something."""
-    from mq.client.operations.messages.sinks import cut
+    from mq.client.operations.messages.file_sink import cut
 
     found = cut(Path(own["file"])) if own["file"] != "-" else None
     if found is None:

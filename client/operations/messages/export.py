@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mq.client.errors import MQError
+from mq.client.operations.messages.file_sink import FileSink
 from mq.client.operations.messages.long_lines import Lines
 from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.reading import Reader, Span
-from mq.client.operations.messages.sinks import FileSink, Sink
+from mq.client.operations.messages.sinks import Sink
 from mq.client.operations.progress import Progress, unseen
 from mq.protocol.message import StoredMessage
 
