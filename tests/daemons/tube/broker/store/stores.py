@@ -14,6 +14,8 @@ from mq.daemons.tube.broker.store.topic_store import FlushSettings, TopicStore
 DATA_SIZE, INDEX_SIZE = 1000, 28 * 5
 NOW = 1_700_000_000_000
 
+STILL_OPEN: list[TopicStore] = []  # those that a test has opened, also if it "killed" them
+
 
 class Kept(list[TopicStore]):
     """Stores that want their data flushed: a flusher that a test runs by hand."""
@@ -42,7 +44,9 @@ def opened(
 ) -> TopicStore:
     recovered = recover(folder, *sizes)
     kept = Kept() if kept is None else kept
-    return TopicStore("t-0", folder, recovered, mode, settings or FlushSettings(), kept.request)
+    store = TopicStore("t-0", folder, recovered, mode, settings or FlushSettings(), kept.request)
+    STILL_OPEN.append(store)
+    return store
 
 
 class Sender:

@@ -1,0 +1,14 @@
+"""What each test of stores ends with."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemons.tube.broker.store.stores import STILL_OPEN
+
+
+@pytest.fixture(autouse=True)
+def no_file_stays_open() -> Iterator[None]:
+    yield
+    while STILL_OPEN:
+        STILL_OPEN.pop().close()
