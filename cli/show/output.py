@@ -29,6 +29,8 @@ from mq.cli.show.visible import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mq.protocol.message import StoredMessage
+
 JSON_VERSION = 1
 
 
@@ -74,6 +76,7 @@ class Printer:
         """Print `result` on stdout, piece by piece as it is made, its failures on stderr."""
         if self._is_silent(result):
             return
+        messages = result.messages
         result = self._view.apply(result)
         try:
             self._print(result)
@@ -82,6 +85,7 @@ class Printer:
             raise
         for failure in result.failures:
             self._environment.tell(f"mq {self._command}: {failure}")
+        self._tell_of_damage(messages)
         self._tell_of_size()
 
     def _print(self, result: Result) -> None:
@@ -94,6 +98,19 @@ class Printer:
         else:
             self._laid_out(result)
         self._environment.stdout.flush()
+
+    def _tell_of_damage(self, messages: "Sequence[StoredMessage] | None") -> None:
+        """Say of which messages the bodies are no bodies, but what is stored in their place."""
+        if messages is None:
+            return
+        from mq.client.operations.messages.unpacking import Unpacked
+
+        if isinstance(messages, Unpacked):
+            for message_id, why in messages.damaged.items():
+                self._environment.tell(
+                    f"mq {self._command}: message {message_id}: "
+                    f"its body is shown as it is stored: {why}"
+                )
 
     def _tell_of_size(self) -> None:
         """Say once that what was to be JSON is text, because it is too large."""

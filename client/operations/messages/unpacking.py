@@ -29,10 +29,16 @@ def unpacked(message: "StoredMessage", limit: int = MAX_DECOMPRESSED) -> "Stored
 
 class Unpacked(Sequence["StoredMessage"]):
     """Messages that were decoded without decompressing them, each `unpacked` where it is looked at,
-    every time anew. Nothing of that is held here."""
+    every time anew. Nothing of that is held here but of which that failed.
 
-    def __init__(self, messages: Sequence["StoredMessage"]) -> None:
+    `damaged` has why, by the id of the message: of those that somebody has looked at.
+    """
+
+    def __init__(
+        self, messages: Sequence["StoredMessage"], damaged: dict[str, str] | None = None
+    ) -> None:
         self._stored = messages
+        self.damaged: dict[str, str] = {} if damaged is None else damaged
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -43,8 +49,14 @@ class Unpacked(Sequence["StoredMessage"]):
     def __getitem__(self, index: slice) -> "Unpacked": ...
     def __getitem__(self, index: int | slice) -> "StoredMessage | Unpacked":
         if isinstance(index, slice):
-            return Unpacked(self._stored[index])
-        return unpacked(self._stored[index])
+            return Unpacked(self._stored[index], self.damaged)
+        return self._unpacked(self._stored[index])
 
     def __iter__(self) -> Iterator["StoredMessage"]:
-        return map(unpacked, self._stored)
+        return map(self._unpacked, self._stored)
+
+    def _unpacked(self, message: "StoredMessage") -> "StoredMessage":
+        found = unpacked(message)
+        if found.body_error:
+            self.damaged[found.message_id] = found.body_error
+        return found

@@ -1,0 +1,71 @@
+"""A body that cannot be decompressed is shown as it is stored, and that it is so is said."""
+
+import asyncio
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mq.client.session import Session
+from mq.daemons.standalone import Standalone
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.flags import SysFlag
+from mq.protocol.headers import SendMessageRequestHeader
+from tests.cli.pairs import make_topic, running_pair
+from tests.cli.support import Mq
+
+TOPIC = "Damaged"
+UNIQUE = "AC11000100002A9F0000000000000007"
+TOLD = f"message {UNIQUE}: its body is shown as it is stored: "
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Standalone]:
+    with running_pair() as made:
+        make_topic(made, TOPIC, 1)
+        asyncio.run(_send(made))
+        yield made
+
+
+async def _send(pair: Standalone) -> None:
+    header = SendMessageRequestHeader(
+        producer_group="damaged",
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=1,
+        queue_id=0,
+        sys_flag=int(SysFlag.COMPRESSED),
+        born_timestamp=1,
+        flag=0,
+        properties=f"UNIQ_KEY\x01{UNIQUE}\x02KEYS\x01key",
+    )
+    whole = zlib.compress(b"whole" * 100)
+    async with Session(pair.name_server_address) as session:
+        for body in (whole, whole[:10] + b"!" + whole[11:]):
+            command = Command(RequestCode.SEND_MESSAGE, header.encode(), body)
+            await session.call(pair.broker.address, command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "printMsg -t Damaged",
+        "printMsg -t Damaged -o json",
+        "printMsg -t Damaged -o table --sort body",
+        "printMsg -t Damaged --format %b",
+        "printMsgByQueue -t Damaged -a broker-a -i 0 -p true -d true",
+        "consumeMessage -t Damaged",
+        "queryMsgByUniqueKey -t Damaged -i AC11000100002A9F0000000000000007 -a",
+        "queryMsgByOffset -t Damaged -b broker-a -i 0 -o 1",
+        "tail Damaged --last 2 --limit 2",
+    ],
+)
+def test_a_command_says_which_message_has_no_whole_body(
+    command: str, pair: Standalone, tmp_path: Path
+) -> None:
+    mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+    done = mq(*command.split())
+    assert done.status == 0, done.err
+    assert done.err.count(TOLD) == 1, done.err
