@@ -1,6 +1,6 @@
 """Defects to plant: steps that a store must not leave out. Each has to be found."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from mq.client.machine import files
 from mq.daemons.broker.store import (
@@ -39,6 +39,12 @@ def _never_crashed(self: commit_log.CommitLog, *, crashed: bool = False) -> None
     _load(self, crashed=False)
 
 
+def _clear_by_a_hole(self: mapped_file.MappedFile, position: int) -> None:
+    """How the end of a log is cleared on a full disk: for a moment the file is shorter."""
+    files.ftruncate(self.descriptor, position)
+    files.ftruncate(self.descriptor, self.size)
+
+
 def _believed(self: Any) -> None:
     """In place of the fsyncs of a recovery of TubeMQ's store."""
     for segment in (*self._data.segments, *self._index.segments):
@@ -48,46 +54,66 @@ def _believed(self: Any) -> None:
 _load = commit_log.CommitLog.load
 _no_folders = _FilesWithoutFolderSync()
 
+
+class Replaced(NamedTuple):
+    """What stands in the place of an attribute of a class or a module."""
+
+    target: Any
+    attribute: str
+    new: object
+
+
 #: By name: the workload that finds it, and what is put in the place of what.
-ALL: dict[str, tuple[str, Any, str, object]] = {
-    "log-is-not-synced": ("at-once", mapped_file.MappedFile, "sync", _nothing),
-    "name-of-log-file-is-not-synced": ("append-synced", commit_log, "files", _no_folders),
-    "new-store-is-not-synced": ("append-synced", message_store, "files", _no_folders),
-    "deletion-is-not-saved": ("topic-deletion", deletions.Deletions, "_save", _keep_in_memory),
-    "queues-are-not-synced": ("append-synced", checkpointer.Checkpointer, "_sync_files", _nothing),
-    "index-is-not-synced": ("append-synced", index.IndexFile, "sync", _nothing),
+ALL: dict[str, tuple[str, list[Replaced]]] = {
+    "log-is-not-synced": ("at-once", [Replaced(mapped_file.MappedFile, "sync", _nothing)]),
+    "name-of-log-file-is-not-synced": (
+        "append-synced",
+        [Replaced(commit_log, "files", _no_folders)],
+    ),
+    "new-store-is-not-synced": ("append-synced", [Replaced(message_store, "files", _no_folders)]),
+    "deletion-is-not-saved": (
+        "topic-deletion",
+        [Replaced(deletions.Deletions, "_save", _keep_in_memory)],
+    ),
+    "queues-are-not-synced": (
+        "append-synced",
+        [Replaced(checkpointer.Checkpointer, "_sync_files", _nothing)],
+    ),
+    "index-is-not-synced": ("append-synced", [Replaced(index.IndexFile, "sync", _nothing)]),
     "checkpoint-is-not-lowered": (
         "append-synced",
-        recovery.Recovery,
-        "_lower_checkpoint",
-        _nothing,
+        [Replaced(recovery.Recovery, "_lower_checkpoint", _nothing)],
     ),
     "short-log-file-is-refused": (
         "append-unsynced",
-        commit_log.CommitLog,
-        "load",
-        _never_crashed,
+        [
+            Replaced(mapped_file.MappedFile, "clear_after", _clear_by_a_hole),
+            Replaced(commit_log.CommitLog, "load", _never_crashed),
+        ],
     ),
-    "tube-recovery-is-not-synced": ("tube-os", tube_recovery._Recovery, "_sync", _believed),
+    "tube-recovery-is-not-synced": (
+        "tube-os",
+        [Replaced(tube_recovery._Recovery, "_sync", _believed)],
+    ),
     "tube-checkpoint-is-not-lowered": (
         "tube-damaged",
-        tube_recovery._Recovery,
-        "_lower_checkpoint",
-        _nothing,
+        [Replaced(tube_recovery._Recovery, "_lower_checkpoint", _nothing)],
     ),
     "tube-tail-is-not-written-again": (
         "tube-failed-fsync",
-        tube_recovery._Recovery,
-        "_write_again",
-        _nothing,
+        [Replaced(tube_recovery._Recovery, "_write_again", _nothing)],
     ),
-    "tube-files-are-not-named": ("tube-sync", tube_segments, "files", _no_folders),
-    "found-names-are-not-synced": ("append-synced", recovery.Recovery, "_sync_names", _nothing),
+    "tube-files-are-not-named": ("tube-sync", [Replaced(tube_segments, "files", _no_folders)]),
+    "found-names-are-not-synced": (
+        "append-synced",
+        [Replaced(recovery.Recovery, "_sync_names", _nothing)],
+    ),
 }
 
 
 def plant(name: str) -> str:
     """Put a defect into the store of this process; returns the workload that finds it."""
-    workload, target, attribute, new = ALL[name]
-    setattr(target, attribute, new)
+    workload, replaced = ALL[name]
+    for one in replaced:
+        setattr(one.target, one.attribute, one.new)
     return workload
