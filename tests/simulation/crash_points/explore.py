@@ -295,7 +295,7 @@ class Explorer:
             image = behind_power_cut(image, lambda item, at: (item.number, at) in kept)  # type: ignore[attr-defined]
         boots = 1 + sum(kept is not None for _, _, kept in trail)
         problems: list[str] = []
-        key, main = self._check(ledger, problems, Crash(has_lost_power, point.now))
+        key, main = self._check(ledger, problems, Crash(has_lost_power, trail[0][0].now))
         disk = digest(image)
         known = (disk, boots, key)
         is_known = known in self._known.seen or known in self._part.seen

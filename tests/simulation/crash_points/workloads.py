@@ -17,7 +17,7 @@ class Crash:
     """Behind what a start is made."""
 
     has_lost_power: bool
-    now: float  # when it came
+    now: float  # when the work was cut, also where the start behind that was cut once more
 
 
 #: What is expected behind a crash, to be compared with others, and the start that looks for it and
