@@ -19,7 +19,7 @@ from mq.cli.show import bodies, java_text, message_text
 from mq.cli.show.lazy import LongText, Mapped, pieces_of
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result, nested, number, text, time
-from mq.client.operations.errors import NotFound
+from mq.client.operations.errors import BadData, NotFound
 from mq.client.operations.messages.unpacking import Unpacked
 
 if TYPE_CHECKING:
@@ -175,17 +175,23 @@ async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: lis
 
 
 async def _send_again(call: Call, ids: list[str], messages: Unpacked) -> Result:
-    """Send found messages as new ones; they keep their properties, the unique id included."""
+    """Send found messages as new ones; they keep their properties, the unique id included. Those
+    whose bodies cannot be read are failures, and the others are sent."""
     from mq.cli.commands.sending import send_result_text
     from mq.client.operations.messages.again import same_again
 
-    plain, rows = "", []
+    plain, rows, failures = "", [], []
     async with call.producer("ReSendMsgById") as producer:
         for message_id, found in zip(ids, messages, strict=False):
-            result = await producer.send(same_again(found))
+            try:
+                message = same_again(found)
+            except BadData as error:
+                failures.append(error.message)
+                continue
+            result = await producer.send(message)
             plain += f"prepare resend msg. originalMsgId={message_id}{send_result_text(result)}"
             rows.append((message_id, str(result.status), result.message_id, result.queue_offset))
-    return Result(_SENT_AGAIN, list(rows), plain)
+    return Result(_SENT_AGAIN, list(rows), plain, failures=failures)
 
 
 async def _details(

@@ -69,3 +69,15 @@ def test_a_command_says_which_message_has_no_whole_body(
     done = mq(*command.split())
     assert done.status == 0, done.err
     assert done.err.count(TOLD) == 1, done.err
+
+
+def test_no_message_is_sent_again_as_if_its_body_were_whole(
+    pair: Standalone, tmp_path: Path
+) -> None:
+    mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+    found = mq(*"printMsg -t Damaged -o json".split()).json["data"][:2]
+    whole, damaged = (message["offsetId"] for message in found)
+    done = mq("queryMsgById", "-i", f"{damaged},{whole}", "-s", "true", "-o", "json")
+    assert done.status == 1
+    (sent,) = done.json["data"]
+    assert sent["originalOffsetId"] == whole and "is not sent again" in done.err, done.out

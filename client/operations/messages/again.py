@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from mq.client.operations import wire
+from mq.client.operations.errors import BadData
 from mq.protocol.host import address_text
 from mq.protocol.message import Message
 from mq.protocol.properties import RESERVED
@@ -15,7 +16,13 @@ if TYPE_CHECKING:
 
 def same_again(stored: "StoredMessage") -> Message:
     """A message to be sent with all that a stored one has, its unique id included, as
-    QueryMsgByIdSubCommand sends it."""
+    QueryMsgByIdSubCommand sends it.
+
+    Raises BadData for one whose body is as it is stored: nothing would say of the new one that it
+    is compressed.
+    """
+    if stored.body_error:
+        raise BadData(f"message {stored.message_id} is not sent again: {stored.body_error}")
     again = Message(stored.topic, bytes(stored.body), flag=stored.flag)
     for name, value in stored.properties.items():
         (again.system if name in RESERVED else again.properties)[name] = value

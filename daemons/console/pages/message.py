@@ -205,6 +205,7 @@ async def download(call: Call) -> Download:
 async def plan_resend(call: Call, values: Values) -> Plan:
     """What sending it again means."""
     message, _, _ = await _fetch(call, session_for(call, call.path["topic"]))
+    again.same_again(message)  # or it is told now why that is not done
     lines = [
         call.text(
             "Send the message once more to topic %(topic)s, with its properties and its unique id: "

@@ -92,7 +92,7 @@ def test_large_bodies_are_cut_and_downloaded_whole(console: Consoles) -> None:
     run(console, test)
 
 
-def test_a_bomb_is_shown_as_it_is_stored(console: Consoles) -> None:
+def test_a_bomb_is_shown_as_it_is_stored_and_not_sent_again(console: Consoles) -> None:
     async def test(made: Filled) -> None:
         header = SendMessageRequestHeader(
             producer_group="bombers",
@@ -113,6 +113,9 @@ def test_a_bomb_is_shown_as_it_is_stored(console: Consoles) -> None:
         assert (await made.site.get(f"{FIRST}/body")).body == packed
         found = await made.site.get(f"/messages/{TOPIC}?text=x")
         assert found.status == 200 and "Looked at 1 of 1" in found.soup.get_text()
+        refused = await made.site.submit(await made.site.get(f"{FIRST}/resend"))
+        assert "is not sent again: the zlib body is larger" in refused.soup.get_text()
+        assert (await made.site.get(f"/messages/{TOPIC}/broker-a/0/1")).status == 404
 
     run(console, test)
 
