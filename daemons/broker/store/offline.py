@@ -10,6 +10,7 @@ import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,16 +25,19 @@ from mq.protocol.record import AT, MAGICS, SMALLEST_RECORD, struct_of
 _MAGIC_AT = AT["magic"]
 _PHYSICAL = struct_of("physical_offset")
 _PIECE = 1 << 20  # bytes looked at in one go for zeros
+_MOST_MAPS = 16_384
 
 
 class Maps:
-    """Files that are mapped, the last few that were asked for: each holds a descriptor.
+    """Files that are mapped: as many as a process may have, the last that were asked for.
 
-    A store may have more files than a process may open.
+    A store may have more files than a process may open (each map holds a descriptor) or map
+    (vm.max_map_count is 65,530 by default).
     """
 
     def __init__(self) -> None:
-        self._mapped: deque[ReadOnlyFile] = deque(maxlen=max(2, most_open_files() // 2))
+        most = min(most_open_files() // 2, _MOST_MAPS)
+        self._mapped: deque[ReadOnlyFile] = deque(maxlen=max(2, most))
 
     def keep(self, file: "ReadOnlyFile") -> None:
         """Of a file that was mapped now; the one that was mapped longest ago is mapped no more."""
@@ -49,7 +53,8 @@ class Maps:
 class ReadOnlyFile:
     """A file of a store as memory; `start` is the offset that it is named after.
 
-    Its `view` is there as long as `maps` keeps it; a part of it stays whole for who has it.
+    It is mapped at once, so that what a broker removes meanwhile can be read to its end, and once
+    more where `maps` had to forget it. A part of its `view` stays whole for who has it.
     """
 
     def __init__(self, path: Path, start: int, maps: Maps) -> None:
@@ -57,30 +62,31 @@ class ReadOnlyFile:
         self.path = path
         self.start = start
         self._maps = maps
-        self._view: memoryview | None = None
         with files.opened(path, os.O_RDONLY) as descriptor:
-            status = files.fstat(descriptor)
+            self._status = files.fstat(descriptor)
+            self.size = self._status.st_size
             self._extent_end = extent_end(descriptor)  # later its name may be another file's
-        self.size = status.st_size
-        self._identity = (status.st_dev, status.st_ino, status.st_size)
+            self._view: memoryview | None = self._mapped(descriptor)
+        maps.keep(self)
 
     @property
     def view(self) -> memoryview:
-        """All of it, read-only. Raises OSError where it has become another file since."""
-        view = self._view
-        if view is None:
-            view = self._view = self._mapped()
+        """All of it, read-only. Raises OSError where it had to be mapped again, and is gone."""
+        if self._view is None:
+            self._view = self._mapped_again()
             self._maps.keep(self)
-        return view
+        return self._view
 
-    def _mapped(self) -> memoryview:
-        if not self.size:
-            return memoryview(b"")
-        with files.opened(self.path, os.O_RDONLY) as descriptor:
+    def _mapped(self, descriptor: int) -> memoryview:
+        return memoryview(files.map_to_read(descriptor, self.size) if self.size else b"")
+
+    def _mapped_again(self) -> memoryview:
+        with suppress(FileNotFoundError), files.opened(self.path, os.O_RDONLY) as descriptor:
             status = files.fstat(descriptor)
-            if (status.st_dev, status.st_ino, status.st_size) != self._identity:
-                raise OSError(errno.ESTALE, "replaced or cut while it was read", str(self.path))
-            return memoryview(files.map_to_read(descriptor, self.size))
+            if os.path.samestat(status, self._status) and status.st_size == self.size:
+                return self._mapped(descriptor)
+        why = "removed or replaced while it was read, by a broker that runs: try again"
+        raise OSError(errno.ESTALE, why, str(self.path))
 
     def forget_map(self) -> None:
         """Map it anew when it is asked for; the memory goes with the last part of it in use."""
