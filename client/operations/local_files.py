@@ -58,7 +58,8 @@ def replace(path: Path, content: bytes, *, keep: int = 0) -> None:
     except OSError as error:
         raise cannot("write", path, error) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong before is the error
+            partial.unlink(missing_ok=True)
 
 
 def is_stream(path: Path) -> bool:
