@@ -98,8 +98,12 @@ def size(path: Path) -> int:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it is there."""
-    path.unlink(missing_ok=True)
+    """Remove a file, if it is there; it stays away when the machine dies. Raises CannotWrite."""
+    try:
+        path.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise cannot("remove", path, error) from error
 
 
 def beside(path: Path, what: str) -> Path:

@@ -41,6 +41,12 @@ def test_what_is_in_the_way_of_the_new_file_is_an_error_of_one_line(tmp_path: Pa
         local_files.replace(path, b"")
 
 
+def test_what_cannot_be_removed_is_an_error_of_one_line(tmp_path: Path) -> None:
+    local_files.remove(tmp_path / "none")
+    with pytest.raises(CannotWrite, match=f"cannot remove {tmp_path}: "):
+        local_files.remove(tmp_path)
+
+
 def test_who_may_not_write_is_told_what_to_do() -> None:
     refused = local_files.cannot("write", "/x", PermissionError(errno.EACCES, "denied"))
     assert isinstance(refused, CannotWrite)
