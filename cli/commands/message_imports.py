@@ -152,6 +152,8 @@ async def _import(
                 done=done,
                 save=save,
             )
+            if state is not None and not resume and not call.dry_run:
+                local_files.remove(state)  # it is of another run, and maybe of other lines
             failures = await _run(call, importer, source, can_go_on=state is not None)
     if state is not None and not failures and not call.dry_run:
         local_files.remove(state)

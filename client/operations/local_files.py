@@ -58,7 +58,8 @@ def replace(path: Path, content: bytes, *, keep: int = 0) -> None:
     except OSError as error:
         raise cannot("write", path, error) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong before is the error
+            partial.unlink(missing_ok=True)
 
 
 def is_stream(path: Path) -> bool:
@@ -97,8 +98,12 @@ def size(path: Path) -> int:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it is there."""
-    path.unlink(missing_ok=True)
+    """Remove a file, if it is there; it stays away when the machine dies. Raises CannotWrite."""
+    try:
+        path.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise cannot("remove", path, error) from error
 
 
 def beside(path: Path, what: str) -> Path:

@@ -100,9 +100,10 @@ class FileSink:
     def __enter__(self) -> "FileSink":
         good = self._load() if self._resume else 0
         try:
-            flags = os.O_WRONLY | os.O_CREAT | (0 if good else os.O_TRUNC)
-            self._file = os.open(self._part, flags, 0o600)
+            self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600)
             os.fchmod(self._file, 0o600)  # bodies are for who may read them at the broker
+            if not self._resume:  # a state of another run would count the bytes of this one
+                local_files.remove(self._state)
             os.ftruncate(self._file, good)
             os.lseek(self._file, good, os.SEEK_SET)
         except OSError as error:
@@ -238,8 +239,8 @@ class FileSink:
             self._thread.shutdown()
             os.close(self._file)
             if not ended and not self._resume:
+                self._state.unlink(missing_ok=True)  # first: it would count bytes of FILE
                 self._part.unlink(missing_ok=True)
-                self._state.unlink(missing_ok=True)
 
     def _end(self, *, whole: bool, named: bool) -> None:
         os.fsync(self._file)

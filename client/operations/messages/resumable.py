@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from mq.client.operations import local_files
-from mq.client.operations.errors import BadData, NextStep
+from mq.client.operations.errors import BadData, CannotWrite, NextStep
 from mq.client.operations.messages.choice import is_same
 
 SAVE_SECONDS = 5.0
@@ -51,16 +51,20 @@ async def keep(
     """Run work whose state is kept in a file: saved at once, each `SAVE_SECONDS`, and however the
     work ends; the file is removed when nothing failed. Returns what failed, as `run` does.
 
-    Raises CannotWrite, and what the work raises.
+    Raises CannotWrite where the first or the last save fails, and what the work raises. A save in
+    between that fails is tried again `SAVE_SECONDS` later.
     """
+    loop = asyncio.get_running_loop()
+    saving: asyncio.TimerHandle
 
-    async def save_again() -> None:
-        while True:
-            await asyncio.sleep(SAVE_SECONDS)
+    def save_again() -> None:
+        nonlocal saving
+        saving = loop.call_later(SAVE_SECONDS, save_again)
+        with suppress(CannotWrite):  # there may be room again, and the last save decides
             save()
 
     save()  # now, while nothing would be lost if it cannot be
-    saving = asyncio.ensure_future(save_again())
+    saving = loop.call_later(SAVE_SECONDS, save_again)  # no task: one more await to be cancelled at
     try:
         failures = await run()
     except BaseException:
@@ -68,8 +72,6 @@ async def keep(
         raise
     finally:
         saving.cancel()
-        with suppress(asyncio.CancelledError):
-            await saving
     if failures:
         save()
     else:

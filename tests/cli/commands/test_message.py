@@ -1,11 +1,15 @@
 import json
 import re
+import stat
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mq.daemons.standalone import Standalone
+from mq.protocol.message import Message
+from tests.cli.pairs import full_disk, put
 from tests.cli.support import Finished, Mq
 
 
@@ -64,6 +68,47 @@ def test_plain_writes_the_body_to_a_file(cluster: Mq) -> None:
     assert f"Message Body Path:   {path}\n" in shown.out
     assert path.read_text() == "in a file"
     assert cluster("queryMsgById", "-i", sent["offsetId"], "-o", "csv").status == 0
+
+
+def test_on_a_full_disk_the_body_file_that_was_there_stays_whole(
+    cluster: Mq, standalone: Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(cluster, "FullBody")
+    put(standalone, [Message("FullBody", bytes(200_000))])
+    sent = json.loads(cluster("message", "export", "FullBody", "-").out)
+    monkeypatch.setenv("MQ_STATE_DIR", cluster.variables["MQ_STATE_DIR"])
+    folder = Path(cluster.variables["MQ_STATE_DIR"], "msgbodys")
+    command = ("queryMsgByUniqueKey", "-t", "FullBody", "-i", sent["messageId"])
+    full = full_disk(standalone, 100_000, *command)
+    assert full.status == 73
+    assert list(folder.iterdir()) == []
+    assert cluster(*command).status == 0
+    (path,) = folder.iterdir()
+    full = full_disk(standalone, 100_000, *command)
+    assert full.status == 73
+    assert f"cannot write the body to {path}: File too large\n" in full.err
+    assert list(folder.iterdir()) == [path]
+    assert path.read_bytes() == bytes(200_000)
+
+
+def test_a_body_goes_through_no_link_and_stays_hidden(cluster: Mq, tmp_path: Path) -> None:
+    make(cluster, "Linked")
+    sent = send(cluster, "Linked", "mine")
+    path = Path(cluster.variables["MQ_STATE_DIR"], "msgbodys", sent["messageId"])
+    path.parent.mkdir(parents=True)
+    others = tmp_path / "others"
+    others.write_text("theirs")
+    path.symlink_to(others)
+    finished = cluster("queryMsgById", "-i", sent["offsetId"])
+    assert finished.status == 73
+    assert f"cannot write the body to {path}: Too many levels of symbolic links" in finished.err
+    assert path.is_symlink() and others.read_text() == "theirs"
+    path.unlink()
+    path.write_text("older")
+    path.chmod(0o600)
+    assert cluster("queryMsgById", "-i", sent["offsetId"]).status == 0
+    assert path.read_text() == "mine"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_body_file_that_cannot_be_written_is_reported(cluster: Mq) -> None:

@@ -347,6 +347,29 @@ def test_an_import_that_was_cut_goes_on(
     assert not (tmp_path / ".messages.jsonl.import").exists()
 
 
+def test_an_import_that_begins_anew_is_not_gone_on_with_by_the_state_of_an_older_one(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "AnewImport", 1)
+    file, state = tmp_path / "messages.jsonl", tmp_path / ".messages.jsonl.import"
+    command = ["message", "import", str(file)]
+
+    def line(body: str) -> str:
+        return json.dumps({"topic": "AnewImport", "queueId": 0, "body": body}) + "\n"
+
+    file.write_text(line("older") + "wrong")
+    assert cluster(*command).status == 65
+    assert state.exists()
+    file.write_text("wrong")  # another file by that name
+    assert cluster(*command, "--dry-run").status == 65
+    assert state.exists()
+    assert cluster(*command).status == 65
+    file.write_text(line("newer"))
+    resumed = cluster(*command, "--resume")
+    assert resumed.status == 0, resumed.err
+    assert bodies(cluster, "AnewImport") == ["older", "newer"]
+
+
 def test_a_copy_that_was_cut_goes_on(cluster: Mq, standalone: Standalone, tmp_path: Path) -> None:
     make_topic(standalone, "CutCopy", 2)
     make_topic(standalone, "CutCopyTo", 2)

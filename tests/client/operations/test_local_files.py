@@ -34,6 +34,19 @@ def test_a_folder_that_is_not_there_is_an_error_of_one_line(tmp_path: Path) -> N
     )
 
 
+def test_what_is_in_the_way_of_the_new_file_is_an_error_of_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    local_files.beside(path, "tmp").mkdir()
+    with pytest.raises(CannotWrite, match="Is a directory"):
+        local_files.replace(path, b"")
+
+
+def test_what_cannot_be_removed_is_an_error_of_one_line(tmp_path: Path) -> None:
+    local_files.remove(tmp_path / "none")
+    with pytest.raises(CannotWrite, match=f"cannot remove {tmp_path}: "):
+        local_files.remove(tmp_path)
+
+
 def test_who_may_not_write_is_told_what_to_do() -> None:
     refused = local_files.cannot("write", "/x", PermissionError(errno.EACCES, "denied"))
     assert isinstance(refused, CannotWrite)
