@@ -51,10 +51,11 @@ async def trace(
 
     First what happened, by time: sent, stored, delayed, retried, made a dead letter, and what the
     traces of clients say. Then a line for each group that reads the topic: consumed, waiting (and
-    how many messages come before), left out by its tags, retried, dead letter. A producer that has
-    tried twice may have stored two; what was imported or copied has the id of its origin, so a
-    message may be in several topics: each is reported. Without -t topics are looked into for a
-    minute; how many were left out is said.
+    how many messages come before), left out by its tags, retried, dead letter; unknown where a
+    broker does not say which retries or dead letters it has. A producer that has tried twice may
+    have stored two; what was imported or copied has the id of its origin, so a message may be in
+    several topics: each is reported. Without -t topics are looked into for a minute; how many were
+    left out is said.
 
     Examples:
         mq trace 7F0000010A2C18B4AAC2A1B2C3D40000  what has become of a message

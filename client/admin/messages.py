@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mq.client.admin.base import AdminBase, read
-from mq.client.errors import ClientError
+from mq.client.errors import ClientError, MQError
 from mq.protocol import headers
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -96,23 +96,39 @@ class MessageAdmin(AdminBase):
         end: int = _END_OF_TIME,
         *,
         decompress: bool = True,
+        failures: list[MQError] | None = None,
     ) -> list[StoredMessage]:
         """The messages of `topic` that have `key`, of all its brokers, oldest first.
 
-        `max_count` is per broker. Empty when there is none.
+        `max_count` is per broker. Empty when there is none. The error of a broker is raised, or
+        appended to `failures`, and then what the others have found is returned.
         """
         found = await self._query_everywhere(
-            topic, key, max_count, begin, end, unique=False, decompress=decompress
+            topic,
+            key,
+            max_count,
+            begin,
+            end,
+            unique=False,
+            decompress=decompress,
+            failures=failures,
         )
         return [message for message in found if key in message.keys and message.topic == topic]
 
     async def find_by_unique_id(
-        self, topic: str, message_id: str, *, now: float | None = None, decompress: bool = True
+        self,
+        topic: str,
+        message_id: str,
+        *,
+        now: float | None = None,
+        decompress: bool = True,
+        failures: list[MQError] | None = None,
     ) -> list[StoredMessage]:
         """The messages of `topic` with that unique id, oldest first.
 
         More than one where a producer has tried again. `now` (seconds since 1970) helps to tell
         the month that the id was made in, which it does not say; without it all times are searched.
+        `failures` as in `find_by_key`.
         """
         begin = 0
         if now is not None:
@@ -130,6 +146,7 @@ class MessageAdmin(AdminBase):
             _END_OF_TIME,
             unique=True,
             decompress=decompress,
+            failures=failures,
         )
         return [message for message in found if message.message_id == message_id]
 
@@ -143,22 +160,20 @@ class MessageAdmin(AdminBase):
         *,
         unique: bool,
         decompress: bool,
+        failures: list[MQError] | None,
     ) -> list[StoredMessage]:
-        parts = await self.session.all(
-            [
-                self.query_message(
-                    address,
-                    topic,
-                    key,
-                    max_count,
-                    begin,
-                    end,
-                    unique=unique,
-                    decompress=decompress,
+        async def ask(address: str) -> list[StoredMessage]:
+            try:
+                return await self.query_message(
+                    address, topic, key, max_count, begin, end, unique=unique, decompress=decompress
                 )
-                for address in await self._brokers_of(topic)
-            ]
-        )
+            except MQError as error:
+                if failures is None:
+                    raise
+                failures.append(error)
+                return []
+
+        parts = await self.session.all([ask(address) for address in await self._brokers_of(topic)])
         found = [message for part in parts for message in part]
         found.sort(key=lambda message: message.store_timestamp)
         return found

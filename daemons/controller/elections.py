@@ -72,14 +72,31 @@ class Elections:
     async def work(self) -> None:
         """Hold the elections that are due. A task."""
         while True:
-            await self._wake.wait()
             self._wake.clear()
-            while self._due:
-                name = next(iter(self._due))
-                del self._due[name]  # before: whom this one elects may be dead when it is written
-                if not await self._elect_if_dead(name):
+            if not self._due:
+                await self._wake.wait()
+            elif not await self._hold_due():
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _hold_due(self) -> bool:
+        """Look once at each set that is due now; False if any is to be tried again.
+
+        All that wait wait together: anybody can register sets that do. One is due until its look
+        has come to its end, whatever is raised.
+        """
+        all_done = True
+        for name in list(self._due):
+            del self._due[name]  # before: whom this one elects may be dead when it is written
+            done = False
+            try:
+                done = await self._elect_if_dead(name)
+            finally:
+                if not done:
                     self._due[name] = None  # behind the others
-                    await asyncio.sleep(_RETRY_SECONDS)
+            if not done:
+                all_done = False
+                await asyncio.sleep(0)  # there may be thousands
+        return all_done
 
     async def scan(self) -> None:
         """Look for silent brokers and dead masters again and again. A task."""

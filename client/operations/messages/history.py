@@ -2,7 +2,6 @@
 groups, their retry topics and dead letters, and the traces of clients that write them."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from mq.client.errors import BrokerError, ConsumerNotOnline, MQError, RouteNotFound
@@ -37,7 +36,8 @@ class Event(NamedTuple):
 
 async def history(admin: "Admin", message: "StoredMessage") -> tuple[list[Event], list[str]]:
     """Everything that is known of a message, by time; then a line for each group. With it a line
-    for each trace that cannot be read."""
+    for each trace that cannot be read, and for each broker that did not say which traces or copies
+    it has: what a group makes of the message is unknown where a copy may be unseen."""
     events = list(_stored(message))
     groups = await _groups(admin, message)
     traces, failures = await _traces(admin, message.message_id)
@@ -45,10 +45,17 @@ async def history(admin: "Admin", message: "StoredMessage") -> tuple[list[Event]
     address = address_text(message.store_host)
     verdicts = []
     for group in groups:
-        returned = await _returned(admin, group, message)
+        returned, unseen = await _returned(admin, group, message)
         events += returned
-        verdicts.append(await _verdict(admin, address, group, message, returned))
-    events += await _delayed(admin, address, message)
+        failures += unseen
+        if unseen and not any(event.event == "dead letter" for event in returned):
+            detail = "not all of its retries and dead letters could be looked at"
+            verdicts.append(Event(None, "unknown", group, None, detail))
+        else:
+            verdicts.append(await _verdict(admin, address, group, message, returned))
+    delayed, unseen = await _delayed(admin, address, message)
+    events += delayed
+    failures += unseen
     events.sort(key=lambda event: event.time or 0)
     if not verdicts:
         verdicts = [
@@ -87,14 +94,23 @@ def _size(message: "StoredMessage") -> str:
 
 
 async def _traces(admin: "Admin", message_id: str) -> tuple[list["Pub | SubAfter"], list[str]]:
+    topic = names.TRACE_TOPIC
+    errors: list[MQError] = []
+    traces: list[StoredMessage] = []
     try:
         traces = await admin.find_by_key(
-            names.TRACE_TOPIC, message_id, _MOST_TRACES, decompress=False
+            topic, message_id, _MOST_TRACES, decompress=False, failures=errors
         )
-    except MQError:  # few clusters have traces
-        return [], []
+    except RouteNotFound:  # few clusters have traces
+        pass
+    except MQError as error:
+        errors.append(error)
     found, failures = entries(traces, message_id)
-    return [record for record, _ in found], failures
+    return [record for record, _ in found], failures + _lines(topic, errors)
+
+
+def _lines(topic: str, errors: list[MQError]) -> list[str]:
+    return [f"topic {topic}: {error}" for error in errors]
 
 
 def _is_of(record: "Pub | SubAfter", message: "StoredMessage", groups: list[str]) -> bool:
@@ -125,40 +141,66 @@ async def _groups(admin: "Admin", message: "StoredMessage") -> list[str]:
     return java_order.hash_order(found)
 
 
-async def _returned(admin: "Admin", group: str, message: "StoredMessage") -> list[Event]:
-    """The copies in the group's retry topic, and among its dead letters."""
-    events = []
+async def _returned(
+    admin: "Admin", group: str, message: "StoredMessage"
+) -> tuple[list[Event], list[str]]:
+    """The copies in the group's retry topic, and among its dead letters; a line for each broker
+    that could not be asked."""
+    events, failures = [], []
     for topic, name in (
         (names.retry_topic(group), "retry"),
         (names.dead_letter_topic(group), "dead letter"),
     ):
-        with suppress(MQError):
-            for copy in await admin.find_by_unique_id(topic, message.message_id, decompress=False):
-                if copy.properties.get(PropertyKey.RETRY_TOPIC, message.topic) != message.topic:
-                    continue  # of a message with the same id in another topic
-                place = f"{address_text(copy.store_host)}, queue {copy.queue_id}"
-                detail = f"try {copy.reconsume_times}, offset {copy.queue_offset} of {topic}"
-                if name == "dead letter":
-                    limit = await dead_letters.retry_limit(admin, group)
-                    detail = f"{dead_letters.cause(copy, limit)}, {detail}"
-                events.append(Event(copy.store_timestamp, name, group, place, detail))
-    return events
+        copies, unseen = await _copies(admin, topic, message.message_id)
+        failures += unseen
+        for copy in copies:
+            if copy.properties.get(PropertyKey.RETRY_TOPIC, message.topic) != message.topic:
+                continue  # of a message with the same id in another topic
+            place = f"{address_text(copy.store_host)}, queue {copy.queue_id}"
+            detail = f"try {copy.reconsume_times}, offset {copy.queue_offset} of {topic}"
+            if name == "dead letter":
+                limit = await dead_letters.retry_limit(admin, group)
+                detail = f"{dead_letters.cause(copy, limit)}, {detail}"
+            events.append(Event(copy.store_timestamp, name, group, place, detail))
+    return events, failures
 
 
-async def _delayed(admin: "Admin", address: str, message: "StoredMessage") -> list[Event]:
-    """What waits, or has waited, to be delivered later: the message itself, or its retries."""
+async def _copies(
+    admin: "Admin", topic: str, message_id: str
+) -> "tuple[list[StoredMessage], list[str]]":
+    """The copies in a topic, none where there is no such topic; a line for each broker that could
+    not be asked."""
+    errors: list[MQError] = []
+    try:
+        found = await admin.find_by_unique_id(topic, message_id, decompress=False, failures=errors)
+    except RouteNotFound:
+        return [], []
+    except MQError as error:
+        return [], _lines(topic, [error])
+    return found, _lines(topic, errors)
+
+
+async def _delayed(
+    admin: "Admin", address: str, message: "StoredMessage"
+) -> tuple[list[Event], list[str]]:
+    """What waits, or has waited, to be delivered later: the message itself, or its retries; a line
+    if that could not be looked at."""
+    topic = names.SCHEDULE_TOPIC
     events = []
-    with suppress(MQError):
-        for copy in await admin.query_message(
-            address, names.SCHEDULE_TOPIC, message.message_id, unique=True, decompress=False
-        ):
-            if copy.message_id != message.message_id:
-                continue
-            level = copy.properties.get(PropertyKey.DELAY_LEVEL, "?")
-            real = copy.properties.get(PropertyKey.REAL_TOPIC, "?")
-            detail = f"delay level {level}, for topic {real}"
-            events.append(Event(copy.store_timestamp, "delayed", None, address, detail))
-    return events
+    try:
+        copies = await admin.query_message(
+            address, topic, message.message_id, unique=True, decompress=False
+        )
+    except MQError as error:
+        return [], _lines(topic, [error])
+    for copy in copies:
+        if copy.message_id != message.message_id:
+            continue
+        level = copy.properties.get(PropertyKey.DELAY_LEVEL, "?")
+        real = copy.properties.get(PropertyKey.REAL_TOPIC, "?")
+        detail = f"delay level {level}, for topic {real}"
+        events.append(Event(copy.store_timestamp, "delayed", None, address, detail))
+    return events, []
 
 
 async def _verdict(

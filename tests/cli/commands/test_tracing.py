@@ -12,8 +12,9 @@ from mq.client.pull_consumer import PullConsumer
 from mq.client.send_back import send_back
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
-from mq.protocol.names import TRACE_TOPIC
+from mq.protocol.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from mq.testing import RunningBroker
+from tests.cli.pairs import DEAD, dead_broker
 from tests.cli.support import Finished, Mq
 
 TOPIC = "Orders"
@@ -138,6 +139,59 @@ def test_it_tells_of_retries_and_of_dead_letters(mq: Mq, broker: RunningBroker) 
     assert letter[2].startswith("given up early, try 1, offset 0 of %DLQ%failing")
     assert found[-1][:2] == ("dead letter", "failing")
     assert "mq dlq resend -g failing" in found[-1][2]
+
+
+@pytest.mark.parametrize("topic", [retry_topic("billing"), dead_letter_topic("billing")])
+def test_nothing_is_claimed_where_a_broker_does_not_say_what_has_come_back(
+    mq: Mq, broker: RunningBroker, topic: str
+) -> None:
+    sent = broker.send(TOPIC, b"one")
+    consume(broker, "billing", "*", 1)
+    assert list(events(mq("trace", sent.message_id, "-o", "json")))[-1][0] == "consumed"
+    with dead_broker(broker.name_server, topic):
+        done = mq("trace", sent.message_id, TOPIC, "-o", "json")
+    failure = f"topic {topic}: {DEAD}: Connection refused"
+    assert (done.status, done.json["failures"]) == (1, [failure])
+    assert done.err == f"mq trace: {failure}\n"
+    last = done.json["data"][-1]
+    assert (last["event"], last["group"], last["detail"]) == (
+        "unknown",
+        "billing",
+        "not all of its retries and dead letters could be looked at",
+    )
+
+
+def test_a_dead_letter_is_told_of_though_another_broker_of_its_topic_is_away(
+    mq: Mq, broker: RunningBroker
+) -> None:
+    sent = broker.send(TOPIC, b"one")
+    consume(broker, "failing", "*", 1)
+    give_back(broker, "failing", level=-1)
+    before = wait_for(mq, sent.message_id, "dead letter")
+    with dead_broker(broker.name_server, dead_letter_topic("failing")):
+        done = mq("trace", sent.message_id, TOPIC, "-o", "json")
+    assert done.status == 1
+    assert done.json["failures"] == [
+        f"topic {dead_letter_topic('failing')}: {DEAD}: Connection refused"
+    ]
+    found = [(row["event"], row["group"], row["detail"]) for row in done.json["data"]]
+    assert [event[:2] for event in found] == [event[:2] for event in before]
+    assert found[-1] == before[-1]
+
+
+def test_a_broker_that_does_not_say_which_traces_it_has_is_told_of(
+    mq: Mq, broker: RunningBroker
+) -> None:
+    sent = broker.send(TOPIC, b"one")
+    consume(broker, "billing", "*", 1)
+    before = list(events(mq("trace", sent.message_id, "-o", "json")))
+    with dead_broker(broker.name_server, TRACE_TOPIC):
+        done = mq("trace", sent.message_id, TOPIC, "-o", "json")
+    assert done.status == 1
+    assert done.json["failures"] == [f"topic {TRACE_TOPIC}: {DEAD}: Connection refused"]
+    found = [(row["event"], row["group"], row["detail"]) for row in done.json["data"]]
+    assert found == before
+    assert found[-1][0] == "consumed"
 
 
 def test_an_offset_id_will_do_and_a_topic_nobody_reads_is_said(
