@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+from tests.interop.ports import free_port
+
 _START_SECONDS = 60.0
 
 
@@ -117,7 +119,11 @@ class DaemonProcess:
 
 
 class BrokerProcess(DaemonProcess):
-    """`mq broker` on a store, on loopback and a free port."""
+    """`mq broker` on a store, on loopback and a port that stays its own while it is away.
+
+    With another port each time, some other test's broker might get the one that was left, and
+    acknowledge what senders still send there.
+    """
 
     word = "broker"
     ready = re.compile(r"The broker\[[^,]+, ([0-9.:]+)\] boot success")
@@ -134,7 +140,7 @@ class BrokerProcess(DaemonProcess):
             store.parent / f"{store.name}.log",
             {
                 "brokerIP1": "127.0.0.1",
-                "listenPort": "0",
+                "listenPort": str(free_port()),
                 "storePathRootDir": str(store),
                 **(settings or {}),
             },
