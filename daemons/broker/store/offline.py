@@ -63,8 +63,9 @@ class ReadOnlyFile:
         self.start = start
         self._maps = maps
         with files.opened(path, os.O_RDONLY) as descriptor:
-            self._status = files.fstat(descriptor)
-            self.size = self._status.st_size
+            status = files.fstat(descriptor)
+            self.size = status.st_size
+            self._identity = status.st_dev, status.st_ino, status.st_size
             self._extent_end = extent_end(descriptor)  # later its name may be another file's
             self._view: memoryview | None = self._mapped(descriptor)
         maps.keep(self)
@@ -83,7 +84,7 @@ class ReadOnlyFile:
     def _mapped_again(self) -> memoryview:
         with suppress(FileNotFoundError), files.opened(self.path, os.O_RDONLY) as descriptor:
             status = files.fstat(descriptor)
-            if os.path.samestat(status, self._status) and status.st_size == self.size:
+            if (status.st_dev, status.st_ino, status.st_size) == self._identity:
                 return self._mapped(descriptor)
         why = "removed or replaced while it was read, by a broker that runs: try again"
         raise OSError(errno.ESTALE, why, str(self.path))
