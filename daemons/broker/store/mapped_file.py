@@ -128,9 +128,13 @@ class MappedFile:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            # On a full disk that writes nothing in its place, a hole is what can be made.
-            files.ftruncate(self.descriptor, begin)
-            files.ftruncate(self.descriptor, self.size)
+            self.clear_by_a_hole(begin)
+
+    def clear_by_a_hole(self, position: int) -> None:
+        """The same on a full disk that writes nothing in its place: for a moment the file is
+        shorter. Raises OSError."""
+        files.ftruncate(self.descriptor, position)
+        files.ftruncate(self.descriptor, self.size)
 
     def sync(self) -> None:
         """Wait until what was written is on the disk. Raises OSError if it is not."""

@@ -39,12 +39,6 @@ def _never_crashed(self: commit_log.CommitLog, *, crashed: bool = False) -> None
     _load(self, crashed=False)
 
 
-def _clear_by_a_hole(self: mapped_file.MappedFile, position: int) -> None:
-    """How the end of a log is cleared on a full disk: for a moment the file is shorter."""
-    files.ftruncate(self.descriptor, position)
-    files.ftruncate(self.descriptor, self.size)
-
-
 def _believed(self: Any) -> None:
     """In place of the fsyncs of a recovery of TubeMQ's store."""
     for segment in (*self._data.segments, *self._index.segments):
@@ -87,7 +81,8 @@ ALL: dict[str, tuple[str, list[Replaced]]] = {
     "short-log-file-is-refused": (
         "append-unsynced",
         [
-            Replaced(mapped_file.MappedFile, "clear_after", _clear_by_a_hole),
+            # As on a full disk.
+            Replaced(mapped_file.MappedFile, "clear_after", mapped_file.MappedFile.clear_by_a_hole),
             Replaced(commit_log.CommitLog, "load", _never_crashed),
         ],
     ),
