@@ -9,12 +9,9 @@ import pytest
 
 from mq.client.session import Session
 from mq.daemons.standalone import Standalone
-from mq.protocol.codes import RequestCode
-from mq.protocol.command import Command
-from mq.protocol.flags import SysFlag
-from mq.protocol.headers import SendMessageRequestHeader
 from tests.cli.pairs import make_topic, running_pair
 from tests.cli.support import Mq
+from tests.client.compressed import said_to_be_compressed
 
 TOPIC = "Damaged"
 UNIQUE = "AC11000100002A9F0000000000000007"
@@ -30,21 +27,11 @@ def pair() -> Iterator[Standalone]:
 
 
 async def _send(pair: Standalone) -> None:
-    header = SendMessageRequestHeader(
-        producer_group="damaged",
-        topic=TOPIC,
-        default_topic="TBW102",
-        default_topic_queue_nums=1,
-        queue_id=0,
-        sys_flag=int(SysFlag.COMPRESSED),
-        born_timestamp=1,
-        flag=0,
-        properties=f"UNIQ_KEY\x01{UNIQUE}\x02KEYS\x01key",
-    )
+    properties = f"UNIQ_KEY\x01{UNIQUE}\x02KEYS\x01key"
     whole = zlib.compress(b"whole" * 100)
     async with Session(pair.name_server_address) as session:
         for body in (whole, whole[:10] + b"!" + whole[11:]):
-            command = Command(RequestCode.SEND_MESSAGE, header.encode(), body)
+            command = said_to_be_compressed(TOPIC, body, properties)
             await session.call(pair.broker.address, command)
 
 

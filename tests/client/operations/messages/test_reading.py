@@ -11,11 +11,8 @@ from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, TopicConfig
-from mq.protocol.codes import RequestCode
-from mq.protocol.command import Command
-from mq.protocol.flags import SysFlag
-from mq.protocol.headers import SendMessageRequestHeader
 from mq.protocol.message import Message
+from tests.client.compressed import said_to_be_compressed
 from tests.client.scenarios import in_a_loop
 
 
@@ -59,20 +56,8 @@ async def test_a_body_that_cannot_be_decompressed_is_told_of_and_not_copied() ->
             for topic in ("Packed", "Copies"):
                 config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
                 await Admin(session).create_topic(pair.broker.address, config)
-            header = SendMessageRequestHeader(
-                producer_group="bombs",
-                topic="Packed",
-                default_topic="TBW102",
-                default_topic_queue_nums=1,
-                queue_id=0,
-                sys_flag=int(SysFlag.COMPRESSED),
-                born_timestamp=1,
-                flag=0,
-                properties="",
-            )
             for body in (zlib.compress(b"plain"), zlib.compress(bytes(100_000_000)), b"no zlib"):
-                command = Command(RequestCode.SEND_MESSAGE, header.encode(), body)
-                await session.call(pair.broker.address, command)
+                await session.call(pair.broker.address, said_to_be_compressed("Packed", body))
             targets = Targets(producer, await queue_map(producer, "Copies"))
             choice = Choice("Packed")
             copier = Copier(session, choice, targets, "Copies", new_ids=False, rate=Rate(None))

@@ -11,13 +11,10 @@ from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.search import Budget, Search, SearchQuery
 from mq.client.operations.messages.tailing import KEPT_BYTES, Glimpse, Tail
 from mq.client.session import Session
-from mq.protocol.codes import RequestCode
-from mq.protocol.command import Command
-from mq.protocol.flags import SysFlag
-from mq.protocol.headers.send import SendMessageRequestHeader
 from mq.protocol.message import Message
 from mq.testing import RunningBroker
 from tests.client.clusters import TOPIC, Cluster, cluster
+from tests.client.compressed import said_to_be_compressed
 from tests.client.scenarios import opened
 
 
@@ -186,24 +183,13 @@ async def test_two_thousand_a_second_do_not_grow(made: Cluster) -> None:
 async def test_compressed_bodies_are_followed_and_searched_in_little_memory(made: Cluster) -> None:
     size, count = 15_000_000, 64
     packed = zlib.compress(bytes(size))
-    header = SendMessageRequestHeader(
-        producer_group="bombers",
-        topic=TOPIC,
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        queue_id=0,
-        sys_flag=int(SysFlag.COMPRESSED),
-        born_timestamp=1,
-        flag=0,
-        properties="",
-    ).encode()
     address = made.pair.broker.address
     async with Tail(made.session, Choice(TOPIC), most=count) as tail:
         tracemalloc.start()
         try:
             await made.session.all(
                 [
-                    made.session.call(address, Command(RequestCode.SEND_MESSAGE, header, packed))
+                    made.session.call(address, said_to_be_compressed(TOPIC, packed, queues=4))
                     for _ in range(count)
                 ]
             )

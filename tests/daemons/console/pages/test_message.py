@@ -12,12 +12,9 @@ from mq.daemons.console.pages import message, messages
 from mq.daemons.console.route import Page, Redirect
 from mq.daemons.console.security.roles import User
 from mq.protocol.bodies import ConsumeFromWhere
-from mq.protocol.codes import RequestCode
-from mq.protocol.command import Command
-from mq.protocol.flags import SysFlag
-from mq.protocol.headers.send import SendMessageRequestHeader
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.message_id import decode_offset_id
+from tests.client.compressed import said_to_be_compressed
 from tests.client.scenarios import eventually
 from tests.daemons.console.pages.filled import (
     HOSTILE,
@@ -94,19 +91,8 @@ def test_large_bodies_are_cut_and_downloaded_whole(console: Consoles) -> None:
 
 def test_a_bomb_is_shown_as_it_is_stored_and_not_sent_again(console: Consoles) -> None:
     async def test(made: Filled) -> None:
-        header = SendMessageRequestHeader(
-            producer_group="bombers",
-            topic=TOPIC,
-            default_topic="TBW102",
-            default_topic_queue_nums=4,
-            queue_id=0,
-            sys_flag=int(SysFlag.COMPRESSED),
-            born_timestamp=1,
-            flag=0,
-            properties="",
-        )
         packed = zlib.compress(bytes(100_000_000))
-        command = Command(RequestCode.SEND_MESSAGE, header.encode(), packed)
+        command = said_to_be_compressed(TOPIC, packed, queues=4)
         await made.session.call(made.site.pair.broker.address, command)
         page = await made.site.get(FIRST)
         assert "larger than 67108864 bytes when decompressed" in page.soup.get_text()
