@@ -21,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
-from mq.client.errors import BrokerError, MQError, RemoteSystemError
+from mq.client.errors import MQError, RemoteSystemError, RequestNotSupported
 from mq.client.machine import clock
 from mq.client.session import Session
 from mq.daemons.broker.acting.members import ask_for_members
@@ -158,11 +158,8 @@ class PreOnline:
     ) -> bool:
         """Whether a slave has more of the log than there is here. Raises MQError and ProtocolError,
         ValueError."""
-        try:
-            runtime = KVTable.decode(await ask(RequestCode.GET_BROKER_RUNTIME_INFO)).table
-        except RemoteSystemError:  # Java's, with an empty log
-            return False
-        end, own = int(runtime.get("commitLogMaxOffset", "0")), stores.messages.log.written
+        runtime = KVTable.decode(await ask(RequestCode.GET_BROKER_RUNTIME_INFO)).table
+        end, own = int(runtime.get("commitLogMaxOffset", "")), stores.messages.log.written
         if end <= own:
             return False
         log.error("%s has acted as the master, and its log ends at %d, this one at %d: what it has "
@@ -214,7 +211,7 @@ async def _timer_of(ask: Callable[[RequestCode], Awaitable[bytes]]) -> bytes | N
     """A broker that has had no message for its timer has no checkpoint, and refuses."""
     try:
         return await ask(RequestCode.GET_TIMER_CHECK_POINT)
-    except BrokerError:
+    except (RequestNotSupported, RemoteSystemError):
         return None
 
 

@@ -58,6 +58,9 @@ log = logging.getLogger(__name__)
 PERIOD_SECONDS = 10.0
 LOOK_SECONDS = 0.5  # whether there is a master, and whether the log has come so far
 TIMEOUT = 3.0
+# A broker of Java fails when it is asked of itself before it has taken its first sample, a second
+# behind its start (StoreStatsService.getPutTps).
+SAMPLED_SECONDS = 3.0
 
 _OFFSETS = "where groups are"
 _DELIVERED = "how far the master has delivered"
@@ -187,15 +190,13 @@ class SlaveSynchronize:
         own = self._stores.messages.max_physical_offset
         try:
             end = await self._log_end(ask) if own else own
-        except RequestNotSupported:
-            return True
         except (MQError, ProtocolError) as error:
             self._failed("what the master has", error)
             if isinstance(error, ConnectError | RequestTimeout):
                 self._on_silence()
                 self._later.clear()
             return False
-        if end is None or end < own:
+        if end < own:
             behind = BadAnswer(self._masters.address, f"its log ends at {end}, this one at {own}")
             self._failed("what the master has", behind)
             return False
@@ -238,10 +239,7 @@ class SlaveSynchronize:
         offsets = self._stores.offsets
         body = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
         table = await asyncio.to_thread(copies.read_offsets, body)
-        try:
-            end = await self._log_end(ask) or 0
-        except RequestNotSupported:
-            end = 0
+        end = await self._log_end(ask)
         await self._take_later(_OFFSETS, end, lambda: offsets.take_copy(table))
 
     async def _copy_modes(self, ask: Ask) -> None:
@@ -261,8 +259,6 @@ class SlaveSynchronize:
         offsets = decode_delay_offsets(await ask(RequestCode.GET_ALL_DELAY_OFFSET))
         timer = await self._ask_for_timer(ask)
         end = await self._log_end(ask)
-        if end is None:
-            return
 
         async def take() -> None:
             if timer is not None:
@@ -277,14 +273,21 @@ class SlaveSynchronize:
         except (RequestNotSupported, RemoteSystemError):
             return None  # a master of 4.9, or one that has had no message for its timer
 
-    async def _log_end(self, ask: Ask) -> int | None:
+    async def _log_end(self, ask: Ask) -> int:
         """Where the log of the master ends: asked for last, it was not longer when the others were
-        said. None from a master of Java with an empty log."""
-        try:
-            runtime = KVTable.decode(await ask(RequestCode.GET_BROKER_RUNTIME_INFO)).table
-        except RemoteSystemError:
-            return None
-        end = runtime.get("commitLogMaxOffset", "")
+        said. One that has just started is asked again; what it says until then is an error, never
+        that its log is empty."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SAMPLED_SECONDS
+        while True:
+            try:
+                body = await ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+                break
+            except RemoteSystemError:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(LOOK_SECONDS)
+        end = KVTable.decode(body).table.get("commitLogMaxOffset", "")
         if not (end.isascii() and end.isdecimal()):
             raise BadAnswer(self._masters.address, f"commitLogMaxOffset={end[:30]!r}")
         return int(end)

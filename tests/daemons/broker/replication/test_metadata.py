@@ -249,12 +249,17 @@ def test_a_slave_made_master_delivers_once_what_the_master_had_not(tmp_path: Pat
 # a wrong master -------------------------------------------------------------------------------
 
 
+EMPTY_LOG = {RequestCode.GET_BROKER_RUNTIME_INFO: b'{"table":{"commitLogMaxOffset":"0"}}'}
+
+
 def answering(answers: Mapping[RequestCode, bytes]) -> dict[int, Handler]:
-    """A master that answers these, and refuses the rest as a release that does not know them."""
+    """A master with an empty log that answers these, and refuses the rest as a release that does
+    not know them."""
+    known = {**EMPTY_LOG, **answers}
 
     def handler(code: RequestCode) -> Handler:
         def answer(request: Command, channel: Channel) -> Command:
-            body = answers.get(code)
+            body = known.get(code)
             if body is None:
                 return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
             return request.reply(body=body)
@@ -331,6 +336,44 @@ def test_an_answer_that_cannot_be_read_leaves_the_others(
 
     asyncio.run(main())
     assert caplog.text.count("topics cannot be copied") == 1
+
+
+@pytest.mark.parametrize("refusals", [2, 1000])
+def test_where_groups_are_is_not_taken_from_a_master_that_cannot_say_yet_where_its_log_ends(
+    refusals: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What Java's answers in the second behind its start was taken for an empty log."""
+    monkeypatch.setattr("mq.daemons.broker.replication.metadata.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("mq.daemons.broker.replication.metadata.SAMPLED_SECONDS", 0.2)
+    asked = 0
+
+    def just_started(request: Command, channel: Channel) -> Command:
+        nonlocal asked
+        asked += 1
+        if asked <= refusals:
+            return request.reply(
+                ResponseCode.SYSTEM_ERROR, remark="java.util.NoSuchElementException"
+            )
+        return request.reply(body=EMPTY_LOG[RequestCode.GET_BROKER_RUNTIME_INFO])
+
+    async def main() -> None:
+        answers = {
+            RequestCode.GET_ALL_CONSUMER_OFFSET: b'{"offsetTable":{"t@g":{0:5}}}',
+            RequestCode.GET_ALL_TOPIC_CONFIG: GOOD_TOPICS,
+        }
+        handlers = answering(answers)
+        handlers[RequestCode.GET_BROKER_RUNTIME_INFO] = just_started
+        async with alone(tmp_path) as slave, scripted(handlers) as address:
+            await synchronize(slave).round(address)
+            assert "good" in slave.stores.topics.table
+            says = refusals == 2
+            assert slave.stores.offsets.query("g", "t", 0) == (5 if says else -1)
+            assert ("consumer offsets cannot be copied" in caplog.text) is not says
+
+    asyncio.run(main())
 
 
 def test_a_master_that_cannot_be_reached_is_looked_for(tmp_path: Path) -> None:
