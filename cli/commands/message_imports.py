@@ -91,6 +91,11 @@ async def message_import(
         read = reader_of(call.environment.stdin)
         return await _import(call, read, None, file, to_topic, sending, resume=False)
     path = Path(file)
+    if resume and local_files.is_stream(path):
+        raise UsageError(
+            f"--resume needs a file: {file} cannot be gone on with",
+            hint="write it to a file, and import that",
+        )
     with local_files.opened(path) as source, local_files.locked(path):
         return await _import(call, reader_of(source), path, file, to_topic, sending, resume=resume)
 
@@ -127,7 +132,8 @@ async def _import(
 
     asked = {"topic": to_topic, "nameServers": call.name_servers, "map": sending.mapping or []}
     limiter = Rate(sending.rate)
-    state = None if path is None else local_files.beside(path, "import")
+    # What has come by a pipe comes no more, and beside /dev/fd/63 there is no room for a file.
+    state = local_files.beside(path, "import") if path is not None and is_file(path) else None
 
     def save(done: "dict[str, Done]") -> None:
         if state is not None and not call.dry_run and done:
