@@ -127,6 +127,8 @@ async def query_msg_by_id(
     ids = [part.strip() for part in msg_id.split(",") if part.strip()]
     if not ids:
         raise UsageError("-i/--msgId is empty")
+    for item in ids:  # before anything is done
+        _check_offset_id(item)
     async with call.admin() as admin:
         if consumer_group and client_id:
             return await _consume_directly(admin, consumer_group, client_id, ids)
@@ -136,9 +138,8 @@ async def query_msg_by_id(
         return await _details(call, admin, messages, offset_id=True, charset=charset)
 
 
-async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
-    """The message, with its body as it is stored."""
-    from mq.client.errors import ConnectError, RemoteSystemError
+def _check_offset_id(message_id: str) -> None:
+    """Raises UsageError."""
     from mq.protocol.message_id import is_offset_id
 
     if not is_offset_id(message_id):
@@ -146,6 +147,12 @@ async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
             f"{message_id!r} is not an offset id (32 hexadecimal digits, 56 with IPv6)",
             hint=f"for a producer's own id: mq queryMsgByUniqueKey -i {message_id} -t TOPIC",
         )
+
+
+async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
+    """The message, with its body as it is stored."""
+    from mq.client.errors import ConnectError, RemoteSystemError
+
     try:
         return await admin.find_by_offset_id(message_id, decompress=False)
     except RemoteSystemError as error:
@@ -156,13 +163,21 @@ async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
 
 
 async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: list[str]) -> Result:
-    """Let one consumer consume messages now (CONSUME_MESSAGE_DIRECTLY)."""
+    """Let one consumer consume messages now (CONSUME_MESSAGE_DIRECTLY). Of several the others are
+    told of where one cannot be consumed: they are, and once."""
+    from mq.client.errors import MQError
     from mq.client.operations.messages import again
 
-    plain, rows = "", []
+    plain, rows, failures = "", [], []
     for message_id in ids:
-        message = await _by_offset_id(admin, message_id)
-        done = await again.consume_directly(admin.session, message, group, client_id)
+        try:
+            message = await _by_offset_id(admin, message_id)
+            done = await again.consume_directly(admin.session, message, group, client_id)
+        except (NotFound, MQError) as error:
+            if len(ids) == 1:
+                raise
+            failures.append(f"message {message_id}: {error}")
+            continue
         result = done.consume_result.name if done.consume_result else "null"
         plain += (
             f"ConsumeMessageDirectlyResult [order={java_text.truth(done.order)}, "
@@ -171,13 +186,15 @@ async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: lis
             f"spentTimeMills={done.spent_time_mills}]"
         )
         rows.append((message_id, group, client_id, result, done.remark, done.spent_time_mills))
-    return Result(_DIRECTLY, list(rows), plain)
+    return Result(_DIRECTLY, list(rows), plain, failures=failures)
 
 
 async def _send_again(call: Call, ids: list[str], messages: Unpacked) -> Result:
     """Send found messages as new ones; they keep their properties, the unique id included. Those
-    whose bodies cannot be read are failures, and the others are sent."""
+    whose bodies cannot be read, and of several those that cannot be sent, are failures, and the
+    others are sent: who began again for an error would send them twice."""
     from mq.cli.commands.sending import send_result_text
+    from mq.client.errors import MQError
     from mq.client.operations.messages.again import same_again
 
     plain, rows, failures = "", [], []
@@ -188,7 +205,13 @@ async def _send_again(call: Call, ids: list[str], messages: Unpacked) -> Result:
             except BadData as error:
                 failures.append(error.message)
                 continue
-            result = await producer.send(message)
+            try:
+                result = await producer.send(message)
+            except MQError as error:
+                if len(ids) == 1:
+                    raise
+                failures.append(f"message {message_id} is not sent again: {error}")
+                continue
             plain += f"prepare resend msg. originalMsgId={message_id}{send_result_text(result)}"
             rows.append((message_id, str(result.status), result.message_id, result.queue_offset))
     return Result(_SENT_AGAIN, list(rows), plain, failures=failures)
