@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mq.client.admin import Admin
+    from mq.client.errors import MQError
     from mq.client.operations.messages.track import Track
     from mq.protocol.message import StoredMessage
 
@@ -315,8 +316,11 @@ async def query_msg_by_key(
     from mq.client.operations.messages import lookup
 
     span = span_of(call, begin_timestamp, end_timestamp)
+    errors: list[MQError] = []
     async with call.admin() as admin:
-        messages = await lookup.stored_by_key(admin, topic, msg_key, max_num, *span)
+        messages = await lookup.stored_by_key(
+            admin, topic, msg_key, max_num, *span, failures=errors
+        )
         clusters = {
             broker.broker_name: broker.cluster
             for broker in (await admin.session.route(topic)).broker_datas
@@ -324,6 +328,8 @@ async def query_msg_by_key(
     if cluster is not None:
         messages = [item for item in messages if clusters.get(item.broker_name) == cluster]
     if not messages:
+        for error in errors:
+            raise error
         raise NotFound(
             f"no message of topic {topic} has the key {msg_key!r}",
             hint="keys must match exactly; brokers delete messages after fileReservedTime",
@@ -333,7 +339,13 @@ async def query_msg_by_key(
         plain += f"{item.message_id:<50} {item.queue_id:>4} {item.queue_offset:>40}\n"
     result = message_text.result(Unpacked(messages))
     result.plain = plain
+    result.failures += _lines(topic, errors)
     return result
+
+
+def _lines(topic: str, errors: "list[MQError]") -> list[str]:
+    """A line for each broker that did not say what it has."""
+    return [f"topic {topic}: {error}" for error in errors]
 
 
 @gives(message_text.COLUMNS, _DIRECTLY, data=_DETAILS)
@@ -364,19 +376,26 @@ async def query_msg_by_unique_key(
         mq queryMsgByUniqueKey Orders 7F0000010A2C18B4AAC2A1B2C3D40000 -a -o table
                                         each copy, if a send was repeated
     """
+    errors: list[MQError] = []
     async with call.admin() as admin:
-        messages = await admin.find_by_unique_id(topic, msg_id, decompress=False)
+        messages = await admin.find_by_unique_id(topic, msg_id, decompress=False, failures=errors)
         if not messages:
+            for error in errors:
+                raise error
             raise NotFound(
                 f"no message of topic {topic} has the unique id {msg_id!r}",
                 hint=f"if it is an offset id: mq queryMsgById -i {msg_id}",
             )
         if consumer_group and client_id:
+            for error in errors:  # it may have the one that is the oldest
+                raise error
             offset_id = messages[0].offset_id
             return await _consume_directly(admin, consumer_group, client_id, [offset_id])
         # 4.9 keeps only the oldest even with -a (MQAdminImpl.queryMessage).
         found = messages if show_all else messages[:1]
-        return await _details(call, admin, Unpacked(found), offset_id=False, shown=1)
+        result = await _details(call, admin, Unpacked(found), offset_id=False, shown=1)
+        result.failures += _lines(topic, errors)
+        return result
 
 
 @gives(message_text.COLUMNS, data=_DETAILS)

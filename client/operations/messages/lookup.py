@@ -108,9 +108,13 @@ async def stored_by_key(
     count: int = 64,
     begin: int = 0,
     end: int = _END_OF_TIME,
+    failures: list[MQError] | None = None,
 ) -> "list[StoredMessage]":
-    """As `by_key`, with bodies as they are stored."""
-    found = await admin.find_by_key(topic, key, count, begin, end, decompress=False)
+    """As `by_key`, with bodies as they are stored. The error of a broker is raised, or appended to
+    `failures`, and then what the others have found is returned."""
+    found = await admin.find_by_key(
+        topic, key, count, begin, end, decompress=False, failures=failures
+    )
     await name_brokers(admin, found)
     return found
 
