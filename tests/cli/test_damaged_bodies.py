@@ -93,3 +93,21 @@ def test_who_goes_on_is_told_of_what_was_passed_over_before(
             done = mq(*words)
             assert (done.status, done.err.count(told)) == (1, 1), done.err
     assert len(json.loads((tmp_path / state).read_text())["gaps"]) == 1
+
+
+def test_a_body_that_was_exported_as_it_is_stored_is_not_imported_as_a_whole_one(
+    pair: Standalone, tmp_path: Path
+) -> None:
+    for topic in ("Exported", "Imported"):
+        make_topic(pair, topic, 1)
+    asyncio.run(_send(pair, "Exported"))
+    mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+    file = tmp_path / "messages"
+    assert mq("message", "export", "Exported", str(file)).status == 1
+    whole, damaged = (json.loads(line) for line in file.read_text().splitlines())
+    assert (whole["bodyEncoding"], damaged["bodyEncoding"]) == ("utf-8", "base64")
+    assert "bodyError" not in whole
+    done = mq("message", "import", str(file), "-t", "Imported")
+    assert done.status == 65
+    assert f"line 2: its body is as it was stored: {damaged['bodyError']}" in done.err
+    assert mq("message", "export", "Imported", "-").json["body"] == "whole" * 100
