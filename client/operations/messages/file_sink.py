@@ -107,15 +107,23 @@ class FileSink:
         good = self._load() if self._resume else 0
         try:
             self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600)
-            os.fchmod(self._file, 0o600)  # bodies are for who may read them at the broker
-            if not self._resume:  # a state of another run would count the bytes of this one
-                local_files.remove(self._state)
-            os.ftruncate(self._file, good)
-            os.lseek(self._file, good, os.SEEK_SET)
+            try:
+                self._prepare(good)
+            except BaseException:  # in a shell many follow
+                os.close(self._file)
+                raise
         except OSError as error:
             raise local_files.cannot("write", self._part, error) from error
         self._good = _Good(good, self._count, self.positions, self.gaps)
         return self
+
+    def _prepare(self, good: int) -> None:
+        """Have the file hold what is good, and go on behind that."""
+        os.fchmod(self._file, 0o600)  # bodies are for who may read them at the broker
+        if not self._resume:  # a state of another run would count the bytes of this one
+            local_files.remove(self._state)
+        os.ftruncate(self._file, good)
+        os.lseek(self._file, good, os.SEEK_SET)
 
     @property
     def written(self) -> int:

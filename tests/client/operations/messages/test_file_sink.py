@@ -72,6 +72,8 @@ def test_what_a_state_counts_is_there_while_the_state_is(tmp_path: Path) -> None
     with pytest.raises(CannotWrite, match=r"cannot remove .*orders\.jsonl\.state"):
         FileSink(file, ASKED, resume=False).__enter__()
     assert part_of(file).read_bytes() == OLD
+    opened = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert part_of(file) not in opened
 
 
 def test_the_state_of_an_export_that_failed_goes_before_its_bytes_do(tmp_path: Path) -> None:
