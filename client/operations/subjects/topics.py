@@ -174,6 +174,23 @@ async def settings(admin: "Admin", address: str, topic: str) -> "TopicConfig | N
         return (await admin.topic_configs(address)).topic_config_table.get(topic)
 
 
+async def holders(admin: "Admin", topic: str) -> "tuple[list[str], dict[str, MQError]]":
+    """The addresses of brokers that have a topic, and why others do not say, by address.
+
+    Name servers may not know of it: one that has just started has not heard of all topics yet.
+    """
+    info = await cluster.clusters(admin.session)
+    homes = [
+        cluster.any_address(broker)
+        for broker in info.broker_addr_table.values()
+        if broker.broker_addrs
+    ]
+    found, failed = await cluster.outcomes(
+        admin, homes, lambda each, address: settings(each, address, topic)
+    )
+    return [address for address, config in found.items() if config is not None], failed
+
+
 def compared(configs: "Mapping[str, TopicConfig]") -> tuple[SettingRow, ...]:
     """The settings of a topic by broker, side by side."""
     plain = {name: dict(config.to_plain()) for name, config in configs.items()}

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from mq.client.admin import Admin
+from mq.client.errors import RequestTimeout
 from mq.client.operations.errors import InvalidRequest
-from mq.client.operations.subjects import topics
+from mq.client.operations.subjects import new_topic, topics
 from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
@@ -82,3 +83,20 @@ def test_a_topic_that_is_removed_leaves_the_broker_and_the_routes() -> None:
 def test_attributes_that_a_broker_would_misread_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="attributes"):
         topics.parse_attributes(text)
+
+
+def test_a_topic_that_name_servers_do_not_know_yet_is_not_made_over() -> None:
+    """With fewer queues than it has, what lies in the others would be lost to its readers."""
+
+    async def scenario() -> None:
+        async with cluster(queues=16) as c:
+            server = c.pair.name_server_address
+            await c.admin.delete_topic_in_name_server(server, TOPIC)
+            name = c.pair.broker.settings.broker.broker_cluster_name
+            with pytest.raises(RequestTimeout):
+                await new_topic.make(c.admin, TOPIC, name, 0.2)
+            config = await topics.settings(c.admin, c.pair.broker.address, TOPIC)
+        assert config is not None
+        assert (config.read_queue_nums, config.write_queue_nums) == (16, 16)
+
+    asyncio.run(scenario())
