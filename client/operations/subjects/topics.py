@@ -106,12 +106,16 @@ async def make_in_cluster(admin: "Admin", name: str, config: "TopicConfig") -> M
 
 
 async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
-    """Add `broker:queues` to the topic's order configuration, in place of the broker's old one."""
+    """Add `broker:queues` to the topic's order configuration, in place of the broker's old one.
+
+    Each name server is asked what it has, for all of them get the whole: one that is new has none.
+    """
     from mq.client.admin.name_servers import ORDER_TOPICS
 
-    first = admin.session.name_servers[0]
-    old = await admin.get_kv(first, ORDER_TOPICS, topic) or ""
-    parts = {part.split(":")[0]: part for part in old.split(";") if part}
+    parts: dict[str, str] = {}
+    for address in reversed(await admin.session.find_name_servers()):  # the first one counts most
+        old = await admin.get_kv(address, ORDER_TOPICS, topic) or ""
+        parts |= {part.split(":")[0]: part for part in old.split(";") if part}
     parts[mine.split(":")[0]] = mine
     order = ";".join(parts[name] for name in java_order.hash_order(parts))
     await admin.put_kv(ORDER_TOPICS, topic, order)
