@@ -4,6 +4,7 @@ A broker tells the consumers that are connected; where there is none, the offset
 keeps are set, queue by queue (DefaultMQAdminExtImpl.resetOffsetByTimestamp and …Old).
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -101,6 +102,7 @@ async def all_queues(
         ) from None
     if None in done.values():
         rows, failures = await at_brokers(admin, wanted)
+        failures += _unheard(wanted.group, done)
         return rows, failures, False
     moved: dict[MessageQueue, int] = {}
     parts = []
@@ -113,6 +115,18 @@ async def all_queues(
         Moved(queue.broker_name, queue.queue_id, None, None, None, moved[queue]) for queue in order
     ]
     return rows, failures, True
+
+
+def _unheard(group: str, told: "Mapping[str, dict[MessageQueue, int] | None]") -> Iterator[str]:
+    """A line for each broker that knows no member where another one has told some: it may have just
+    started."""
+    if any(table is not None for table in told.values()):
+        for address, table in told.items():
+            if table is None:
+                yield (
+                    f"{address}: no member of group {group} is connected to it yet, and to other "
+                    "brokers some are: they may overwrite what was set; reset again in a minute"
+                )
 
 
 async def at_brokers(admin: "Admin", wanted: OffsetReset) -> tuple[list[Moved], list[str]]:

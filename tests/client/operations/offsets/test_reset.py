@@ -10,11 +10,17 @@ from mq.client.operations.offsets import reset
 from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.protocol.bodies import MessageQueue, TopicConfig
+from mq.protocol.bodies import (
+    ConsumeStats,
+    MessageQueue,
+    OffsetWrapper,
+    ResetOffsetBody,
+    TopicConfig,
+)
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.client.clusters import TOPIC, Cluster, cluster, numbers
-from tests.client.scripted import scripted
+from tests.client.scripted import name_server, scripted
 
 PATIENCE = 30.0
 
@@ -145,6 +151,37 @@ def test_a_queue_is_left_where_a_broker_does_not_say_whether_consumers_are_there
 
     asyncio.run(scenario())
     assert moved == []
+
+
+def test_members_that_a_broker_has_not_heard_of_yet_are_told() -> None:
+    """They may overwrite what is set at one that has just started: another one has told them."""
+
+    def at(name: str, online: bool) -> dict[int, Handler]:
+        queue = MessageQueue(TOPIC, name, 0)
+        told = ResetOffsetBody(offset_table={queue: 0}).encode()
+        stats = ConsumeStats(offset_table={queue: OffsetWrapper(broker_offset=2)}).encode()
+        code = ResponseCode.SUCCESS if online else ResponseCode.CONSUMER_NOT_ONLINE
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: lambda r, _: r.reply(code, body=told),
+            RequestCode.GET_CONSUME_STATS: lambda r, _: r.reply(body=stats),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda r, _: r.reply(0, {"offset": "0"}),
+            RequestCode.UPDATE_CONSUMER_OFFSET: lambda r, _: r.reply(),
+        }
+
+    async def scenario() -> None:
+        async with (
+            scripted(at("a", online=True)) as a,
+            scripted(at("b", online=False)) as b,
+            scripted(name_server({"a": a, "b": b})) as server,
+            Session(server) as session,
+        ):
+            wanted = reset.OffsetReset(TOPIC, "g", 0)
+            rows, failures, _ = await reset.all_queues(Admin(session), wanted)
+        assert len(rows) == 2
+        (line,) = failures
+        assert line.startswith(f"{b}: no member of group g is connected to it yet")
+
+    asyncio.run(scenario())
 
 
 def test_only_what_is_still_there_counts() -> None:
