@@ -111,6 +111,16 @@ class RemoteSystemError(BrokerError):
     retriable = True
 
 
+class NoneThere(RemoteSystemError):
+    """The peer has none of what it was asked about, which Java's says with the code of a failure.
+
+    Its words tell the two apart: a broker that fails, or whose access control refuses (4.9 does so
+    by an exception), has the same code, and has said nothing of what is there.
+    """
+
+    retriable = False
+
+
 class SystemBusy(BrokerError):
     """The peer is overloaded and took nothing."""
 
@@ -227,7 +237,21 @@ def reason_of(error: OSError) -> str:
 
 _BY_CODE = {int(error.code): error for error in BrokerError.__subclasses__()}
 
+# How remarks begin, and end, of brokers that have none of what they are asked about.
+_NONE_THERE = (
+    ("no consumer for this group, ", ""),  # ConsumerManageProcessor.getConsumerListByGroup
+    ("the producer group[", "] not exist"),  # AdminBrokerProcessor.getProducerConnectionList
+    ("The stats <", "> not exist"),  # AdminBrokerProcessor.viewBrokerStatsData
+    ("can not find message by the offset, ", ""),  # QueryMessageProcessor.viewMessageById
+    ("The checkpoint is null", ""),  # AdminBrokerProcessor.getTimerCheckPoint
+)
+
 
 def for_code(code: int, remark: str | None, address: str) -> BrokerError:
-    """Return the error for a response code, of the subclass that has it."""
+    """Return the error for a response code, of the subclass that has it; NoneThere by the remark
+    of a system error."""
+    if code == ResponseCode.SYSTEM_ERROR and remark:
+        for begin, end in _NONE_THERE:
+            if remark.startswith(begin) and remark.endswith(end):
+                return NoneThere(remark, address, code)
     return _BY_CODE.get(code, BrokerError)(remark, address, code)

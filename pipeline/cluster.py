@@ -23,6 +23,7 @@ from mq.client.errors import (
     SystemBusy,
     TopicNotExist,
 )
+from mq.client.operations.offsets.bounds import bounds
 from mq.client.pull_consumer import DEFAULT_MAX_COUNT, Puller
 from mq.client.routes import broker_address, read_queues
 from mq.pipeline.absences import Absence, complain, log_once
@@ -243,18 +244,22 @@ class Cluster:
         raise AssertionError("not reached")
 
     def _bounds_at(self, topic: str, broker_name: str) -> dict[Queue, Bounds]:
-        stats = self._again(
-            topic, broker_name, lambda address: self._admin.topic_stats(address, topic)
+        queues = [
+            queue
+            for queue in read_queues(topic, self._route(topic))
+            if queue.broker_name == broker_name
+        ]
+        table = self._again(
+            topic, broker_name, lambda address: bounds(self._admin, address, topic, queues)
         )
-        if stats is None:
+        if table is None:
             return {}
-        table = stats.offset_table
-        found = {}
-        for queue in read_queues(topic, self._route(topic)):
-            if queue.broker_name == broker_name and queue in table:
-                key = Queue(topic, broker_name, queue.queue_id)
-                found[key] = Bounds(table[queue].min_offset, table[queue].max_offset)
-        return found
+        return {
+            Queue(topic, broker_name, queue.queue_id): Bounds(
+                table[queue].min_offset, table[queue].max_offset
+            )
+            for queue in queues
+        }
 
     def _again(
         self, topic: str, broker_name: str, ask: Callable[[str], Coroutine[Any, Any, T]]

@@ -28,6 +28,7 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFound
 from mq.client.machine import chance
+from mq.client.operations.subjects import topics
 from mq.client.outgoing import draft
 from mq.client.pull_consumer import Puller
 from mq.pipeline.declared import wrong
@@ -35,7 +36,7 @@ from mq.pipeline.errors import ClusterAway, CommitFailed, Unknown
 from mq.pipeline.offsets import Offsets, from_nested, to_nested
 from mq.pipeline.prepared import Prepared, from_part, to_parts
 from mq.pipeline.write_options import WriteOptions
-from mq.protocol.bodies import MessageQueue, TopicConfig
+from mq.protocol.bodies import MessageQueue, TopicConfig, TopicRouteData
 from mq.protocol.headers.send import SendMessageResponseHeader
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.message_id import UniqueIdMaker
@@ -106,14 +107,14 @@ class _Found(NamedTuple):
 class DecisionLog:
     """The log of a cluster."""
 
-    def __init__(self, session: BlockingSession, options: WriteOptions) -> None:
-        """Raises OptionError when the log's topic is not usable: see `open_log`."""
+    def __init__(self, session: BlockingSession, options: WriteOptions, batch: int) -> None:
+        """For a batch. Raises as `open_log`."""
         self._session = session
         self._options = options
         self._admin = Admin(session)
         self._puller = Puller(session, TOOLS_CONSUMER_GROUP)
         self._next_id = UniqueIdMaker("127.0.0.1", os.getpid(), time.time, chance.salt())
-        self._queue = open_log(session, options)
+        self._queue = open_log(session, options, batch)
 
     def find(self, query: str, batch: int) -> Decision | None:
         """The decision about a batch, if there is one."""
@@ -240,10 +241,24 @@ class DecisionLog:
         return run(self._session.master_address(self._queue.topic, self._queue.broker_name))
 
 
-def open_log(session: BlockingSession, options: WriteOptions) -> MessageQueue:
-    """The queue of the log. Its topic is made at a broker of the cluster if it is not there.
+def check_log(session: BlockingSession, options: WriteOptions) -> None:
+    """Find out whether the log can be used, if it is there: which batch is the next, and so whether
+    it is to be made, is not known yet. Raises OptionError."""
+    try:
+        _queue_of(options.commit_topic, run(session.route(options.commit_topic)))
+    except RouteNotFound:
+        return
+    except (ConnectError, RequestTimeout) as error:
+        raise wrong(WriteOptions, "nameServer", str(error), ClusterAway) from None
 
-    Raises OptionError if it cannot be made, or is at several brokers.
+
+def open_log(session: BlockingSession, options: WriteOptions, batch: int) -> MessageQueue:
+    """The queue of the log. For the first batch its topic is made at a broker of the cluster if no
+    broker has it.
+
+    A later batch may have been committed in one whose only broker is away: name servers do not know
+    it then, and a new log at another broker would have the batch committed again. Raises
+    CommitFailed there; OptionError if it cannot be made, or is at several brokers.
     """
     topic = options.commit_topic
     deadline = time.monotonic() + _START_SECONDS
@@ -253,15 +268,30 @@ def open_log(session: BlockingSession, options: WriteOptions) -> MessageQueue:
             route = run(session.route(topic))
             break
         except RouteNotFound:
-            if not made:
-                _make(session, options)
-                made = True
-            elif time.monotonic() > deadline:
+            if time.monotonic() > deadline:
+                if batch:
+                    raise _log_away(topic, batch) from None
                 reason = f"no name server knows {topic}"
                 raise wrong(WriteOptions, "commitTopic", reason, Unknown) from None
+            if not batch and not made:
+                _make(session, options)
+                made = True
             time.sleep(_PAUSE)
         except (ConnectError, RequestTimeout) as error:
             raise wrong(WriteOptions, "nameServer", str(error), ClusterAway) from None
+    return _queue_of(topic, route)
+
+
+def _log_away(topic: str, batch: int) -> CommitFailed:
+    return CommitFailed(
+        f"topic {topic} is not there, and batch {batch} may have been committed in it: start the "
+        "broker that has it. If this query has committed nothing with exactlyOnce yet, make it: "
+        f"mq updateTopic -b BROKER:10911 -t {topic} -r 1 -w 1"
+    )
+
+
+def _queue_of(topic: str, route: TopicRouteData) -> MessageQueue:
+    """Its only queue. Raises OptionError where it is at several brokers."""
     brokers = sorted(queues.broker_name for queues in route.queue_datas)
     if len(brokers) != 1:
         raise wrong(
@@ -277,6 +307,8 @@ def _make(session: BlockingSession, options: WriteOptions) -> None:
     topic = options.commit_topic
     config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=6)
     try:
+        if run(topics.holders(Admin(session), topic))[0]:
+            return  # name servers hear of it soon
         info = run(Admin(session).cluster_info())
         names = sorted(info.broker_addr_table)
         addresses = info.broker_addr_table[names[0]].broker_addrs

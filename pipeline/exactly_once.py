@@ -68,7 +68,7 @@ class Transactions:
     def commit_once(self, query: str, batch: int, prepared: Sequence[Prepared]) -> None:
         """Make the messages of a batch visible, unless those of an earlier try are: then what that
         has begun is finished. Raises CommitFailed if it cannot be, or another writer's were."""
-        decisions = DecisionLog(self._session, self._options)
+        decisions = DecisionLog(self._session, self._options, batch)
         decision = decisions.find(query, batch)
         if decision is None:
             if not any(prepared):
@@ -84,12 +84,16 @@ class Transactions:
             self.roll_back(prepared)
         self._finish(decision.prepared, decision.ends, fresh=fresh)
 
+    def open_log(self) -> None:
+        """Make the log of decisions if it is not there. Raises OptionError."""
+        DecisionLog(self._session, self._options, 0)
+
     def abort(self, query: str, batch: int, prepared: Sequence[Prepared]) -> None:
         """Roll messages back, unless it was decided already that they are to be seen: then they
         are committed when the query is started again."""
         try:
-            decision = DecisionLog(self._session, self._options).find(query, batch)
-        except MQError as error:
+            decision = DecisionLog(self._session, self._options, batch).find(query, batch)
+        except (MQError, CommitFailed) as error:
             log.warning("batch %d of query %s is left as it is: %s", batch, query, error)
             return
         if decision is None or not are_same(decision.prepared, prepared):

@@ -17,7 +17,7 @@ from pyspark.taskcontext import TaskContext
 
 from mq.client.blocking import BlockingSession, run
 from mq.client.errors import BrokerError, ClientError, MQError, RouteNotFound
-from mq.pipeline.decisions import open_log
+from mq.pipeline.decisions import check_log
 from mq.pipeline.declared import wrong
 from mq.pipeline.encoding import Encoder, UniqueIds
 from mq.pipeline.errors import ClusterAway, CommitFailed, KeyRefused, PipelineError, Unknown
@@ -113,9 +113,11 @@ class StreamWriter(_Writer, ArrowStreamWriter):
                 f"Spark does not say which query batch {batchId} is of ({_QUERY_ID}): it cannot be "
                 "told whether it was committed before; nothing of it is visible"
             )
-        if query is not None:
-            with Transactions(self._options) as transactions:
+        with Transactions(self._options) as transactions:
+            if query is not None:
                 transactions.commit_once(query, batchId, prepared)
+            elif not batchId:
+                transactions.open_log()  # of no task: later batches rely on it being there
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task has failed for good, or `commit` has: what it had decided stays so."""
@@ -157,7 +159,7 @@ def check_target(options: WriteOptions, *, in_batches: bool = False) -> None:
         if target is not None:
             _try_key(options, session, next(iter(target.addresses.values())))
         if in_batches and options.exactly_once:
-            open_log(session, options)
+            check_log(session, options)
 
 
 def _try_key(options: WriteOptions, session: BlockingSession, address: str) -> None:

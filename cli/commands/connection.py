@@ -125,7 +125,7 @@ async def producer_connection(
         mq producerConnection shop Orders          the producers of a group
         mq producerConnection shop Orders -o json  for a program
     """
-    from mq.client.errors import RemoteSystemError
+    from mq.client.errors import NoneThere
     from mq.client.operations import cluster
 
     async with call.admin() as admin:
@@ -135,7 +135,7 @@ async def producer_connection(
         address = cluster.any_address(brokers[0])
         try:
             found = await admin.producer_connection(address, producer_group)
-        except RemoteSystemError as error:  # what brokers answer about a group that is not there
+        except NoneThere as error:
             raise NotFound(str(error)) from None
     if not found.connection_set:
         raise NotFound(f"no producer of group {producer_group} is connected to {address}")

@@ -282,27 +282,31 @@ async def consumer_progress(
             if not await groups.exists(admin, group_name):
                 raise
             return _one_group(Stats(), None)  # it has consumed nothing yet
-        held = await _held(admin, group_name)
+        held, failures = await _held(admin, group_name)
         # Of a broker that is away nobody knows the cluster.
         absent = {} if cluster_name else await _absent(admin, held, topic_name)
     holders = {queue: client.split("@")[0] for queue, client in held.items()}
     result = _one_group(stats, holders if show_client_ip else None)
-    result.failures = [f"broker {name}: not registered now, {who}" for name, who in absent.items()]
+    result.failures = failures + [
+        f"broker {name}: not registered now, {who}" for name, who in absent.items()
+    ]
     return result
 
 
-async def _held(admin: "Admin", group: str) -> dict["MessageQueue", str]:
-    """The client that holds each queue, of those that can be asked."""
-    from mq.client.errors import MQError
+async def _held(admin: "Admin", group: str) -> tuple[dict["MessageQueue", str], list[str]]:
+    """The client that holds each queue, of those that can be asked; and why none can."""
+    from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 
     try:
         address = await group_broker(admin, group)
         connected = (await admin.consumer_connection(address, group)).connection_set
-    except (MQError, NotFound):
-        return {}
+    except (ConsumerNotOnline, RouteNotFound, NotFound):
+        return {}, []
+    except MQError as error:
+        return {}, [f"the members of group {group}: {error}"]
     # As in Java: a queue whose holder cannot be asked has N/A.
     said, _ = await members.running(admin, address, group, (item.client_id for item in connected))
-    return members.holders(said)
+    return members.holders(said), []
 
 
 async def _absent(
@@ -354,33 +358,52 @@ async def _all_groups(admin: "Admin") -> Result:
     heads = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"
     plain = _GROUP_LINE.format(*heads)
     rows: list[Row] = []
+    failures: list[str] = []
     for topic in java_order.hash_order(await listing.topic_names(admin.session)):
         if topic.startswith(RETRY_PREFIX):
-            row = await _group_row(admin, topic.removeprefix(RETRY_PREFIX))
+            row = await _group_row(admin, topic.removeprefix(RETRY_PREFIX), failures)
             rows.append(row)
             group, count, version, kind, model, tps, lag = row
+            shown = "OFFLINE" if count == 0 else version
+            numbers = (None if tps is None else int(tps)), lag
             plain += _GROUP_LINE.format(
-                java_text.cut(group, 64), count, version or "OFFLINE", kind, model, int(tps), lag
+                *(java_text.cut(group, 64), _told(count), _told(shown), kind, model),
+                *map(_told, numbers),
             )
-    return Result(_GROUPS, rows, plain)
+    return Result(_GROUPS, rows, plain, failures=failures)
 
 
-async def _group_row(admin: "Admin", group: str) -> Row:
-    """A group that has no offsets is 0 behind; one without consumers is offline (as in Java)."""
-    from mq.client.errors import MQError
+def _told(value: object) -> object:
+    """What a broker says, or N/A where it does not."""
+    return "N/A" if value is None else value
+
+
+async def _group_row(admin: "Admin", group: str, failures: list[str]) -> Row:
+    """A group that has no offsets is 0 behind; one without consumers is offline (as in Java).
+
+    What a broker does not say is None, and why is added to `failures`.
+    """
+    from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
     from mq.protocol.bodies import ConsumeType
     from mq.protocol.codes import version_name
 
-    tps, lag = 0.0, 0
+    tps: float | None = 0.0
+    lag: int | None = 0
     try:
         stats = await consume_stats(admin, group)
         tps, lag = stats.consume_tps, stats.lag
-    except (MQError, NotFound):
+    except (RouteNotFound, NotFound):
         pass
+    except MQError as error:
+        tps = lag = None
+        failures.append(f"how far group {group} is: {error}")
     try:
         found = await admin.consumer_connection(await group_broker(admin, group), group)
-    except (MQError, NotFound):
+    except (ConsumerNotOnline, RouteNotFound, NotFound):
         return (group, 0, None, "", "", tps, lag)
+    except MQError as error:
+        failures.append(f"the members of group {group}: {error}")
+        return (group, None, None, "", "", tps, lag)
     connected = found.connection_set
     version = version_name(min(member.version for member in connected))
     active = found.consume_type is ConsumeType.CONSUME_ACTIVELY

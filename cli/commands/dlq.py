@@ -362,11 +362,20 @@ async def _only_empty(
     cause: Exception | None = None,
 ) -> None:
     """Nothing for a group that is there, of which an empty list is the answer; raises `error` where
-    there is no such group, or letters of it were named."""
-    from mq.client.operations.subjects import groups
+    there is no such group, or letters of it were named, and MQError where a broker has their topic
+    and no name server says so, or one does not say."""
+    from mq.client.errors import RouteNotFound
+    from mq.client.operations.subjects import groups, topics
+    from mq.protocol.names import dead_letter_topic
 
     if ids or not await groups.exists(admin, group):
         raise error from cause
+    topic = dead_letter_topic(group)
+    holders, failed = await topics.holders(admin, topic)
+    for unsaid in () if holders else failed.values():
+        raise unsaid
+    if holders:
+        raise RouteNotFound(topic, f"no name server knows it yet, and {holders[0]} has it")
 
 
 def _check(group: str) -> None:

@@ -36,7 +36,11 @@ async def export_metrics(call: Call, cluster_name: Cluster, file_path: FilePath 
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
         masters = cluster.masters(info, cluster_name)
-        reports, failures = await cluster.at_each(admin, masters, _report)
+        unseen: dict[str, str] = {}
+        reports, failures = await cluster.at_each(
+            admin, masters, lambda each, address: _report(each, address, unseen)
+        )
+    failures += [f"clients of group {group}: {why}" for group, why in sorted(unseen.items())]
     brokers = {cluster.broker_name(info, address): report for address, report in reports.items()}
     quotas = [report["runtimeQuota"] for report in brokers.values()]
     rates = _sums(_RATES, (quota["tps"] for quota in quotas))
@@ -55,8 +59,8 @@ def _sums(keys: tuple[str, ...], tables: "Iterable[Mapping[str, float]]") -> dic
     return {key: sum(table[key] for table in found) for key in keys}
 
 
-async def _report(admin: "Admin", address: str) -> dict[str, Any]:
-    """One broker: its machine, its load, and which clients it has."""
+async def _report(admin: "Admin", address: str, unseen: dict[str, str]) -> dict[str, Any]:
+    """One broker: its machine, its load, and which clients it has; `unseen` as in `_clients`."""
     runtime = await admin.broker_runtime_info(address)
     settings = await admin.broker_config(address)
     groups = (await user_groups(admin, address)).subscription_group_table
@@ -80,7 +84,7 @@ async def _report(admin: "Admin", address: str) -> dict[str, Any]:
         "runtimeQuota": quota,
         "runtimeVersion": {
             "rocketmqVersion": runtime.get("brokerVersionDesc", ""),
-            "clientInfo": await _clients(admin, groups),
+            "clientInfo": await _clients(admin, groups, unseen),
         },
     }
 
@@ -117,26 +121,30 @@ def _yesterday(runtime: "Mapping[str, str]", key: str) -> int:
 
 async def _flow(admin: "Admin", address: str, topic: str) -> tuple[float, int]:
     """What went into a topic: a second, and in a day. A broker that knows none says so."""
-    from mq.client.errors import BrokerError
+    from mq.client.errors import NoneThere
 
     try:
         figure = await admin.broker_stats(address, "TOPIC_PUT_NUMS", topic)
-    except BrokerError:
+    except NoneThere:
         return 0.0, 0
     return (figure.stats_minute.tps if figure.stats_minute else 0.0), day_sum(figure)
 
 
-async def _clients(admin: "Admin", groups: "Iterable[str]") -> list[str]:
-    """Language and release of every consumer that is connected, each once."""
-    from mq.client.errors import MQError
+async def _clients(admin: "Admin", groups: "Iterable[str]", unseen: dict[str, str]) -> list[str]:
+    """Language and release of every consumer that is connected, each once. A group whose members
+    cannot be asked for is put into `unseen`, with why."""
+    from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
     from mq.protocol.codes import version_name
 
     found = set()
     for group in groups:
         try:
             connections = (await admin.group_connection(group)).connection_set
-        except MQError:
+        except (ConsumerNotOnline, RouteNotFound):
             continue  # nobody is connected, or the group has no retry topic yet
+        except MQError as error:
+            unseen[group] = str(error)
+            continue
         for item in connections:
             language = "null" if item.language is None else item.language.name
             found.add(f"{language}%{version_name(item.version)}")

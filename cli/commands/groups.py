@@ -72,6 +72,9 @@ async def delete_sub_group(
             in_cluster,
             clean_offset=bool(remove_offset),
         )
+        kept: list[str] = []
+        if in_cluster:
+            kept = cluster.kept(await cluster.clusters(admin.session), in_cluster)
     suffix = "" if broker_addr else f" in cluster [{cluster_name}]"
     plain = "".join(
         f"delete subscription group [{group_name}] from broker [{address}]{suffix} success.\n"
@@ -81,7 +84,7 @@ async def delete_sub_group(
     for topic, gone in removed.topics:
         plain += removed_text(gone, topic, str(in_cluster))
         rows += gone.rows
-    return Result(_DELETED_COLUMNS, rows, plain, failures=list(removed.failures))
+    return Result(_DELETED_COLUMNS, rows, plain, failures=[*removed.failures, *kept])
 
 
 _CONFIG_COLUMNS = (

@@ -152,11 +152,11 @@ def _check_offset_id(message_id: str) -> None:
 
 async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
     """The message, with its body as it is stored."""
-    from mq.client.errors import ConnectError, RemoteSystemError
+    from mq.client.errors import ConnectError, NoneThere
 
     try:
         return await admin.find_by_offset_id(message_id, decompress=False)
-    except RemoteSystemError as error:
+    except NoneThere as error:
         raise NotFound(f"no message {message_id}: {error}") from error
     except ConnectError as error:
         hint = "a unique id has 32 digits too: mq queryMsgByUniqueKey -i ID -t TOPIC"

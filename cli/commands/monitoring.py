@@ -22,6 +22,7 @@ from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
+    from mq.client.errors import MQError
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue, OffsetWrapper
 
@@ -100,13 +101,15 @@ async def _group(
     admin: "Admin", consumer: "PullConsumer", group: str, now: int
 ) -> tuple[list[Row], str]:
     """A line for each topic of a group that is online, and one for each problem of its members."""
-    from mq.client.errors import MQError
+    from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 
     try:
         address = await group_broker(admin, group)
         connected = (await admin.consumer_connection(address, group)).connection_set
-    except (MQError, NotFound):
+    except (ConsumerNotOnline, RouteNotFound, NotFound):
         return [], ""
+    except MQError as error:
+        return _unsaid(group, now, error)
     rows, plain = await _undone(admin, consumer, group, now)
     clients = sorted(item.client_id for item in connected)
     infos, _ = await members.running(admin, address, group, clients)  # as in Java: some just left
@@ -119,6 +122,12 @@ async def _group(
             rows.append(_row(now, "notify", group, client=client, problem=problem))
             plain += f"{notify}{group}, ClientId: {client}, {problem}\n"
     return rows, plain
+
+
+def _unsaid(group: str, now: int, error: "MQError") -> tuple[list[Row], str]:
+    """A line of a group of which a broker does not say how it does."""
+    line = f"[MONITOR]  [NOTIFY] ConsumerGroup: {group}, {error}\n"
+    return [_row(now, "notify", group, problem=str(error))], line
 
 
 def _row(
@@ -137,12 +146,14 @@ def _row(
 async def _undone(
     admin: "Admin", consumer: "PullConsumer", group: str, now: int
 ) -> tuple[list[Row], str]:
-    from mq.client.errors import MQError
+    from mq.client.errors import MQError, RouteNotFound
 
     try:
         offsets = (await consume_stats(admin, group)).offsets
-    except (MQError, NotFound):
+    except (RouteNotFound, NotFound):
         return [], ""
+    except MQError as error:
+        return _unsaid(group, now, error)
     rows: list[Row] = []
     plain = ""
     for topic in java_order.hash_order(queue.topic for queue in offsets):

@@ -52,7 +52,7 @@ async def stats_all(
         mq statsAll Orders -o table  one topic
     """
     from mq.cli import listing
-    from mq.client.errors import MQError
+    from mq.client.errors import MQError, RouteNotFound
 
     heads = "#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS"
     plain = _LINE.format(*heads, "#InMsg24Hour", "#OutMsg24Hour")
@@ -66,9 +66,12 @@ async def stats_all(
             if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) or topic not in (None, name):
                 continue
             try:
-                found = await _topic(admin, name, active_topic)
-            except (MQError, NotFound):
-                continue  # as in Java: a topic that cannot be asked about has no line
+                found = await _topic(admin, name, active_topic, failures)
+            except (RouteNotFound, NotFound):
+                continue  # it is gone meanwhile
+            except MQError as error:  # as in Java: it has no line
+                failures.append(f"topic {name}: {error}")
+                continue
             for row, retries in found:
                 rows.append(row)
                 plain += _line(row, retries)
@@ -79,7 +82,7 @@ def _line(row: Row, retries: bool) -> str:
     """A line of mqadmin 4.9, for which a group without a retry topic is 0 behind."""
     topic, group, behind, tps_in, tps_out, count_in, count_out = row
     cut = java_text.cut
-    behind = behind if retries else 0
+    behind = behind if retries and behind is not None else 0
     if group is None:
         rate, last = "", "NO_CONSUMER"
     else:
@@ -95,8 +98,11 @@ class _Flow(NamedTuple):
     messages: int
 
 
-async def _topic(admin: "Admin", topic: str, active: bool) -> list[tuple[Row, bool]]:
-    """The rows of one topic, each with whether the group has a retry topic.
+async def _topic(
+    admin: "Admin", topic: str, active: bool, failures: list[str]
+) -> list[tuple[Row, bool]]:
+    """The rows of one topic, each with whether the group has a retry topic. What brokers do not
+    say goes to `failures`.
 
     (StatsAllSubCommand.printTopicDetail)
     """
@@ -108,30 +114,35 @@ async def _topic(admin: "Admin", topic: str, active: bool) -> list[tuple[Row, bo
         return []
     masters = [item.broker_addrs[MASTER_ID] for item in brokers if MASTER_ID in item.broker_addrs]
     groups = await groups_of_topic(admin.session, cluster.any_address(brokers[0]), topic)
-    came = await _flow(admin, masters, "TOPIC_PUT_NUMS", topic)
+    came = await _flow(admin, masters, "TOPIC_PUT_NUMS", topic, failures)
     if not groups:
         shown = came.messages > 0 or not active
         row: Row = (topic, None, 0, came.tps, None, came.messages, None)
         return [(row, True)] if shown else []
     rows: list[tuple[Row, bool]] = []
     for group in java_order.hash_order(groups):
-        went = await _flow(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
-        behind, retries = await _behind(admin, masters, group, topic)
+        went = await _flow(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}", failures)
+        behind, retries = await _behind(admin, masters, group, topic, failures)
         if not active or came.messages > 0 or went.messages > 0:
             row = (topic, group, behind, came.tps, went.tps, came.messages, went.messages)
             rows.append((row, retries))
     return rows
 
 
-async def _flow(admin: "Admin", masters: list[str], name: str, key: str) -> _Flow:
+async def _flow(
+    admin: "Admin", masters: list[str], name: str, key: str, failures: list[str]
+) -> _Flow:
     """The sum of a figure over brokers; one that does not have it counts nothing."""
-    from mq.client.errors import MQError
+    from mq.client.errors import MQError, NoneThere
 
     tps, count = 0.0, 0
     for address in masters:
         try:
             figure = await admin.broker_stats(address, name, key)
-        except MQError:
+        except NoneThere:
+            continue
+        except MQError as error:
+            failures.append(f"{name} of {key}: {error}")
             continue
         tps += figure.stats_minute.tps if figure.stats_minute else 0.0
         count += day_sum(figure)
@@ -146,26 +157,42 @@ def day_sum(figure: "BrokerStatsData") -> int:
     return 0
 
 
-async def _behind(admin: "Admin", masters: list[str], group: str, topic: str) -> tuple[int, bool]:
-    """Messages that wait for the group, and whether it has a retry topic.
+async def _behind(
+    admin: "Admin", masters: list[str], group: str, topic: str, failures: list[str]
+) -> tuple[int | None, bool]:
+    """Messages that wait for the group, None where a broker does not say, which goes to
+    `failures`; and whether it has a retry topic.
 
     mqadmin asks the brokers of the retry topic. A group whose consumers have not been there yet has
     none; then those of the topic are asked.
     """
-    from mq.client.errors import MQError, RouteNotFound
+    from mq.client.errors import (
+        MQError,
+        RouteNotFound,
+        SubscriptionGroupNotExist,
+        TopicNotExist,
+    )
     from mq.client.operations.consumption import consume_stats
 
     try:
         return max(0, (await consume_stats(admin, group, topic)).lag), True
     except RouteNotFound:
         pass
-    except (MQError, NotFound):
+    except NotFound:
         return 0, True
-    behind = 0
+    except MQError as error:
+        failures.append(f"group {group}: {error}")
+        return None, True
+    behind: int | None = 0
     for address in masters:
         try:
             offsets = (await admin.consume_stats(address, group, topic)).offset_table
-        except MQError:
+        except (SubscriptionGroupNotExist, TopicNotExist):
             continue
-        behind += sum(item.broker_offset - item.consumer_offset for item in offsets.values())
-    return max(0, behind), False
+        except MQError as error:
+            failures.append(f"group {group}: {error}")
+            behind = None
+            continue
+        if behind is not None:
+            behind += sum(item.broker_offset - item.consumer_offset for item in offsets.values())
+    return None if behind is None else max(0, behind), False

@@ -207,11 +207,12 @@ async def delete_topic(
                                                  show what would be deleted
     """
     async with call.admin() as admin:
-        masters = cluster.masters(await cluster.clusters(admin.session), cluster_name)
+        info = await cluster.clusters(admin.session)
+        masters = cluster.masters(info, cluster_name)
         removed = await topics.remove(admin, masters, topic, cluster_name)
     return Result(
         *(_DELETED, list(removed.rows), removed_text(removed, topic, cluster_name)),
-        failures=list(removed.failures),
+        failures=[*removed.failures, *cluster.kept(info, cluster_name)],
     )
 
 

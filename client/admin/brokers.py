@@ -34,7 +34,7 @@ class BrokerAdmin(AdminBase):
     async def broker_stats(self, address: str, name: str, key: str) -> bodies.BrokerStatsData:
         """A statistic of the last minute, hour and day, such as TOPIC_PUT_NUMS of a topic.
 
-        Raises RemoteSystemError when the broker has no such statistic.
+        Raises NoneThere when the broker has no such statistic.
         """
         header = headers.ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
         response = await self._ask(address, header)

@@ -91,7 +91,10 @@ class GroupAdmin(AdminBase):
         return await self.consumer_connection(await self._any_broker_of(retry_topic(group)), group)
 
     async def producer_connection(self, address: str, group: str) -> bodies.ProducerConnection:
-        """Which producers of `group` are connected to the broker at `address`."""
+        """Which producers of `group` are connected to the broker at `address`.
+
+        Raises NoneThere when it knows none.
+        """
         header = headers.GetProducerConnectionListRequestHeader(producer_group=group)
         response = await self._ask(address, header)
         return read(bodies.ProducerConnection.decode, response.body, address)
@@ -99,7 +102,7 @@ class GroupAdmin(AdminBase):
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """The client ids of the members of `group` that the broker at `address` knows.
 
-        Raises RemoteSystemError when it knows none, as Java's broker says it.
+        Raises NoneThere when it knows none.
         """
         header = headers.GetConsumerListByGroupRequestHeader(consumer_group=group)
         response = await self._ask(address, header)

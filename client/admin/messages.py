@@ -31,7 +31,7 @@ class MessageAdmin(AdminBase):
     ) -> StoredMessage:
         """The message at a position of the commit log of the broker at `address`.
 
-        Raises RemoteSystemError when no message begins there, as Java's broker says it.
+        Raises NoneThere when no message begins there.
         """
         from mq.protocol.message import decode_record
 

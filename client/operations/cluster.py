@@ -57,6 +57,17 @@ def masters(info: "Clusters", cluster: str) -> list[str]:
     return java_order.hash_order(found)
 
 
+def kept(info: "Clusters", cluster: str) -> list[str]:
+    """A line for each broker of the cluster without a master now, where something is deleted at the
+    masters: what it holds comes back with it."""
+    return [
+        f"broker {name}: it has no master now, and keeps what it has: delete that when it is back"
+        for name in broker_names(info, cluster)
+        if name not in info.broker_addr_table
+        or MASTER_ID not in info.broker_addr_table[name].broker_addrs
+    ]
+
+
 def addresses(info: "Clusters", cluster: str) -> list[str]:
     """The addresses of all brokers of a cluster, replicas included. Raises NotFound."""
     found = [

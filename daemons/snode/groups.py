@@ -13,7 +13,15 @@ import logging
 from collections.abc import Sequence
 from itertools import product
 
-from mq.client.errors import BrokerError, MQError, RouteNotFound
+from mq.client.errors import (
+    BrokerError,
+    FlowControl,
+    MQError,
+    RouteNotFound,
+    ServiceNotAvailable,
+    SystemBusy,
+    TopicNotExist,
+)
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.snode.config import SnodeSettings
 from mq.daemons.snode.enodes import Enodes
@@ -31,6 +39,8 @@ log = logging.getLogger(__name__)
 GROUPS_SETTING = "maxAutoCreatedGroups"
 # Before what failed at an enode is sent to it again, in seconds.
 RETRY_SECONDS = 1.0
+# What an enode says that may take a group a moment later.
+_LATER = (SystemBusy, ServiceNotAvailable, FlowControl)
 # Groups that are made at an enode side by side.
 _AT_ONCE = 16
 
@@ -52,6 +62,7 @@ class SnodeGroups:
         self._done: dict[str, dict[str, bool]] = {}
         self._wake = asyncio.Event()
         self._read: dict[str, tuple[bytes, SubscriptionGroupWrapper]] = {}  # by enode
+        self._unread: set[str] = set()  # enodes that did not say the last time what they have
         enodes.on_change.append(self._wake.set)
 
     def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
@@ -108,7 +119,7 @@ class SnodeGroups:
     async def read(self) -> None:
         """Take in what the enodes have; one that does not answer changes nothing."""
         found: dict[str, SubscriptionGroupConfig] = {}
-        whole = True
+        unread: set[str] = set()
         for name, address in list(self._enodes.masters.items()):
             try:
                 response = await self._enodes.call(
@@ -118,11 +129,12 @@ class SnodeGroups:
             except (MQError, RemoteProtocolError) as error:
                 log.warning("the groups of enode %s cannot be read: %s", name, error,
                             extra={"failure": f"groups {name}"})  # fmt: skip
-                whole = False
+                unread.add(name)
                 continue
             for group, config in wrapper.subscription_group_table.items():
                 found.setdefault(group, config)
         self._read = {name: self._read[name] for name in self._enodes.masters if name in self._read}
+        self._unread, whole = unread, not unread
         self._leave_to_administrators(whole)
         if whole:
             kept = {name: self.table[name] for name in self._made_here if name in self.table}
@@ -195,9 +207,15 @@ class SnodeGroups:
         async with turn:
             try:
                 if group in self._made_here:
+                    if enode in self._unread:  # it may have it, as an administrator wants it
+                        return False
                     await self._make_group(address, group)
                 if used:
                     await self.make_retry_topic(address, group, enode)
+            except _LATER as error:
+                log.warning("group %s is not made at enode %s yet: %s", group, enode, error,
+                            extra={"failure": f"making groups {enode}"})  # fmt: skip
+                return False
             except BrokerError as error:  # it is there and does not want to: asked again, in vain
                 log.warning("group %s is not made at enode %s: %s", group, enode, error,
                             extra={"failure": f"making groups {enode}"})  # fmt: skip
@@ -222,16 +240,26 @@ class SnodeGroups:
         if await self._enodes.dialect(address) is Dialect.SNODE:
             header = CreateRetryTopicRequestHeader(group_name=group, enode_name=enode)
             await self._enodes.call(address, Command(SnodeCode.CREATE_RETRY_TOPIC, header.encode()))
-        elif not await self._has_retry_topic(group, enode):
+        elif not await self._has_retry_topic(group, enode, address):
             await self._enodes.call(address, plain_retry_topic(self.queues_of(group), group))
 
-    async def _has_retry_topic(self, group: str, enode: str) -> bool:
-        """Whether name servers know it: a request that makes a topic changes one that is there."""
+    async def _has_retry_topic(self, group: str, enode: str, address: str) -> bool:
+        """Whether it is there: a request that makes a topic changes one that is there. The enode is
+        asked where name servers do not know it, which may have just started. Raises MQError."""
+        topic = names.retry_topic(group)
         try:
-            route = await self._enodes.session.fresh_route(names.retry_topic(group))
+            route = await self._enodes.session.fresh_route(topic)
         except RouteNotFound:
+            pass
+        else:
+            if any(queues.broker_name == enode for queues in route.queue_datas):
+                return True
+        try:
+            asked = Command(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+            await self._enodes.call(address, asked)
+        except TopicNotExist:
             return False
-        return any(queues.broker_name == enode for queues in route.queue_datas)
+        return True
 
     def queues_of(self, group: str) -> int:
         """How many queues the retry topic of a group has."""

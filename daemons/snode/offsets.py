@@ -16,7 +16,13 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from mq.client.errors import MQError, SubscriptionGroupNotExist, TopicNotExist
+from mq.client.errors import (
+    MQError,
+    QueryNotFound,
+    SubscriptionGroupNotExist,
+    TopicNotExist,
+)
+from mq.client.machine import clock
 from mq.daemons.snode.config import SnodeSettings
 from mq.daemons.snode.enodes import Enodes
 from mq.protocol.codes import RequestCode
@@ -33,6 +39,9 @@ log = logging.getLogger(__name__)
 FIRST_SECONDS = 10.0
 # Of a stop: enodes that take no offsets hold it up no longer.
 LAST_SECONDS = 3.0
+# An enode without the topic or the group of an offset is sent it again for so long: a slave that
+# has just become the master may have to hear of them.
+GIVE_UP_SECONDS = 60.0
 # Characters of a name of a key.
 LONGEST_NAME = 255
 # Offsets that are sent side by side.
@@ -59,6 +68,7 @@ class OffsetCache:
         self._offsets: dict[Key, dict[int, int]] = {}
         self._unsent: dict[Key, set[int]] = {}
         self._told: dict[Key, dict[int, int]] = {}  # what enodes were told from here last
+        self._unknown: dict[Key, float] = {}  # since when enodes have no such topic, or group
         self._count = 0
         self._due: set[str] = set()  # groups whose offsets go now
         self._wake = asyncio.Event()
@@ -174,7 +184,11 @@ class OffsetCache:
         address = self._enodes.masters.get(key.enode)
         if address is None:
             return
-        await self._catch_up(key, queue_id, address)
+        try:
+            await self._catch_up(key, queue_id, address)
+        except (MQError, RemoteProtocolError) as error:
+            self._failed(key, error)
+            return
         if queue_id not in self._unsent.get(key, ()):
             return
         offset = self._offsets[key][queue_id]
@@ -188,24 +202,32 @@ class OffsetCache:
         request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
         try:
             await self._enodes.call(address, request)
-        except (TopicNotExist, SubscriptionGroupNotExist) as error:  # it never will be taken
-            log.warning("an offset of %s is not taken: %s", key, error,
+        except (TopicNotExist, SubscriptionGroupNotExist) as error:
+            self._failed(key, error)
+            since = self._unknown.setdefault(key, clock.monotonic())
+            if clock.monotonic() - since < GIVE_UP_SECONDS:
+                return
+            log.warning("an offset of %s is never taken: %s", key, error,
                         extra={"failure": f"offsets {key.enode}"})  # fmt: skip
-            self.failed += 1
         except MQError as error:
-            log.warning("offsets of %s cannot be sent now: %s", key, error,
-                        extra={"failure": f"offsets {key.enode}"})  # fmt: skip
-            self.failed += 1
+            self._failed(key, error)
             return
         else:
             self.sent += 1
+            self._unknown.pop(key, None)
             self._told.setdefault(key, {})[queue_id] = offset
         self._is_sent(key, queue_id, offset)
+
+    def _failed(self, key: Key, error: Exception) -> None:
+        log.warning("offsets of %s cannot be sent now: %s", key, error,
+                    extra={"failure": f"offsets {key.enode}"})  # fmt: skip
+        self.failed += 1
 
     async def _catch_up(self, key: Key, queue_id: int, address: str) -> None:
         """Take over what an enode has been told elsewhere since it was told something here, if that
         is more: members of the group have turned to another snode, and what they committed here
-        before that comes late. What we have not told it may be a step back on purpose."""
+        before that comes late. What we have not told it may be a step back on purpose. Raises
+        MQError and RemoteProtocolError where it does not say what it has."""
         told = self._told.get(key, {}).get(queue_id)
         if told is None:
             return
@@ -215,9 +237,9 @@ class OffsetCache:
         request = Command(RequestCode.QUERY_CONSUMER_OFFSET, header.encode())
         try:
             answer = await self._enodes.call(address, request)
-            known = QueryConsumerOffsetResponseHeader.decode(answer.fields).offset
-        except (MQError, RemoteProtocolError):
-            return  # it has none, or will not take ours either
+        except (QueryNotFound, TopicNotExist, SubscriptionGroupNotExist):
+            return  # it has none
+        known = QueryConsumerOffsetResponseHeader.decode(answer.fields).offset
         offset = self._offsets.get(key, {}).get(queue_id)
         if offset is not None and known > offset and known != told:
             log.info(
@@ -232,6 +254,7 @@ class OffsetCache:
             unsent.discard(queue_id)
             if not unsent:
                 del self._unsent[key]
+                self._unknown.pop(key, None)
 
     def _forget(self, groups: set[str]) -> None:
         """Ask the enodes from now on what groups have committed, but for what they have not got."""

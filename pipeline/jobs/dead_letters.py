@@ -186,7 +186,8 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
         chosen["startingTimestamp"] = str(options.begin)
     if options.end is not None:
         chosen["endingTimestamp"] = str(options.end)
-    rows = letters(cluster.read(spark, READ, **chosen), _limits(cluster, brokers)).persist()
+    limits, failures = _limits(cluster, brokers)
+    rows = letters(cluster.read(spark, READ, **chosen), limits).persist()
     found = LETTERS.collect(by_topic(rows))
     ages = AGES.collect(by_age(rows, now))
     rows.unpersist()
@@ -195,7 +196,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
             f"no group that --groups {','.join(options.groups)} names has dead letters in the time "
             "that was chosen; groups that have some: mq dlq list"
         )
-    return JobResult([found, ages], page=_page(found, ages, now))
+    return JobResult([found, ages], failures, page=_page(found, ages, now))
 
 
 def _page(found: Table, ages: Table, now: datetime) -> str:
@@ -236,18 +237,25 @@ def _brokers(cluster: ClusterAccess) -> "list[BrokerAddress]":
         raise BrokersAway(f"no name server answers: {error}; is --namesrvAddr right?") from None
 
 
-def _limits(cluster: ClusterAccess, brokers: "Iterable[BrokerAddress]") -> dict[str, int]:
-    """How often groups retry, where a broker tells."""
+def _limits(
+    cluster: ClusterAccess, brokers: "Iterable[BrokerAddress]"
+) -> tuple[dict[str, int], list[str]]:
+    """How often groups retry, and a line for each broker that does not tell."""
     from mq.client.admin import Admin
     from mq.client.blocking import run as wait
 
     limits = {}
+    failures = []
     with cluster.session() as session:
         for broker in brokers:
             try:
                 groups = wait(Admin(session).subscription_groups(broker.address))
-            except MQError:
-                continue  # of another broker, or what most groups have
+            except MQError as error:
+                failures.append(
+                    f"broker {broker.broker_name}: {error}: groups that no other broker knows are "
+                    f"taken to retry {RETRIES} times"
+                )
+                continue
             for name, group in groups.subscription_group_table.items():
                 limits[name] = group.retry_max_times
-    return limits
+    return limits, failures

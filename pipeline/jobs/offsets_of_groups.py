@@ -1,7 +1,7 @@
 """Offsets of consumer groups, as brokers know them: how far each one is in each queue.
 
-One request per broker gives the offsets of all groups, one per topic the ends of its queues. With
-many brokers the executors ask, each of them some.
+One request per broker gives the offsets of all groups, one its topics, and one per topic the ends
+of its queues. With many brokers the executors ask, each of them some.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -134,17 +134,26 @@ def as_frame(spark: "SparkSession", rows: Sequence[QueueRow]) -> "DataFrame":
 
 def _rows_of(admin: "Admin", broker: BrokerAddress, selection: GroupFilter) -> Iterator[QueueRow]:
     from mq.client.blocking import run
+    from mq.client.operations.offsets.bounds import bounds
+    from mq.protocol.bodies import MessageQueue
 
     committed: dict[str, dict[str, dict[int, int]]] = {}
     for key, queues in run(admin.all_consumer_offsets(broker.address)).items():
         topic, _, group = key.partition("@")
         if group and not _is_systems(topic, group) and selection.takes(group, topic):
             committed.setdefault(topic, {})[group] = queues
+    topics = run(admin.topic_configs(broker.address)).topic_config_table
     for topic, groups in sorted(committed.items()):
-        try:
-            stats = run(admin.topic_stats(broker.address, topic)).offset_table
-        except TopicNotExist:
+        if topic not in topics:
             continue  # offsets outlive their topic
+        try:
+            readable = [
+                MessageQueue(topic, broker.broker_name, number)
+                for number in range(topics[topic].read_queue_nums)
+            ]
+            stats = run(bounds(admin, broker.address, topic, readable))
+        except TopicNotExist:
+            continue  # it has just been deleted
         for queue in sorted(stats):
             for group, offsets in sorted(groups.items()):
                 yield _row(broker.broker_name, topic, queue.queue_id, group, offsets, stats[queue])

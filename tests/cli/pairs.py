@@ -124,8 +124,11 @@ def dead_broker(
     name: str = "broker-dead",
     cluster: str = "DefaultCluster",
     address: str = DEAD,
+    number: int = 0,
 ) -> Iterator[None]:
-    """Have the name server believe in a broker that does not answer, with topics of two queues."""
+    """Have the name server believe in a broker that does not answer, with topics of two queues.
+
+    `number` is its id, not 0 for a slave."""
     configs = {
         topic: TopicConfig(topic_name=topic, read_queue_nums=2, write_queue_nums=2, perm=6)
         for topic in topics
@@ -135,7 +138,7 @@ def dead_broker(
         broker_addr=address,
         cluster_name=cluster,
         ha_server_addr=address,
-        broker_id=0,
+        broker_id=number,
     )
     body = RegisterBrokerBody(
         topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(

@@ -21,11 +21,11 @@ require_spark()
 
 from pyspark.sql.datasource import WriterCommitMessage  # noqa: E402
 
-from mq.pipeline.decisions import DecisionLog  # noqa: E402
-from mq.pipeline.errors import CommitFailed  # noqa: E402
+from mq.pipeline.decisions import DecisionLog, open_log  # noqa: E402
+from mq.pipeline.errors import CommitFailed, OptionError  # noqa: E402
 from mq.pipeline.exactly_once import Transactions  # noqa: E402
 from mq.pipeline.prepared import Prepared, from_part, to_parts  # noqa: E402
-from mq.pipeline.sink import StreamWriter, Written  # noqa: E402
+from mq.pipeline.sink import StreamWriter, Written, check_target  # noqa: E402
 from mq.pipeline.write_options import WriteOptions, parse_write_options  # noqa: E402
 from tests.pipeline.test_brokers_away import Pair  # noqa: E402
 from tests.pipeline.test_sink_tasks import schema_of  # noqa: E402
@@ -33,6 +33,7 @@ from tests.pipeline.test_topics_away import pair  # noqa: E402
 
 __all__ = ["pair", "quick"]  # fixtures
 
+AT_FIRST = "Payments"  # a topic that only broker-a has
 PART = 16 + 16  # bytes of a half: two offsets and a unique id
 
 
@@ -115,7 +116,7 @@ def test_a_decision_of_an_earlier_release_is_finished(
     mq_session_broker.create_topic(mq_topic)
     query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
     with options.open_session(5) as session:
-        log = DecisionLog(session, options)
+        log = DecisionLog(session, options, 0)
         parts = [log._put(f"P{query}", part) for part in to_parts(prepare(options, TEXTS))]
         record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": parts}
         log._wait_for(log._put(f"D{query}", orjson.dumps(record)))
@@ -135,7 +136,7 @@ def test_a_decision_about_any_number_of_topics_can_be_read_again(
     options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
     prepared = many_topics(30_000)  # seven megabytes of names
     with options.open_session(5) as session:
-        log = DecisionLog(session, options)
+        log = DecisionLog(session, options, 0)
         assert log.decide(query, 0, {}, prepared).prepared == prepared
         found = log.find(query, 0)
         assert found is not None and found.prepared == prepared
@@ -190,6 +191,55 @@ def test_messages_of_a_broker_that_is_away_are_not_taken_for_missing(pair: Pair)
             transactions._missing(prepared, {})
 
 
+def test_a_batch_is_not_committed_again_while_the_broker_of_the_log_is_away(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No name server knows the log then. A new one was made at another broker, and empty."""
+    monkeypatch.setattr("mq.pipeline.decisions._START_SECONDS", 0.3)
+    log = "mq-spark-commits"
+    pair.create(pair.first.address, AT_FIRST)
+    pair.create(pair.second.address, log)
+    given = {"nameServer": pair.first.name_server, "topic": AT_FIRST, "exactlyOnce": "true"}
+    options, query = parse_write_options(given), str(uuid.uuid4())
+    with Transactions(options) as transactions:
+        for batch in range(2):
+            transactions.commit_once(query, batch, prepare(options, [f"{batch}"]))
+    pair.second.stop()
+    check_target(options, in_batches=True)
+    again = prepare(options, ["1"])
+    with Transactions(options) as transactions:
+        with pytest.raises(CommitFailed, match="batch 1 may have been committed in it: start"):
+            transactions.commit_once(query, 1, again)
+        transactions.abort(query, 1, again)
+    assert "is left as it is" in caplog.text
+    with BlockingSession(pair.first.name_server) as session:
+        configs = run(Admin(session).topic_configs(pair.first.address)).topic_config_table
+    assert log not in configs
+    assert bodies_of(pair.first, AT_FIRST) == ["0", "1"]
+    pair.second.start()
+    monkeypatch.undo()
+    monkeypatch.setattr("mq.pipeline.exactly_once._SETTLE_SECONDS", 0.2)
+    with Transactions(options) as transactions:
+        transactions.commit_once(query, 1, again)
+    assert bodies_of(pair.first, AT_FIRST) == ["0", "1"]
+
+
+def test_a_log_that_name_servers_do_not_know_yet_is_not_made_at_another_broker(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.pipeline.decisions._START_SECONDS", 0.3)
+    log = "mq-spark-commits"
+    pair.create(pair.second.address, log)
+    given = {"nameServer": pair.first.name_server, "topic": "Orders", "exactlyOnce": "true"}
+    options = parse_write_options(given)
+    with BlockingSession(pair.first.name_server) as session:
+        run(Admin(session).delete_topic_in_name_server(pair.first.name_server, log))
+        with pytest.raises(OptionError, match="no name server knows"):
+            open_log(session, options, 0)
+        configs = run(Admin(session).topic_configs(pair.first.address)).topic_config_table
+    assert log not in configs
+
+
 def test_the_checkpoint_of_a_writer_is_among_its_options(tmp_path: Path) -> None:
     given = {"nameServer": "127.0.0.1:9876", "topic": "T", "checkpointLocation": str(tmp_path)}
     assert parse_write_options(given).checkpoint == str(tmp_path)
@@ -204,6 +254,7 @@ def test_a_batch_that_has_other_rows_than_were_committed_is_told(
     mq_session_broker.create_topic(mq_topic)
     query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
     with Transactions(options) as transactions:
+        transactions.open_log()
         transactions.commit_once(query, 1, prepare(options, ["a", "b"]))
         transactions.commit_once(query, 1, prepare(options, ["a", "b"]))
         assert "checkpoint" not in caplog.text

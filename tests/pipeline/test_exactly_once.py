@@ -108,7 +108,7 @@ def test_a_driver_that_died_in_the_middle_of_a_commit_is_finished_by_the_next(
     with Transactions(options) as transactions:
         ends = transactions._ends(first)
         with options.open_session(5) as session:
-            DecisionLog(session, options).decide(query, 7, ends, first)
+            DecisionLog(session, options, 0).decide(query, 7, ends, first)
         transactions._end(some(first, 0, committed), SysFlag.TRANSACTION_COMMIT)
     assert len(bodies_of(mq_session_broker, mq_topic)) == committed
 
@@ -148,7 +148,7 @@ def test_of_two_drivers_the_first_decision_counts(
     one, other = prepare(options, ["same"]), prepare(options, ["same"])
     ends = {Queue(mq_topic, "broker-a", n): 0 for n in range(4)}
     with options.open_session(5) as session:
-        log = DecisionLog(session, options)
+        log = DecisionLog(session, options, 0)
         assert log.find(query, 0) is None
         first = log.decide(query, 0, ends, one)
         second = log.decide(query, 0, ends, other)  # it had looked before the first decided
@@ -166,7 +166,7 @@ def test_an_old_decision_is_found_behind_many_of_others(
     options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
     mq_session_broker.create_topic(mq_topic)
     with options.open_session(5) as session:
-        log = DecisionLog(session, options)
+        log = DecisionLog(session, options, 0)
         kept = log.decide(query, 3, {}, prepare(options, ["x"]))
         for _ in range(100):
             log._put(f"D{uuid.uuid4()}", b'{"query": "other", "batch": 0}')
@@ -224,8 +224,8 @@ def test_the_log_is_at_one_broker_and_made_where_it_is_missing(tmp_path: Path) -
     with RunningBroker(tmp_path / "store", {"autoCreateTopicEnable": "false"}) as broker:
         options = options_for(broker, "T")
         with options.open_session(5) as session:
-            assert open_log(session, options).topic == "mq-spark-commits"
-            assert open_log(session, options).broker_name == "broker-a"
+            assert open_log(session, options, 0).topic == "mq-spark-commits"
+            assert open_log(session, options, 0).broker_name == "broker-a"
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, "body string"])

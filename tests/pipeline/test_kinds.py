@@ -241,7 +241,7 @@ def test_a_commit_that_was_cut_off_is_finished_once(
     assert brokers.read(topic) == []
     with Transactions(options) as transactions:
         with options.open_session(10) as session:
-            DecisionLog(session, options).decide(query, 5, transactions._ends(first), first)
+            DecisionLog(session, options, 0).decide(query, 5, transactions._ends(first), first)
         failed, _ = transactions._end(some(first, 0, 25), SysFlag.TRANSACTION_COMMIT)
         assert not failed
     brokers.until(topic, 25)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mq.client.errors import BrokerError, RouteNotFound
+from mq.client.errors import BrokerError, NoneThere, RouteNotFound
 from mq.client.operations import cluster
 from mq.client.operations.describing import asking
 from mq.client.operations.describing.asking import SettingValues
@@ -109,13 +109,14 @@ async def describe(admin: "Admin", topic: str, now: int, seconds: float) -> Topi
 async def _rate(
     admin: "Admin", addresses: Iterable[str], figure: str, key: str, seconds: float
 ) -> float | None:
-    """Messages a second over all brokers; one that has not counted any says that it has none."""
+    """Messages a second over the brokers that say it, None where none does; one that has not
+    counted any says that it has none."""
     done, failed = await cluster.outcomes(
         admin,
         addresses,
         cluster.within(seconds, lambda each, at: each.broker_stats(at, figure, key)),
     )
-    if failed and not done:
+    if not done and not any(isinstance(error, NoneThere) for error in failed.values()):
         return None
     return round(sum(one.stats_minute.tps for one in done.values() if one.stats_minute), 2)
 

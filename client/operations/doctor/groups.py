@@ -1,8 +1,10 @@
 """Consumer groups: whether they keep up, agree on what they want, and have lost messages."""
 
-from mq.client.errors import BrokerError, ClientError, MQError
+from collections.abc import Mapping
+
+from mq.client.errors import BrokerError, ClientError, ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations.counted import counted
-from mq.client.operations.doctor.examination import Examination
+from mq.client.operations.doctor.examination import Examination, reason
 from mq.client.operations.doctor.finding import Severity
 from mq.protocol import names
 from mq.protocol.bodies import ConsumerConnection, ConsumeStats, MessageModel
@@ -21,10 +23,14 @@ async def check_groups(examination: Examination) -> None:
     retry = names.RETRY_PREFIX
     groups = sorted(topic.removeprefix(retry) for topic in everything if topic.startswith(retry))
     groups = [group for group in groups if not names.is_system_group(group)]
-    stats, _ = await examination.each(groups, examination.admin.whole_consume_stats)
-    connections, _ = await examination.each(groups, examination.admin.group_connection)
+    stats, no_stats = await examination.each(groups, examination.admin.whole_consume_stats)
+    connections, no_members = await examination.each(groups, examination.admin.group_connection)
     wrong = len(examination.findings)
+    _say_unknown(examination, "group", "how far it is is not known", no_stats)
+    silent = _say_unknown(examination, "group", "who is online is not known", no_members)
     for group in groups:
+        if group in silent:
+            continue
         _check_lag(examination, group, stats.get(group), connections.get(group))
     for group, connection in connections.items():
         await _check_members(examination, group, connection)
@@ -36,6 +42,20 @@ async def check_groups(examination: Examination) -> None:
             f"{counted(len(groups), 'group keeps', 'groups keep')} up",
         )
     await _check_dead_letters(examination, everything)
+
+
+def _say_unknown(
+    examination: Examination, check: str, what: str, errors: Mapping[str, MQError]
+) -> set[str]:
+    """Say of each group what brokers did not tell; returns those groups."""
+    said = {
+        group: error
+        for group, error in errors.items()
+        if not isinstance(error, ConsumerNotOnline | RouteNotFound)  # nobody is, or it is gone
+    }
+    for group, error in said.items():
+        examination.say(check, Severity.UNKNOWN, group, f"{what}: {reason(error)}")
+    return set(said)
 
 
 def _check_lag(
@@ -120,7 +140,9 @@ async def _check_members(
 async def _check_dead_letters(examination: Examination, everything: set[str]) -> None:
     prefix = names.DEAD_LETTER_PREFIX
     topics = sorted(topic for topic in everything if topic.startswith(prefix))
-    found, _ = await examination.each(topics, examination.admin.whole_topic_stats)
+    found, errors = await examination.each(topics, examination.admin.whole_topic_stats)
+    named = {topic.removeprefix(prefix): error for topic, error in errors.items()}
+    _say_unknown(examination, "dead-letter", "whether it has dead letters is not known", named)
     for topic, stats in found.items():
         count = sum(at.max_offset - at.min_offset for at in stats.offset_table.values())
         if count:

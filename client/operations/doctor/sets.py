@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Set
 
-from mq.client.operations.doctor.examination import Examination
+from mq.client.operations.doctor.examination import Examination, reason
 from mq.client.operations.doctor.finding import Severity
 from mq.protocol.bodies.controller import EpochEntryCache
 from mq.protocol.names import MASTER_ID
@@ -19,7 +19,10 @@ async def check_sets(examination: Examination, answers: Mapping[str, Mapping[str
     acting = {a for a, runtime in answers.items() if runtime.get("actingMaster") == "true"}
     _check_masters(examination, acting)
     _check_rivals(examination)
-    configs, _ = await examination.each(answers, examination.admin.broker_config)
+    configs, errors = await examination.each(answers, examination.admin.broker_config)
+    for address, error in errors.items():
+        told = f"its role is not known: {reason(error)}"
+        examination.say("replica", Severity.UNKNOWN, address, told)
     _check_roles(examination, {a: config.get("brokerRole", "") for a, config in configs.items()})
     _check_lag(examination, answers)
     controlled = [

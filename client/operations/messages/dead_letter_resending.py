@@ -110,6 +110,9 @@ class Resending:
             return Resent(*what, "failed", None, "it does not tell its original topic")
         async with self._limit:
             try:
+                # It has to be there: a broker may not make it in place of the one that is gone, and
+                # while name servers do not know it nobody can be asked for a copy.
+                await self._admin.session.route(topic)
                 before = await copy_of(self._admin, letter)
                 if before is not None:
                     return Resent(*what, "before", before.offset_id)
@@ -133,8 +136,6 @@ class Resending:
 
     async def _queue(self, topic: str, letter: "StoredMessage") -> MessageQueue | None:
         """Where the copy goes; None for wherever the producer likes. Raises MQError."""
-        # It has to be there: a broker may not make it in place of the one that is gone.
-        await self._admin.session.route(topic)
         queues = await self._producer.prepare(topic)
         here = [queue for queue in queues if queue.broker_name == letter.broker_name]
         if here:

@@ -6,11 +6,11 @@ keeps its unique id: see `dead_letter_resending`.
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError, RouteNotFound
+from mq.client.operations import cluster
 from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.reading import Reader
@@ -26,6 +26,7 @@ MARK = "MQ_RESENT_FROM"  # the offset id of the dead letter that a message is a 
 
 USED_UP = "retries used up"
 EARLY = "given up early"  # by the listener, or by a consumer whose own limit is below the group's
+UNSAID = "unknown"  # no broker says how often the group retries
 
 _DEFAULT_LIMIT = 16  # retryMaxTimes of a group that is not known any more
 IN_FLIGHT = 16  # letters that are looked up or sent at once
@@ -39,24 +40,38 @@ def origin_topic(letter: "StoredMessage") -> str | None:
     return properties.get(PropertyKey.RETRY_TOPIC) or properties.get(PropertyKey.DLQ_ORIGIN_TOPIC)
 
 
-def cause(letter: "StoredMessage", limit: int) -> str:
-    """Why it is among the dead letters; `limit` is how often its group retries."""
+def cause(letter: "StoredMessage", limit: int | None) -> str:
+    """Why it is among the dead letters; `limit` is how often its group retries, None where that is
+    not known."""
     own = letter.properties.get(PropertyKey.MAX_RECONSUME_TIMES, "")
     if own.isdecimal():
         limit = int(own)
+    if limit is None:
+        return UNSAID
     return USED_UP if letter.reconsume_times >= limit else EARLY
 
 
-async def retry_limit(admin: "Admin", group: str) -> int:
-    """How often brokers let a group retry a message."""
-    with suppress(MQError):
+async def retry_limit(admin: "Admin", group: str, failures: list[str]) -> int | None:
+    """How often brokers let a group retry a message; what they let a group that none knows.
+
+    None where a broker does not say and no other knows it: then why is added to `failures`.
+    """
+    unsaid: list[MQError] = []
+    try:
         route = await admin.session.route(dead_letter_topic(group))
-        for broker in route.broker_datas:
-            address = next(iter(broker.broker_addrs.values()))
-            table = (await admin.subscription_groups(address)).subscription_group_table
+        for address in [cluster.any_address(b) for b in route.broker_datas if b.broker_addrs]:
+            try:
+                table = (await admin.subscription_groups(address)).subscription_group_table
+            except MQError as error:
+                unsaid.append(error)
+                continue
             if group in table:
                 return table[group].retry_max_times
-    return _DEFAULT_LIMIT
+    except MQError as error:
+        unsaid.append(error)
+    lines = [f"it is not known how often group {group} retries: {error}" for error in unsaid]
+    failures += [line for line in lines if line not in failures]
+    return None if unsaid else _DEFAULT_LIMIT
 
 
 class NoLetters(NotFound):
@@ -175,14 +190,14 @@ async def letters_of(
         return None, [str(error)]
     if not letters.count:
         return None, letters.failures
-    limit = await retry_limit(admin, group) if found else _DEFAULT_LIMIT
+    limit = await retry_limit(admin, group, letters.failures) if found else _DEFAULT_LIMIT
     causes = Counter(cause(letter, limit) for letter in found)
     topics = Counter(origin_topic(letter) or "?" for letter in found)
     return GroupLetters(
         group,
         letters.count,
         causes[USED_UP],
-        causes.total() - causes[USED_UP],
+        causes[EARLY],
         tuple(topics.most_common()),
         found[0].store_timestamp if found else None,
         found[-1].store_timestamp if found else None,
@@ -217,7 +232,7 @@ async def look_at(
     """
     letters = Letters(admin, group)
     found = of_ids(await letters.read(None if ids else limit, ids=ids, keep=keep), ids)[-limit:]
-    most = await retry_limit(admin, group)
+    most = await retry_limit(admin, group, letters.failures)
 
     async def copy_id(letter: "StoredMessage") -> str | None:
         try:

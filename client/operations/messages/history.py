@@ -4,7 +4,7 @@ groups, their retry topics and dead letters, and the traces of clients that writ
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mq.client.errors import BrokerError, ConsumerNotOnline, MQError, RouteNotFound
+from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations import cluster, java_order, wire
 from mq.client.operations.counted import counted
 from mq.client.operations.messages import dead_letters
@@ -55,11 +55,7 @@ async def history(admin: "Admin", message: "StoredMessage") -> tuple[list[Event]
                 _unknown(group, "not all of its retries and dead letters could be looked at")
             )
             continue
-        try:
-            verdicts.append(await _verdict(admin, address, group, message, returned))
-        except MQError as error:
-            failures.append(f"group {group}: {error}")
-            verdicts.append(_unknown(group, "how far it is could not be asked"))
+        verdicts.append(await _verdict(admin, address, group, message, returned, failures))
     delayed, unseen = await _delayed(admin, address, message)
     events += delayed
     failures += unseen
@@ -178,7 +174,7 @@ async def _returned(
             place = f"{address_text(copy.store_host)}, queue {copy.queue_id}"
             detail = f"try {copy.reconsume_times}, offset {copy.queue_offset} of {topic}"
             if name == "dead letter":
-                limit = await dead_letters.retry_limit(admin, group)
+                limit = await dead_letters.retry_limit(admin, group, failures)
                 detail = f"{dead_letters.cause(copy, limit)}, {detail}"
             events.append(Event(copy.store_timestamp, name, group, place, detail))
     return events, failures
@@ -228,8 +224,9 @@ async def _verdict(
     group: str,
     message: "StoredMessage",
     returned: list[Event],
+    failures: list[str],
 ) -> Event:
-    """What a group makes of a message."""
+    """What a group makes of a message; unknown where brokers do not say, with why in `failures`."""
 
     def verdict(event: str, detail: str) -> Event:
         return Event(None, event, group, None, detail)
@@ -239,11 +236,20 @@ async def _verdict(
     connection: ConsumerConnection | None = None
     try:
         connection = await admin.group_connection(group)
-    except (ConsumerNotOnline, RouteNotFound, BrokerError):
+    except (ConsumerNotOnline, RouteNotFound):
         connection = None
+    except MQError as error:
+        failures.append(f"the members of group {group}: {error}")
+        return verdict("unknown", "its members could not be asked for")
     if connection is not None and connection.message_model is MessageModel.BROADCASTING:
         return verdict("unknown", "a broadcasting group: each member keeps its own offsets")
-    committed = await admin.query_consumer_offset(address, group, message.topic, message.queue_id)
+    try:
+        committed = await admin.query_consumer_offset(
+            address, group, message.topic, message.queue_id
+        )
+    except MQError as error:
+        failures.append(f"the offset of group {group}: {error}")
+        return verdict("unknown", "its offset could not be asked for")
     online = "" if connection is not None else "; no member is online"
     if returned:
         return verdict("retried", f"it came back {counted(len(returned), 'time')}{online}")

@@ -204,9 +204,7 @@ class Import:
         try:
             outcome.before = self._offset_before(address, key)
             outcome.offset = await self._target(address, record)
-            running = self._running[address, key.group]
-            if isinstance(running, MQError):
-                raise running
+            running = self._is_running(key)
             if outcome.before == outcome.offset:
                 outcome.result = "same"
             elif running and not self._force:
@@ -218,6 +216,19 @@ class Import:
         except (MQError, _Refused) as error:
             outcome.result, outcome.reason = "failed", f"{_text(key)}: {error}"
         return outcome
+
+    def _is_running(self, key: GroupQueue) -> bool:
+        """Whether a broker of the topic knows a member: one that has just started knows none yet.
+        Raises MQError where none does, and the queue's own does not say."""
+        said = {
+            broker: self._running[address, key.group]
+            for (topic, broker), address in self._addresses.items()
+            if topic == key.topic
+        }
+        own = said[key.broker_name]
+        if isinstance(own, MQError) and True not in said.values():
+            raise own
+        return True in said.values()
 
     def _why_missing(self, key: GroupQueue) -> str:
         if key.topic in self._missing:

@@ -4,11 +4,13 @@ A broker tells the consumers that are connected; where there is none, the offset
 keeps are set, queue by queue (DefaultMQAdminExtImpl.resetOffsetByTimestamp and …Old).
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from mq.client.operations import cluster, java_order
 from mq.client.operations.errors import NextStep, NotFound, Unavailable
+from mq.client.operations.offsets.bounds import bounds
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -100,6 +102,7 @@ async def all_queues(
         ) from None
     if None in done.values():
         rows, failures = await at_brokers(admin, wanted)
+        failures += _unheard(wanted.group, done)
         return rows, failures, False
     moved: dict[MessageQueue, int] = {}
     parts = []
@@ -114,11 +117,22 @@ async def all_queues(
     return rows, failures, True
 
 
+def _unheard(group: str, told: "Mapping[str, dict[MessageQueue, int] | None]") -> Iterator[str]:
+    """A line for each broker that knows no member where another one has told some: it may have just
+    started."""
+    if any(table is not None for table in told.values()):
+        for address, table in told.items():
+            if table is None:
+                yield (
+                    f"{address}: no member of group {group} is connected to it yet, and to other "
+                    "brokers some are: they may overwrite what was set; reset again in a minute"
+                )
+
+
 async def at_brokers(admin: "Admin", wanted: OffsetReset) -> tuple[list[Moved], list[str]]:
     """Set the offsets that the brokers keep. Returns what was done and what failed."""
     brokers = await _brokers(admin, wanted)
-    route = await admin.topic_route(_route_topic(wanted))
-    queues = {item.broker_name: item.read_queue_nums for item in route.queue_datas}
+    queues = await _read_queue_counts(admin, wanted)
 
     async def at_broker(each: "Admin", address: str) -> list[Moved]:
         name = brokers[address].broker_name
@@ -143,6 +157,12 @@ async def _brokers(admin: "Admin", wanted: OffsetReset) -> dict[str, "BrokerData
     return {cluster.any_address(broker): broker for broker in route.broker_datas}
 
 
+async def _read_queue_counts(admin: "Admin", wanted: OffsetReset) -> dict[str, int]:
+    """How many queues of the topic can be read at each broker, by its name."""
+    route = await admin.topic_route(_route_topic(wanted))
+    return {item.broker_name: item.read_queue_nums for item in route.queue_datas}
+
+
 async def _at_broker(
     admin: "Admin", address: str, name: str, queue_count: int, wanted: OffsetReset
 ) -> list[Moved]:
@@ -156,13 +176,9 @@ async def _at_broker(
         if queue.topic == wanted.topic
     ]
     if not known:
-        offsets = (await admin.topic_stats(address, wanted.topic)).offset_table
         every = [MessageQueue(wanted.topic, name, number_) for number_ in range(queue_count)]
-        known = [
-            (queue, offsets[queue].max_offset, offsets[queue].min_offset)
-            for queue in every
-            if queue in offsets
-        ]
+        offsets = await bounds(admin, address, wanted.topic, every)
+        known = [(queue, offsets[queue].max_offset, offsets[queue].min_offset) for queue in every]
     return [await _move(admin, address, *item, wanted) for item in known]
 
 
@@ -229,10 +245,15 @@ async def foresee(
 
     Raises RouteNotFound.
     """
+    from mq.protocol.bodies import MessageQueue
+
     brokers = await _brokers(admin, wanted)
+    counts = await _read_queue_counts(admin, wanted)
 
     async def look(each: "Admin", address: str) -> list[Planned]:
-        offsets = (await each.topic_stats(address, wanted.topic)).offset_table
+        name = brokers[address].broker_name
+        every = [MessageQueue(wanted.topic, name, number) for number in range(counts.get(name, 0))]
+        offsets = await bounds(each, address, wanted.topic, every)
         # Of all its topics: asked about one, brokers say 0 where the group has no offset.
         stats = (await each.consume_stats(address, wanted.group)).offset_table
         known = {queue: stats[queue].consumer_offset for queue in stats if queue in offsets}
@@ -297,9 +318,10 @@ async def _is_of_5(admin: "Admin", address: str) -> bool:
 
 
 async def _is_online(admin: "Admin", address: str, group: str) -> bool:
-    from mq.client.errors import RemoteSystemError
+    """Whether a member is connected to a broker. Raises MQError where that is not said."""
+    from mq.client.errors import NoneThere
 
     try:
         return bool(await admin.consumer_ids(address, group))
-    except RemoteSystemError:  # what brokers answer where there is none
+    except NoneThere:
         return False

@@ -131,7 +131,10 @@ def compared(configs: "Mapping[str, SubscriptionGroupConfig]") -> tuple[SettingR
 
 
 async def exists(admin: "Admin", group: str) -> bool:
-    """Whether there is anything of a group: a topic of its own, or its settings at a broker."""
+    """Whether there is anything of a group: a topic of its own, or its settings at a broker.
+
+    Raises MQError where no broker has it and one does not say.
+    """
     topics = (await admin.topic_list()).topic_list
     if topics & {RETRY_PREFIX + group, DEAD_LETTER_PREFIX + group}:
         return True
@@ -141,10 +144,14 @@ async def exists(admin: "Admin", group: str) -> bool:
         for broker in info.broker_addr_table.values()
         if broker.broker_addrs
     ]
-    found, _ = await cluster.at_each(
-        admin, homes, lambda each, address: settings(each, address, group), any_will_do=True
+    found, failed = await cluster.outcomes(
+        admin, homes, lambda each, address: settings(each, address, group)
     )
-    return any(config is not None for config in found.values())
+    if any(config is not None for config in found.values()):
+        return True
+    for error in failed.values():
+        raise error
+    return False
 
 
 async def remove_group(

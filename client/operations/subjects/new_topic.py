@@ -30,13 +30,18 @@ async def exists(admin: "Admin", topic: str) -> bool:
 async def make(admin: "Admin", topic: str, cluster_name: str, seconds: float) -> topics.Made:
     """Make a topic at each master of a cluster, and wait until a name server knows it.
 
+    One that a broker has already stays as it is: making it would take queues from it.
+
     Raises NotFound, RequestTimeout after so many seconds, and the error of the last broker where
     none makes it.
     """
     from mq.protocol.bodies import TopicConfig
 
     config = TopicConfig(topic_name=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-    made = await topics.make_in_cluster(admin, cluster_name, config)
+    made = topics.Made((), None, ())
+    holders, _ = await topics.holders(admin, topic)
+    if not holders:
+        made = await topics.make_in_cluster(admin, cluster_name, config)
     try:
         async with asyncio.timeout(seconds):
             while not await exists(admin, topic):  # noqa: ASYNC110 - nobody tells of a new route

@@ -106,12 +106,16 @@ async def make_in_cluster(admin: "Admin", name: str, config: "TopicConfig") -> M
 
 
 async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
-    """Add `broker:queues` to the topic's order configuration, in place of the broker's old one."""
+    """Add `broker:queues` to the topic's order configuration, in place of the broker's old one.
+
+    Each name server is asked what it has, for all of them get the whole: one that is new has none.
+    """
     from mq.client.admin.name_servers import ORDER_TOPICS
 
-    first = admin.session.name_servers[0]
-    old = await admin.get_kv(first, ORDER_TOPICS, topic) or ""
-    parts = {part.split(":")[0]: part for part in old.split(";") if part}
+    parts: dict[str, str] = {}
+    for address in reversed(await admin.session.find_name_servers()):  # the first one counts most
+        old = await admin.get_kv(address, ORDER_TOPICS, topic) or ""
+        parts |= {part.split(":")[0]: part for part in old.split(";") if part}
     parts[mine.split(":")[0]] = mine
     order = ";".join(parts[name] for name in java_order.hash_order(parts))
     await admin.put_kv(ORDER_TOPICS, topic, order)
@@ -172,6 +176,23 @@ async def settings(admin: "Admin", address: str, topic: str) -> "TopicConfig | N
         return await admin.static_topic(address, topic)
     except RequestNotSupported:
         return (await admin.topic_configs(address)).topic_config_table.get(topic)
+
+
+async def holders(admin: "Admin", topic: str) -> "tuple[list[str], dict[str, MQError]]":
+    """The addresses of brokers that have a topic, and why others do not say, by address.
+
+    Name servers may not know of it: one that has just started has not heard of all topics yet.
+    """
+    info = await cluster.clusters(admin.session)
+    homes = [
+        cluster.any_address(broker)
+        for broker in info.broker_addr_table.values()
+        if broker.broker_addrs
+    ]
+    found, failed = await cluster.outcomes(
+        admin, homes, lambda each, address: settings(each, address, topic)
+    )
+    return [address for address, config in found.items() if config is not None], failed
 
 
 def compared(configs: "Mapping[str, TopicConfig]") -> tuple[SettingRow, ...]:

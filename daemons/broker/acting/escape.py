@@ -181,8 +181,8 @@ class EscapeBridge:
         for link in self._name_servers():
             try:
                 route: TopicRouteData = await link.session.route(topic, max_age=ROUTE_AGE)
-            except RouteNotFound:
-                return []
+            except RouteNotFound:  # another may know it: this one may have just started
+                continue
             except MQError as error:
                 log.debug("no route of %s from %s: %s", topic, link.address, error)
                 continue

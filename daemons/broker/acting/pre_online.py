@@ -21,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
-from mq.client.errors import MQError, RemoteSystemError, RequestNotSupported
+from mq.client.errors import MQError, NoneThere, RequestNotSupported
 from mq.client.machine import clock
 from mq.client.session import Session
 from mq.daemons.broker.acting.members import ask_for_members
@@ -211,7 +211,7 @@ async def _timer_of(ask: Callable[[RequestCode], Awaitable[bytes]]) -> bytes | N
     """A broker that has had no message for its timer has no checkpoint, and refuses."""
     try:
         return await ask(RequestCode.GET_TIMER_CHECK_POINT)
-    except (RequestNotSupported, RemoteSystemError):
+    except (RequestNotSupported, NoneThere):
         return None
 
 

@@ -185,8 +185,8 @@ class Registration:
         for link in self.links():
             try:
                 return read_queues(topic, await link.session.route(topic, max_age=ROUTE_AGE))
-            except RouteNotFound:
-                break
+            except RouteNotFound:  # another may know it: this one may have just started
+                continue
             except MQError as error:
                 log.debug("no route of %s from %s: %s", topic, link.address, error)
         known = self._topics.get(topic)

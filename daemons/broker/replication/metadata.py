@@ -32,6 +32,7 @@ from mq.client.errors import (
     BadAnswer,
     ConnectError,
     MQError,
+    NoneThere,
     RemoteSystemError,
     RequestNotSupported,
     RequestTimeout,
@@ -270,7 +271,7 @@ class SlaveSynchronize:
     async def _ask_for_timer(self, ask: Ask) -> bytes | None:
         try:
             return await ask(RequestCode.GET_TIMER_CHECK_POINT)
-        except (RequestNotSupported, RemoteSystemError):
+        except (RequestNotSupported, NoneThere):
             return None  # a master of 4.9, or one that has had no message for its timer
 
     async def _log_end(self, ask: Ask) -> int:

@@ -24,7 +24,7 @@ from mq.client.errors import (
     ConnectError,
     ConsumerNotOnline,
     MQError,
-    RemoteSystemError,
+    NoneThere,
     RequestTimeout,
 )
 from mq.client.machine import clock
@@ -312,7 +312,7 @@ class BrokerWatch:
             return Changed(set(), set())  # a group's progress has the ends of its queues
         try:
             figure = await self._admin.broker_stats(self.book.address, "TOPIC_PUT_NUMS", topic)
-        except RemoteSystemError:  # what brokers answer while nothing has come into a topic
+        except NoneThere:  # nothing has come into the topic
             rate = 0.0
         else:
             rate = figure.stats_minute.tps if figure.stats_minute is not None else 0.0

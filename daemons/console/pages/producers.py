@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mq.client.errors import MQError, RemoteSystemError, RouteNotFound
+from mq.client.errors import MQError, NoneThere, RouteNotFound
 from mq.client.operations import cluster
 from mq.client.operations.connections import client_of
 from mq.client.operations.errors import NotFound
@@ -125,8 +125,8 @@ async def _of_group(
 def _worth_telling(
     failed: Mapping[str, MQError], names: Mapping[str, BrokerRow]
 ) -> dict[str, MQError]:
-    """Without the brokers that say that they have no such group: so brokers of 4.9 put it."""
-    return {at: error for at, error in failed.items() if not isinstance(error, RemoteSystemError)}
+    """Without the brokers that say that they have no such group."""
+    return {at: error for at, error in failed.items() if not isinstance(error, NoneThere)}
 
 
 ROUTES = (

@@ -1,5 +1,13 @@
+from mq.cli.runtime.status import Status
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
 from mq.daemons.standalone import Standalone
+from mq.protocol.bodies import BrokerData, TopicRouteData
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.message_id import encode_offset_id
 from tests.cli.connected import connected
+from tests.cli.scripted import daemon
 from tests.cli.support import Mq
 
 
@@ -48,3 +56,34 @@ def test_connected_producers_are_shown(cluster: Mq, standalone: Standalone) -> N
     assert (row["clientId"], row["language"], row["version"]) == ("writer@1", "PYTHON", "V4_9_8")
     assert row["clientAddr"].startswith("127.0.0.1:")
     assert row["lastUpdate"].endswith("Z")
+
+
+def refusing(code: RequestCode) -> dict[RequestCode, Handler]:
+    """A cluster of Java's 4.9 that lets nobody do this."""
+
+    def route(request: Command, channel: Channel) -> Command:
+        host, port = channel.local_address
+        data = BrokerData(cluster="c", broker_name="b", broker_addrs={0: f"{host}:{port}"})
+        return request.reply(body=TopicRouteData(broker_datas=[data]).encode())
+
+    def refuse(request: Command, channel: Channel) -> Command:
+        remark = "org.apache.rocketmq.acl.common.AclException: Check signature failed"
+        return request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    return {RequestCode.GET_ROUTEINFO_BY_TOPIC: route, code: refuse}
+
+
+def test_a_refusal_is_not_told_as_a_group_without_producers(mq: Mq) -> None:
+    with daemon(refusing(RequestCode.GET_PRODUCER_CONNECTION_LIST)) as address:
+        finished = mq("producerConnection", "-g", "shop", "-t", "Orders", "-n", address)
+    assert finished.status not in (0, Status.NOT_FOUND)
+    assert "AclException: Check signature failed" in finished.err
+
+
+def test_a_refusal_is_not_told_as_a_message_that_is_not_there(mq: Mq) -> None:
+    with daemon(refusing(RequestCode.VIEW_MESSAGE_BY_ID)) as address:
+        port = int(address.split(":")[1])
+        place = encode_offset_id("127.0.0.1", port, 0)
+        finished = mq("queryMsgById", "-i", place, "-n", address)
+    assert finished.status not in (0, Status.NOT_FOUND)
+    assert "AclException: Check signature failed" in finished.err

@@ -9,7 +9,7 @@ from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from mq.protocol.names import retry_topic
 from tests.cli.members import member
-from tests.cli.pairs import another_broker, make_topic, put, running_pair
+from tests.cli.pairs import DEAD, another_broker, dead_broker, make_topic, put, running_pair
 from tests.cli.support import Mq
 
 
@@ -39,6 +39,21 @@ def test_progress_of_a_group_counts_what_waits(cluster: Mq, standalone: Standalo
     groups = cluster("consumerProgress", "-o", "json").json["data"]
     (slow,) = [item for item in groups if item["group"] == "Slow"]
     assert (slow["consumers"], slow["diffTotal"], slow["version"]) == (0, 2, None)
+
+
+def test_a_group_is_not_told_to_keep_up_or_to_be_offline_where_a_broker_does_not_say(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    with dead_broker(standalone.name_server_address, retry_topic("Unsaid"), name="a"):
+        finished = cluster("consumerProgress", "-o", "json")
+        plain = cluster("consumerProgress").out
+    (row,) = [item for item in finished.json["data"] if item["group"] == "Unsaid"]
+    assert (row["consumers"], row["consumeTps"], row["diffTotal"]) == (None, None, None)
+    assert finished.status == 1
+    assert f"how far group Unsaid is: {DEAD}: Connection refused" in finished.err
+    assert f"the members of group Unsaid: {DEAD}: Connection refused" in finished.err
+    (line,) = [line for line in plain.splitlines() if line.startswith("Unsaid")]
+    assert line.split() == ["Unsaid", "N/A", "N/A", "N/A", "N/A"]
 
 
 def test_an_unknown_group_is_not_found(cluster: Mq) -> None:

@@ -243,6 +243,24 @@ def test_letters_are_exported_as_messages_are(
     assert {line["properties"]["RETRY_TOPIC"] for line in lines} == {"DlqExported"}
 
 
+def test_an_export_stays_while_name_servers_do_not_know_where_the_letters_are(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    """One that has just started knows no topic yet: the file was emptied, with success."""
+    bury(standalone, "dlq-unrouted", "DlqUnrouted", [b"1"])
+    file = tmp_path / "letters.jsonl"
+    assert cluster("dlq", "export", str(file), "-g", "dlq-unrouted").status == 0
+    written = file.read_text()
+    topic = dead_letter_topic("dlq-unrouted")
+    with BlockingSession(standalone.name_server_address) as session:
+        run(Admin(session).delete_topic_in_name_server(standalone.name_server_address, topic))
+    for command in (("export", str(file)), ("show",), ("resend", "--all")):
+        finished = cluster("dlq", *command, "-g", "dlq-unrouted")
+        assert (finished.status, finished.out) == (66, ""), command
+        assert f"topic {topic}: no name server knows it yet" in finished.err
+    assert file.read_text() == written
+
+
 def test_a_dead_broker_is_reported_and_the_others_letters_listed(tmp_path: Path) -> None:
     with running_pair() as pair:
         mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})

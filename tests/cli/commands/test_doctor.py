@@ -14,8 +14,9 @@ from mq.protocol.bodies import ClusterInfo, MessageQueue
 from mq.protocol.bodies.controller import EpochEntry, EpochEntryCache
 from mq.protocol.bodies.route import BrokerData
 from mq.protocol.message import StoredMessage
+from mq.protocol.names import dead_letter_topic, retry_topic
 from mq.testing import RunningBroker
-from tests.cli.pairs import another_broker, running_pair
+from tests.cli.pairs import another_broker, dead_broker, running_pair
 from tests.cli.support import Finished, Mq
 from tests.client.scripted import routed
 from tests.interop.ports import free_port
@@ -108,6 +109,19 @@ def test_a_group_that_is_behind_and_offline_is_critical(mq: Mq, mq_broker: Runni
     assert (lag["severity"], lag["subject"]) == ("critical", "slow")
     assert lag["detail"] == "its lag is 5 messages, with 0 members online"
     assert found(mq("doctor", "--lag", "5", "-o", "json"), "lag") == []
+
+
+def test_groups_are_not_well_while_a_broker_does_not_say_how_they_do(
+    mq: Mq, mq_broker: RunningBroker
+) -> None:
+    mq_broker.create_topic(TOPIC)
+    unsaid = (retry_topic("unsaid"), dead_letter_topic("unsaid"))
+    with dead_broker(mq_broker.name_server, *unsaid):
+        done = mq("doctor", "-o", "json")
+    told = [(row["severity"], row["subject"]) for row in found(done, "group")]
+    assert told == 2 * [("unknown", "unsaid")]
+    (letters,) = found(done, "dead-letter")
+    assert (letters["severity"], letters["subject"]) == ("unknown", "unsaid")
 
 
 def test_dead_letters_are_told(mq: Mq, mq_broker: RunningBroker) -> None:

@@ -1,6 +1,8 @@
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
+from mq.protocol.names import retry_topic
+from tests.cli.pairs import DEAD, dead_broker
 from tests.cli.support import Mq
 
 
@@ -39,3 +41,23 @@ def test_a_group_without_a_retry_topic_is_behind_all_the_same(
     assert (row["group"], row["accumulation"]) == ("Waited", 2)
     line = cluster("statsAll", "-t", "Awaited").out.splitlines()[1].split()
     assert line[:3] == ["Awaited", "Waited", "0"]  # as mqadmin 4.9 has it
+
+
+def test_how_far_a_group_is_behind_is_not_claimed_where_a_broker_does_not_say(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    cluster("updateTopic", "-c", "DefaultCluster", "-t", "Half", "-r", "1", "-w", "1")
+    cluster("updateSubGroup", "-c", "DefaultCluster", "-g", "Halved")
+    assert cluster("sendMessage", "-t", "Half", "-p", "x").status == 0
+    with BlockingSession(standalone.name_server_address) as session:
+        address = standalone.broker.address
+        run(Admin(session).update_consumer_offset(address, "Halved", "Half", 0, 0))
+    with dead_broker(standalone.name_server_address, retry_topic("Halved")):
+        finished = cluster("statsAll", "-t", "Half", "-o", "json")
+    assert [row["accumulation"] for row in finished.json["data"]] == [None]
+    assert finished.status == 1
+    assert f"group Halved: {DEAD}: Connection refused" in finished.err
+    with dead_broker(standalone.name_server_address, "Half"):
+        finished = cluster("statsAll", "-t", "Half", "-o", "json")
+    assert finished.status == 1
+    assert f"TOPIC_PUT_NUMS of Half: {DEAD}: Connection refused" in finished.err

@@ -102,6 +102,19 @@ def test_what_is_there_is_changed_only_where_one_says(cluster: Mq) -> None:
     assert "patient is there already" in cluster("group", "create", "patient").err
 
 
+def test_what_is_deleted_stays_at_a_broker_without_a_master_and_that_is_told(mq: Mq) -> None:
+    """It comes back with the master."""
+    with running_pair() as pair:
+        cluster = mq.having({"NAMESRV_ADDR": pair.name_server_address})
+        assert cluster("updateTopic", "-c", "DefaultCluster", "-t", "Kept").status == 0
+        assert cluster("updateSubGroup", "-c", "DefaultCluster", "-g", "kept").status == 0
+        with dead_broker(pair.name_server_address, "Kept", name="broker-b", number=1):
+            for words in (("deleteTopic", "-t", "Kept"), ("deleteSubGroup", "-g", "kept")):
+                finished = cluster(*words, "-c", "DefaultCluster")
+                assert finished.status == 1, words
+                assert "broker broker-b: it has no master now, and keeps what" in finished.err
+
+
 def test_of_several_clusters_one_has_to_be_named(mq: Mq) -> None:
     with running_pair() as pair, dead_broker(pair.name_server_address, "Any", cluster="Second"):
         cluster = mq.having({"NAMESRV_ADDR": pair.name_server_address})

@@ -230,7 +230,7 @@ def test_a_message_is_told_of_that_was_stored_under_an_address_its_broker_has_no
         message_id = mq("message", "export", TOPIC, "-").json["messageId"]
         done = mq("trace", message_id, TOPIC, "-o", "json")
     assert done.status == 1
-    assert f"group billing: {former}: Connection refused" in done.json["failures"]
+    assert f"the offset of group billing: {former}: Connection refused" in done.json["failures"]
     *_, stored, verdict = done.json["data"]
     assert (stored["event"], verdict["event"], verdict["group"]) == ("stored", "unknown", "billing")
 

@@ -6,16 +6,20 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.channel import Channel
 from mq.protocol.bodies import (
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     SubscriptionData,
     SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
 )
 from mq.protocol.bodies.heartbeat import ProducerData
 from mq.protocol.codes import DIALECT_FIELD, RequestCode, ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.headers.group import UnregisterClientRequestHeader
+from tests.client.scripted import scripted
 from tests.daemons.broker.test_snode_dialect import HEARTBEAT as OF_A_SNODE
 from tests.daemons.peer import Peer
 from tests.daemons.snode.test_pulls import heartbeat
@@ -209,5 +213,80 @@ def test_nobody_opens_the_dialect_of_snodes_at_a_snode(tmp_path: Path) -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
             reply = await peer.ask(RequestCode.HEART_BEAT, None, OF_A_SNODE.encode())
             assert DIALECT_FIELD not in reply.fields
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    ],
+)
+def test_a_group_is_made_once_an_enode_is_not_busy_any_more_and_not_over_one_that_it_has(
+    tmp_path: Path, busy: RequestCode
+) -> None:
+    """What an enode has that does not say so would become as new groups are; one that refuses in
+    passing would never have it."""
+    is_busy = True
+    has = busy is RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    asked: list[int] = []
+
+    def answer(request: Command, channel: Channel) -> Command:
+        asked.append(request.code)
+        if request.code == busy and is_busy:
+            return request.reply(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]system busy")
+        if request.code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
+            table = {"fresh": SubscriptionGroupConfig(group_name="fresh", retry_max_times=3)}
+            body = SubscriptionGroupWrapper(subscription_group_table=table if has else {})
+            return request.reply(body=body.encode())
+        if request.code == RequestCode.GET_TOPIC_STATS_INFO:
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST)
+        return request.reply()
+
+    async def main() -> None:
+        nonlocal is_busy
+        async with (
+            scripted({int(code): answer for code in RequestCode}) as address,
+            world(tmp_path) as one,
+            Peer(one.port) as peer,
+        ):
+            one.pretend(OTHER, int(address.split(":")[1]))
+            await one.snode.enodes.look()
+            await beat(peer, "c1", "fresh")
+            await until(lambda: "fresh" in one.broker.stores.groups.table)
+            await until(lambda: asked.count(busy) >= 2)
+            is_busy = False
+            await until(lambda: RequestCode.UPDATE_AND_CREATE_TOPIC in asked)
+        made = asked.count(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+        assert made == 0 if has else made >= 2
+
+    asyncio.run(main())
+
+
+def test_a_retry_topic_that_name_servers_do_not_know_yet_stays_as_it_is(tmp_path: Path) -> None:
+    """At a broker without the dialect of snodes, where making it would change its queues."""
+    asked: list[int] = []
+
+    def answer(request: Command, channel: Channel) -> Command:
+        asked.append(request.code)
+        table = {"g": SubscriptionGroupConfig(group_name="g")}
+        body = SubscriptionGroupWrapper(subscription_group_table=table).encode()
+        is_list = request.code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        return request.reply(body=body if is_list else b"")
+
+    async def main() -> None:
+        async with (
+            scripted({int(code): answer for code in RequestCode}) as address,
+            world(tmp_path) as one,
+            Peer(one.port) as peer,
+        ):
+            one.pretend(OTHER, int(address.split(":")[1]))
+            await one.snode.enodes.look()
+            await beat(peer, "c1", "g")
+            await until(lambda: one.snode.groups._done.get("g", {}).get(OTHER))
+        assert RequestCode.GET_TOPIC_STATS_INFO in asked
+        assert RequestCode.UPDATE_AND_CREATE_TOPIC not in asked
 
     asyncio.run(main())

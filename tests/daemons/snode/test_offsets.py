@@ -2,18 +2,22 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests.client.scripted import scripted
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer
 from tests.daemons.peer import Peer
 from tests.daemons.snode.test_clients import beat
-from tests.daemons.snode.world import ENODE, World, broker_settings, until, world
+from tests.daemons.snode.world import ENODE, OTHER, World, broker_settings, until, world
 
 KEY = {"consumerGroup": "g", "topic": "T", "queueId": "1", "enodeName": ENODE}
 
@@ -267,5 +271,90 @@ def test_many_offsets_are_sent_by_few_tasks(tmp_path: Path) -> None:
                 most = max(most, len(asyncio.all_tasks()))
             assert most < 300
             assert one.snode.offsets.unsent == 0
+
+    asyncio.run(main())
+
+
+def enode_that(answers: Mapping[RequestCode, ResponseCode], asked: list[Command]) -> Handler:
+    """An enode that answers with these codes, and with success else."""
+
+    def answer(request: Command, channel: Channel) -> Command:
+        asked.append(request)
+        code = answers.get(RequestCode(request.code), ResponseCode.SUCCESS)
+        fields = {"offset": "500"} if request.code == RequestCode.QUERY_CONSUMER_OFFSET else None
+        return request.reply(code, fields)
+
+    return answer
+
+
+def committed(asked: list[Command]) -> list[str]:
+    return [
+        request.fields["commitOffset"]
+        for request in asked
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET
+    ]
+
+
+def test_nothing_is_taken_back_while_an_enode_does_not_say_how_far_the_group_is(
+    tmp_path: Path,
+) -> None:
+    answers: dict[RequestCode, ResponseCode] = {}
+    asked: list[Command] = []
+
+    async def main() -> None:
+        handler = enode_that(answers, asked)
+        async with (
+            scripted({int(code): handler for code in RequestCode}) as address,
+            world(tmp_path) as one,
+            Peer(one.port) as peer,
+        ):
+            one.pretend(OTHER, int(address.split(":")[1]))
+            await one.snode.enodes.look()
+            await commit(peer, 100, enodeName=OTHER)
+            await one.snode.offsets.send_all()
+            assert committed(asked) == ["100"]
+            # Through another snode the group has come to 500 since.
+            await commit(peer, 200, enodeName=OTHER)
+            answers[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_BUSY
+            await one.snode.offsets.send_all()
+            assert (committed(asked), one.snode.offsets.unsent) == (["100"], 1)
+            answers.clear()
+            await one.snode.offsets.send_all()
+            assert (committed(asked), one.snode.offsets.unsent) == (["100"], 0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST]
+)
+def test_an_offset_waits_for_a_master_that_has_not_heard_of_its_topic_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: ResponseCode
+) -> None:
+    answers = {RequestCode.UPDATE_CONSUMER_OFFSET: code}
+    asked: list[Command] = []
+
+    async def main() -> None:
+        handler = enode_that(answers, asked)
+        async with (
+            scripted({int(code): handler for code in RequestCode}) as address,
+            world(tmp_path) as one,
+            Peer(one.port) as peer,
+        ):
+            one.pretend(OTHER, int(address.split(":")[1]))
+            await one.snode.enodes.look()
+            offsets = one.snode.offsets
+            await commit(peer, 7, enodeName=OTHER)
+            await offsets.send_all()
+            assert (offsets.unsent, offsets.sent) == (1, 0)
+            answers.clear()
+            await offsets.send_all()
+            assert (offsets.unsent, offsets.sent) == (0, 1)
+            # Of a topic that is gone for good nothing stays.
+            monkeypatch.setattr("mq.daemons.snode.offsets.GIVE_UP_SECONDS", 0.0)
+            answers[RequestCode.UPDATE_CONSUMER_OFFSET] = code
+            await commit(peer, 600, enodeName=OTHER)
+            await offsets.send_all()
+            assert (offsets.unsent, offsets.sent) == (0, 1)
 
     asyncio.run(main())

@@ -4,9 +4,23 @@ import asyncio
 
 import pytest
 
+from mq.client.admin import Admin
+from mq.client.errors import RemoteSystemError
 from mq.client.operations.offsets import reset
-from mq.protocol.bodies import MessageQueue
+from mq.client.session import Session
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
+from mq.protocol.bodies import (
+    ConsumeStats,
+    MessageQueue,
+    OffsetWrapper,
+    ResetOffsetBody,
+    TopicConfig,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from tests.client.clusters import TOPIC, Cluster, cluster, numbers
+from tests.client.scripted import name_server, scripted
 
 PATIENCE = 30.0
 
@@ -79,6 +93,93 @@ def test_one_queue_is_foreseen_and_moved_alone() -> None:
                 await c.admin.query_consumer_offset(address, "g", TOPIC, i) for i in range(2)
             ]
         assert offsets == [1, 0]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("consumed", [1, None])
+def test_a_queue_that_is_only_read_is_foreseen_and_moved(consumed: int | None) -> None:
+    """Brokers do not tell of it when they are asked for the ends of a topic's queues."""
+
+    async def scenario() -> None:
+        async with cluster(queues=2) as c:
+            await filled(c, consumed)
+            config = TopicConfig(topic_name=TOPIC, read_queue_nums=2, write_queue_nums=1, perm=6)
+            await c.admin.create_topic(c.pair.broker.address, config)
+            wanted = reset.OffsetReset(TOPIC, "g", reset.TO_THE_END)
+            rows, _ = await reset.foresee(c.admin, wanted, PATIENCE, offline=True)
+            moved, _ = await reset.at_brokers(c.admin, wanted)
+        assert [(row.queue_id, row.old, row.new) for row in rows] == [
+            (0, consumed, 2),
+            (1, consumed, 2),
+        ]
+        assert sorted((row.queue_id, row.offset) for row in moved) == [(0, 2), (1, 2)]
+
+    asyncio.run(scenario())
+
+
+REFUSED = "org.apache.rocketmq.acl.common.AclException: No accessKey is configured"
+
+
+@pytest.mark.parametrize("remark", [REFUSED, "java.lang.NullPointerException"])
+def test_a_queue_is_left_where_a_broker_does_not_say_whether_consumers_are_there(
+    remark: str,
+) -> None:
+    """They would overwrite it. Java's 4.9 refuses with the code that also says there are none."""
+    runtime = b'{"table":{"brokerVersionDesc":"V4_9_8"}}'
+    moved = []
+
+    def failing(request: Command, channel: Channel) -> Command:
+        return request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    def move(request: Command, channel: Channel) -> Command:
+        moved.append(request.fields)
+        return request.reply(ResponseCode.SUCCESS)
+
+    handlers: dict[int, Handler] = {
+        RequestCode.GET_BROKER_RUNTIME_INFO: lambda request, _: request.reply(body=runtime),
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: failing,
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda request, _: request.reply(0, {"offset": "1"}),
+        RequestCode.GET_MAX_OFFSET: lambda request, _: request.reply(0, {"offset": "2"}),
+        RequestCode.UPDATE_CONSUMER_OFFSET: move,
+    }
+
+    async def scenario() -> None:
+        async with scripted(handlers) as broker, Session(broker) as session:
+            with pytest.raises(RemoteSystemError, match=remark):
+                await reset.one_queue(Admin(session), broker, TOPIC, "g", 0, 0)
+
+    asyncio.run(scenario())
+    assert moved == []
+
+
+def test_members_that_a_broker_has_not_heard_of_yet_are_told() -> None:
+    """They may overwrite what is set at one that has just started: another one has told them."""
+
+    def at(name: str, online: bool) -> dict[int, Handler]:
+        queue = MessageQueue(TOPIC, name, 0)
+        told = ResetOffsetBody(offset_table={queue: 0}).encode()
+        stats = ConsumeStats(offset_table={queue: OffsetWrapper(broker_offset=2)}).encode()
+        code = ResponseCode.SUCCESS if online else ResponseCode.CONSUMER_NOT_ONLINE
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: lambda r, _: r.reply(code, body=told),
+            RequestCode.GET_CONSUME_STATS: lambda r, _: r.reply(body=stats),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda r, _: r.reply(0, {"offset": "0"}),
+            RequestCode.UPDATE_CONSUMER_OFFSET: lambda r, _: r.reply(),
+        }
+
+    async def scenario() -> None:
+        async with (
+            scripted(at("a", online=True)) as a,
+            scripted(at("b", online=False)) as b,
+            scripted(name_server({"a": a, "b": b})) as server,
+            Session(server) as session,
+        ):
+            wanted = reset.OffsetReset(TOPIC, "g", 0)
+            rows, failures, _ = await reset.all_queues(Admin(session), wanted)
+        assert len(rows) == 2
+        (line,) = failures
+        assert line.startswith(f"{b}: no member of group g is connected to it yet")
 
     asyncio.run(scenario())
 

@@ -2,12 +2,23 @@
 
 import asyncio
 
+import pytest
+
 from mq.client.admin import Admin
+from mq.client.errors import SystemBusy
 from mq.client.operations.subjects import groups
 from mq.client.session import Session
 from mq.daemons.channel import Channel
-from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig, SubscriptionGroupWrapper
-from mq.protocol.codes import RequestCode
+from mq.daemons.dispatch import Handler
+from mq.protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    MessageQueue,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicList,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.client.clusters import TOPIC, cluster, numbers
 from tests.client.scripted import scripted
@@ -62,5 +73,32 @@ def test_a_broker_of_4_9_is_asked_for_all_groups_when_it_cannot_tell_of_one() ->
             assert found is not None
             assert found.retry_max_times == 3
             assert await groups.settings(Admin(session), old, "h") is None
+
+    asyncio.run(scenario())
+
+
+def test_whether_there_is_a_group_is_not_known_while_a_broker_does_not_say() -> None:
+    def busy(request: Command, channel: Channel) -> Command:
+        return request.reply(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]system busy")
+
+    async def scenario() -> None:
+        async with scripted({RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: busy}) as broker:
+            info = ClusterInfo(
+                broker_addr_table={
+                    "b": BrokerData(cluster="c", broker_name="b", broker_addrs={0: broker})
+                },
+                cluster_addr_table={"c": {"b"}},
+            )
+            answers: dict[int, Handler] = {
+                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda request, _: request.reply(
+                    body=TopicList().encode()
+                ),
+                RequestCode.GET_BROKER_CLUSTER_INFO: lambda request, _: request.reply(
+                    body=info.encode()
+                ),
+            }
+            async with scripted(answers) as server, Session(server) as session:
+                with pytest.raises(SystemBusy):
+                    await groups.exists(Admin(session), "g")
 
     asyncio.run(scenario())

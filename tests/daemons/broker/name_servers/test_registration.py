@@ -19,7 +19,7 @@ from mq.daemons.broker.tables.topics import Topics, new_topic
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.supervision import Tasks
-from mq.protocol.bodies import TopicConfig
+from mq.protocol.bodies import BrokerData, MessageQueue, QueueData, TopicConfig
 from mq.testing import RunningBroker
 from tests.daemons.peer import PATIENCE
 from tests.interop.ports import free_port
@@ -494,3 +494,25 @@ def test_when_a_deletion_is_answered_the_name_servers_know(tmp_path: Path) -> No
 
     with RunningBroker(tmp_path) as broker:
         asyncio.run(script(broker))
+
+
+def test_the_queues_of_a_topic_are_those_of_the_name_server_that_knows_it(tmp_path: Path) -> None:
+    """The first one may have just started."""
+
+    async def script(setup: Setup) -> None:
+        async with setup.registration:
+            await setup.first_round()
+            routes = setup.servers[1].routes
+            routes.brokers["broker-b"] = BrokerData(
+                cluster="DefaultCluster", broker_name="broker-b", broker_addrs={0: "127.0.0.1:1"}
+            )
+            routes.topics["Far"] = {
+                "broker-b": QueueData(
+                    broker_name="broker-b", read_queue_nums=2, write_queue_nums=2, perm=6
+                )
+            }
+            queues = await setup.registration.queues_of("Far")
+            assert queues == [MessageQueue("Far", "broker-b", number) for number in range(2)]
+            assert await setup.registration.queues_of("Nowhere") is None
+
+    run(tmp_path, script)

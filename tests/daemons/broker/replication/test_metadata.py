@@ -376,6 +376,31 @@ def test_where_groups_are_is_not_taken_from_a_master_that_cannot_say_yet_where_i
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("code", "remark", "takes"),
+    [
+        (ResponseCode.SYSTEM_ERROR, "The checkpoint is null", True),
+        (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 61 not supported", True),
+        (ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException", False),
+        (ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy", False),
+    ],
+)
+def test_how_far_delays_have_come_is_not_taken_without_the_timer_that_a_master_has(
+    tmp_path: Path, code: ResponseCode, remark: str, takes: bool
+) -> None:
+    async def main() -> None:
+        handlers = answering({RequestCode.GET_ALL_DELAY_OFFSET: b'{"offsetTable":{"1":5}}'})
+        handlers[RequestCode.GET_TIMER_CHECK_POINT] = lambda request, _: request.reply(
+            code, remark=remark
+        )
+        async with alone(tmp_path) as slave, scripted(handlers) as address:
+            await synchronize(slave).round(address)
+            path = slave.stores.messages.root / "config" / "delayOffset.json"
+            assert path.exists() is takes
+
+    asyncio.run(main())
+
+
 def test_a_master_that_cannot_be_reached_is_looked_for(tmp_path: Path) -> None:
     async def main() -> None:
         looked: list[bool] = []

@@ -229,3 +229,28 @@ async def test_the_name_of_a_topic_in_a_groups_offsets_may_not_be_endless() -> N
             collector, lambda s: any("1 groups' offsets" in one.text for one in s.problems)
         )
         assert found.groups[0].topics == ()
+
+
+@pytest.mark.parametrize(
+    ("remark", "known"),
+    [
+        ("The stats <TOPIC_PUT_NUMS> <t> not exist", [0.0]),
+        ("org.apache.rocketmq.acl.common.AclException: no", []),
+    ],
+)
+@in_loop
+async def test_a_topic_is_quiet_only_where_its_broker_says_that_nothing_has_come_into_it(
+    remark: str, known: list[float]
+) -> None:
+    def refuse(request: Command, channel: Channel) -> Command:
+        return request.reply(1, remark=remark)
+
+    async with (
+        scripted({C.VIEW_BROKER_STATS_DATA: refuse}) as address,
+        PacedSession(address, None, Pace(10_000.0)) as session,
+    ):
+        book = BrokerBook("C", "b", 0, address, 0)
+        watch = BrokerWatch(session, book, Limits(), 5.0, lambda _: True, lambda _: None)
+        book.set_topics({"t": broker_watch._topic(TopicConfig())})
+        await watch._do(Look("rate", "t"))
+        assert [rate.rate for rate in book.rates.values()] == known
