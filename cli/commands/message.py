@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mq.client.admin import Admin
+    from mq.client.errors import MQError
     from mq.client.operations.messages.track import Track
     from mq.protocol.message import StoredMessage
 
@@ -127,6 +128,8 @@ async def query_msg_by_id(
     ids = [part.strip() for part in msg_id.split(",") if part.strip()]
     if not ids:
         raise UsageError("-i/--msgId is empty")
+    for item in ids:  # before anything is done
+        _check_offset_id(item)
     async with call.admin() as admin:
         if consumer_group and client_id:
             return await _consume_directly(admin, consumer_group, client_id, ids)
@@ -136,9 +139,8 @@ async def query_msg_by_id(
         return await _details(call, admin, messages, offset_id=True, charset=charset)
 
 
-async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
-    """The message, with its body as it is stored."""
-    from mq.client.errors import ConnectError, NoneThere
+def _check_offset_id(message_id: str) -> None:
+    """Raises UsageError."""
     from mq.protocol.message_id import is_offset_id
 
     if not is_offset_id(message_id):
@@ -146,6 +148,12 @@ async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
             f"{message_id!r} is not an offset id (32 hexadecimal digits, 56 with IPv6)",
             hint=f"for a producer's own id: mq queryMsgByUniqueKey -i {message_id} -t TOPIC",
         )
+
+
+async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
+    """The message, with its body as it is stored."""
+    from mq.client.errors import ConnectError, NoneThere
+
     try:
         return await admin.find_by_offset_id(message_id, decompress=False)
     except NoneThere as error:
@@ -156,13 +164,21 @@ async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
 
 
 async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: list[str]) -> Result:
-    """Let one consumer consume messages now (CONSUME_MESSAGE_DIRECTLY)."""
+    """Let one consumer consume messages now (CONSUME_MESSAGE_DIRECTLY). Of several the others are
+    told of where one cannot be consumed: they are, and once."""
+    from mq.client.errors import MQError
     from mq.client.operations.messages import again
 
-    plain, rows = "", []
+    plain, rows, failures = "", [], []
     for message_id in ids:
-        message = await _by_offset_id(admin, message_id)
-        done = await again.consume_directly(admin.session, message, group, client_id)
+        try:
+            message = await _by_offset_id(admin, message_id)
+            done = await again.consume_directly(admin.session, message, group, client_id)
+        except (NotFound, MQError) as error:
+            if len(ids) == 1:
+                raise
+            failures.append(f"message {message_id}: {error}")
+            continue
         result = done.consume_result.name if done.consume_result else "null"
         plain += (
             f"ConsumeMessageDirectlyResult [order={java_text.truth(done.order)}, "
@@ -171,13 +187,15 @@ async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: lis
             f"spentTimeMills={done.spent_time_mills}]"
         )
         rows.append((message_id, group, client_id, result, done.remark, done.spent_time_mills))
-    return Result(_DIRECTLY, list(rows), plain)
+    return Result(_DIRECTLY, list(rows), plain, failures=failures)
 
 
 async def _send_again(call: Call, ids: list[str], messages: Unpacked) -> Result:
     """Send found messages as new ones; they keep their properties, the unique id included. Those
-    whose bodies cannot be read are failures, and the others are sent."""
+    whose bodies cannot be read, and of several those that cannot be sent, are failures, and the
+    others are sent: who began again for an error would send them twice."""
     from mq.cli.commands.sending import send_result_text
+    from mq.client.errors import MQError
     from mq.client.operations.messages.again import same_again
 
     plain, rows, failures = "", [], []
@@ -188,7 +206,13 @@ async def _send_again(call: Call, ids: list[str], messages: Unpacked) -> Result:
             except BadData as error:
                 failures.append(error.message)
                 continue
-            result = await producer.send(message)
+            try:
+                result = await producer.send(message)
+            except MQError as error:
+                if len(ids) == 1:
+                    raise
+                failures.append(f"message {message_id} is not sent again: {error}")
+                continue
             plain += f"prepare resend msg. originalMsgId={message_id}{send_result_text(result)}"
             rows.append((message_id, str(result.status), result.message_id, result.queue_offset))
     return Result(_SENT_AGAIN, list(rows), plain, failures=failures)
@@ -292,8 +316,11 @@ async def query_msg_by_key(
     from mq.client.operations.messages import lookup
 
     span = span_of(call, begin_timestamp, end_timestamp)
+    errors: list[MQError] = []
     async with call.admin() as admin:
-        messages = await lookup.stored_by_key(admin, topic, msg_key, max_num, *span)
+        messages = await lookup.stored_by_key(
+            admin, topic, msg_key, max_num, *span, failures=errors
+        )
         clusters = {
             broker.broker_name: broker.cluster
             for broker in (await admin.session.route(topic)).broker_datas
@@ -301,6 +328,8 @@ async def query_msg_by_key(
     if cluster is not None:
         messages = [item for item in messages if clusters.get(item.broker_name) == cluster]
     if not messages:
+        for error in errors:
+            raise error
         raise NotFound(
             f"no message of topic {topic} has the key {msg_key!r}",
             hint="keys must match exactly; brokers delete messages after fileReservedTime",
@@ -310,7 +339,13 @@ async def query_msg_by_key(
         plain += f"{item.message_id:<50} {item.queue_id:>4} {item.queue_offset:>40}\n"
     result = message_text.result(Unpacked(messages))
     result.plain = plain
+    result.failures += _lines(topic, errors)
     return result
+
+
+def _lines(topic: str, errors: "list[MQError]") -> list[str]:
+    """A line for each broker that did not say what it has."""
+    return [f"topic {topic}: {error}" for error in errors]
 
 
 @gives(message_text.COLUMNS, _DIRECTLY, data=_DETAILS)
@@ -341,19 +376,26 @@ async def query_msg_by_unique_key(
         mq queryMsgByUniqueKey Orders 7F0000010A2C18B4AAC2A1B2C3D40000 -a -o table
                                         each copy, if a send was repeated
     """
+    errors: list[MQError] = []
     async with call.admin() as admin:
-        messages = await admin.find_by_unique_id(topic, msg_id, decompress=False)
+        messages = await admin.find_by_unique_id(topic, msg_id, decompress=False, failures=errors)
         if not messages:
+            for error in errors:
+                raise error
             raise NotFound(
                 f"no message of topic {topic} has the unique id {msg_id!r}",
                 hint=f"if it is an offset id: mq queryMsgById -i {msg_id}",
             )
         if consumer_group and client_id:
+            for error in errors:  # it may have the one that is the oldest
+                raise error
             offset_id = messages[0].offset_id
             return await _consume_directly(admin, consumer_group, client_id, [offset_id])
         # 4.9 keeps only the oldest even with -a (MQAdminImpl.queryMessage).
         found = messages if show_all else messages[:1]
-        return await _details(call, admin, Unpacked(found), offset_id=False, shown=1)
+        result = await _details(call, admin, Unpacked(found), offset_id=False, shown=1)
+        result.failures += _lines(topic, errors)
+        return result
 
 
 @gives(message_text.COLUMNS, data=_DETAILS)

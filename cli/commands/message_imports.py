@@ -81,16 +81,16 @@ async def message_import(
     from mq.client.operations import local_files
 
     check_topic(to_topic)
-    if file == "-":
-        if resume:
-            raise UsageError(
-                "--resume needs a file: standard input cannot be gone on with",
-                hint="write it to a file, and import that",
-            )
+    path = None if file == "-" else Path(file)
+    if resume and not is_file(path):
+        raise UsageError(
+            f"--resume needs a file: {path or 'standard input'} cannot be gone on with",
+            hint="write it to a file, and import that",
+        )
+    if path is None:
         prompt_for_lines(call)
         read = reader_of(call.environment.stdin)
         return await _import(call, read, None, file, to_topic, sending, resume=False)
-    path = Path(file)
     with local_files.opened(path) as source, local_files.locked(path):
         return await _import(call, reader_of(source), path, file, to_topic, sending, resume=resume)
 
@@ -127,7 +127,8 @@ async def _import(
 
     asked = {"topic": to_topic, "nameServers": call.name_servers, "map": sending.mapping or []}
     limiter = Rate(sending.rate)
-    state = None if path is None else local_files.beside(path, "import")
+    # What has come by a pipe comes no more, and beside /dev/fd/63 there is no room for a file.
+    state = local_files.beside(path, "import") if path and is_file(path) else None
 
     def save(done: "dict[str, Done]") -> None:
         if state is not None and not call.dry_run and done:

@@ -17,6 +17,7 @@ from mq.client.operations.messages.traces import Entry, entries, row
 from mq.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
+    from mq.client.errors import MQError
     from mq.client.trace.entries import Pub, SubAfter
     from mq.protocol.message import StoredMessage
 
@@ -69,10 +70,16 @@ async def query_msg_trace_by_id(
                                         in columns
     """
     span = span_of(call, begin_timestamp, end_timestamp)
+    errors: list[MQError] = []  # of brokers: what the others have is shown
     async with call.admin() as admin:
-        messages = await admin.find_by_key(trace_topic, msg_id, max_num, *span, decompress=False)
+        messages = await admin.find_by_key(
+            trace_topic, msg_id, max_num, *span, decompress=False, failures=errors
+        )
     found, failures = entries(messages, msg_id)
+    failures += [f"topic {trace_topic}: {error}" for error in errors]
     if not messages:
+        for error in errors:
+            raise error
         raise NotFound(
             f"no trace of message {msg_id!r} in topic {trace_topic}",
             hint="only clients with message traces write them",

@@ -22,8 +22,9 @@ def imported(call: Call, own: dict[str, Any]) -> Left | None:
     """Of an import of a file of which something has been sent."""
     from mq.client.operations import local_files
 
-    state = local_files.beside(Path(own["file"]), "import")
-    if own["file"] == "-" or not state.exists():
+    path = Path(own["file"])
+    state = local_files.beside(path, "import")
+    if own["file"] == "-" or local_files.is_stream(path) or not state.exists():
         return None
     return Left(f"how far it has come is in {state}", ("--resume",))
 

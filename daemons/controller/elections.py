@@ -81,8 +81,9 @@ class Elections:
     async def _hold_due(self) -> bool:
         """Look once at each set that is due now; False if any is to be tried again.
 
-        All that wait wait together: anybody can register sets that do. One is due until its look
-        has come to its end, whatever is raised.
+        All that wait wait together: anybody can register sets that do. What etcd refuses for one it
+        would for the next, and all sets are read again for each: the pause comes at once then. One
+        is due until its look has come to its end, whatever is raised.
         """
         all_done = True
         for name in list(self._due):
@@ -90,6 +91,9 @@ class Elections:
             done = False
             try:
                 done = await self._elect_if_dead(name)
+            except Refused as error:
+                log.warning("no election of %s: %s", name, error.remark)
+                return False
             finally:
                 if not done:
                     self._due[name] = None  # behind the others
@@ -166,7 +170,8 @@ class Elections:
         return Election(changed, is_new)
 
     async def _elect_if_dead(self, name: str) -> bool:
-        """Elect if a master is dead; False if that is to be tried again."""
+        """Elect if a master is dead; False if that is to be tried again. Raises Refused where etcd
+        has not confirmed it."""
         try:
             kept = self._registry.get(name)
         except Refused:
@@ -178,11 +183,7 @@ class Elections:
             return True
         if is_awaited(kept, self._liveness):
             return False
-        try:
-            await self.hold(name)
-        except Refused as error:
-            log.warning("no election of %s: %s", name, error.remark)
-            return False
+        await self.hold(name)
         return True
 
     def _tell(self, kept: ReplicaSet) -> None:

@@ -1,6 +1,7 @@
 """A body that cannot be decompressed is shown as it is stored, and that it is so is said."""
 
 import asyncio
+import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from mq.client.session import Session
 from mq.daemons.standalone import Standalone
-from tests.cli.pairs import make_topic, running_pair
+from tests.cli.pairs import dead_broker, make_topic, running_pair
 from tests.cli.support import Mq
 from tests.client.compressed import said_to_be_compressed
 
@@ -26,12 +27,12 @@ def pair() -> Iterator[Standalone]:
         yield made
 
 
-async def _send(pair: Standalone) -> None:
+async def _send(pair: Standalone, topic: str = TOPIC) -> None:
     properties = f"UNIQ_KEY\x01{UNIQUE}\x02KEYS\x01key"
     whole = zlib.compress(b"whole" * 100)
     async with Session(pair.name_server_address) as session:
         for body in (whole, whole[:10] + b"!" + whole[11:]):
-            command = said_to_be_compressed(TOPIC, body, properties)
+            command = said_to_be_compressed(topic, body, properties)
             await session.call(pair.broker.address, command)
 
 
@@ -68,3 +69,45 @@ def test_no_message_is_sent_again_as_if_its_body_were_whole(
     assert done.status == 1
     (sent,) = done.json["data"]
     assert sent["originalOffsetId"] == whole and "is not sent again" in done.err, done.out
+
+
+@pytest.mark.parametrize(
+    ("command", "state"),
+    [
+        ("message export Passed0 {}/file --resume", "file.state"),
+        ("message copy Passed1 Copied --create --resume {}/state", "state"),
+    ],
+)
+def test_who_goes_on_is_told_of_what_was_passed_over_before(
+    command: str, state: str, pair: Standalone, tmp_path: Path
+) -> None:
+    """A cut one passed it over and noted how far it was: the next ended as if all were there."""
+    topic = command.split()[2]
+    make_topic(pair, topic, 1)
+    asyncio.run(_send(pair, topic))
+    mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+    words = command.format(tmp_path).split()
+    told = "broker-a:0: bodies that cannot be decompressed: 1, the first at offset 1: "
+    with dead_broker(pair.name_server_address, topic):
+        for _ in range(3):
+            done = mq(*words)
+            assert (done.status, done.err.count(told)) == (1, 1), done.err
+    assert len(json.loads((tmp_path / state).read_text())["gaps"]) == 1
+
+
+def test_a_body_that_was_exported_as_it_is_stored_is_not_imported_as_a_whole_one(
+    pair: Standalone, tmp_path: Path
+) -> None:
+    for topic in ("Exported", "Imported"):
+        make_topic(pair, topic, 1)
+    asyncio.run(_send(pair, "Exported"))
+    mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+    file = tmp_path / "messages"
+    assert mq("message", "export", "Exported", str(file)).status == 1
+    whole, damaged = (json.loads(line) for line in file.read_text().splitlines())
+    assert (whole["bodyEncoding"], damaged["bodyEncoding"]) == ("utf-8", "base64")
+    assert "bodyError" not in whole
+    done = mq("message", "import", str(file), "-t", "Imported")
+    assert done.status == 65
+    assert f"line 2: its body is as it was stored: {damaged['bodyError']}" in done.err
+    assert mq("message", "export", "Imported", "-").json["body"] == "whole" * 100

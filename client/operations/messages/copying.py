@@ -45,6 +45,7 @@ class Copier:
         self._progress = progress
         self._spans: list[Span] = []
         self._done: dict[str, dict[str, Any]] = {}  # the state of a cut copy
+        self._passed: list[str] = []  # the gaps that it had
 
     async def run(self) -> list[str]:
         """Copy all; returns a line for each queue that could not be copied to its end."""
@@ -77,8 +78,9 @@ class Copier:
     @property
     def gaps(self) -> list[str]:
         """A line for each stretch of messages that were gone before they could be copied, and for
-        each queue with bodies that cannot be decompressed: those are not copied."""
-        return self._reader.gaps
+        each queue with bodies that cannot be decompressed: those are not copied. Those of the cut
+        copy, too."""
+        return list(dict.fromkeys([*self._passed, *self._reader.gaps]))
 
     async def _one(self, span: Span, step: Callable[[int], None]) -> str | None:
         target = self._target(span)
@@ -113,10 +115,11 @@ class Copier:
             for span in self._spans:
                 to = self._target(span).name
                 queues[span.name] = {"next": span.next, "to": to, "seen": span.seen}
-            resumable.save(path, asked, queues)
+            resumable.save(path, asked, queues, self.gaps)
 
         with local_files.locked(path):
             self._done = _positions(path, resumable.load(path, asked, "a copy"))
+            self._passed = resumable.load_gaps(path)
             self._reader = Reader(self._source, self._choice.at_times_of(asked))
             return await resumable.keep(path, save, self.run)
 

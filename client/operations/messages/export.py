@@ -99,16 +99,18 @@ async def export(
     spans, failures = await reader.spans(known)
     if isinstance(sink, FileSink):
         spans = await _go_on(reader, spans, sink.positions, failures)
-        sink.begin(spans, reader.unread)
+        sink.begin(spans, reader.unread, lambda: reader.gaps)
         if limit is not None:
             limit = max(0, limit - sink.written)
     with progress(sum(span.end - span.next for span in spans)) as step:
         exporter = Exporter(reader, sink, encode, rate=rate, limit=limit, step=step)
         await exporter.run(spans)
     failures += exporter.failures
+    gaps = reader.gaps
     if isinstance(sink, FileSink):
         sink.incomplete = bool(failures)  # going on can add what failed, but not what is gone
-    return Exported(spans, exporter.counts, failures + reader.gaps)
+        gaps = list(dict.fromkeys([*sink.gaps, *gaps]))
+    return Exported(spans, exporter.counts, failures + gaps)
 
 
 async def _go_on(

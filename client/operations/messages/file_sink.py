@@ -1,15 +1,17 @@
 """Writing the messages of a topic to a file of JSON lines, so that a cut export can go on.
 
 While an export to FILE runs, what it has is in FILE.part, and how far it has come in FILE.state:
-for each queue the next offset and the end, and how many bytes and messages of FILE.part are good.
-A queue that could not be asked yet has neither, and is missed until it can be. The state is written
-every few seconds, after the bytes that it counts are on disk. At the end FILE.part becomes FILE.
+for each queue the next offset and the end, how many bytes and messages of FILE.part are good, and
+what was passed over: who goes on behind it tells of it all the same. A queue that could not be
+asked yet has no offsets, and is missed until it can be. The state is written every few seconds,
+after the bytes that it counts are on disk. At the end FILE.part becomes FILE.
 """
 
 import asyncio
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import groupby
@@ -42,11 +44,13 @@ def _joined(lines: list[bytes | LongLine]) -> Lines:
 
 
 class _Good(NamedTuple):
-    """What is written: bytes, messages, and how far each queue is with them."""
+    """What is written: bytes, messages, how far each queue is with them, and the gaps until
+    then."""
 
     size: int
     messages: int
     positions: Positions
+    gaps: list[str]
 
 
 class Cut(NamedTuple):
@@ -89,27 +93,37 @@ class FileSink:
         self._buffered = 0
         self._unsynced = 0
         self._count = 0  # messages that were taken, by the cut export, too
-        self._good = _Good(0, 0, {})
+        self._good = _Good(0, 0, {}, [])
         self._spans: list[Span] = []
         self._thread = ThreadPoolExecutor(1, "mq-export")
         self._jobs: deque[tuple[Future[None], int]] = deque()  # with the bytes that each holds
         self._failed: Exception | None = None
         self.positions: Positions = {}  # of a cut export
+        self.gaps: list[str] = []  # that it has told of
+        self._noted: Callable[[], list[str]] = list
         self.incomplete = False  # some queue could not be read: keep the state
 
     def __enter__(self) -> "FileSink":
         good = self._load() if self._resume else 0
         try:
             self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600)
-            os.fchmod(self._file, 0o600)  # bodies are for who may read them at the broker
-            if not self._resume:  # a state of another run would count the bytes of this one
-                local_files.remove(self._state)
-            os.ftruncate(self._file, good)
-            os.lseek(self._file, good, os.SEEK_SET)
+            try:
+                self._prepare(good)
+            except BaseException:  # in a shell many follow
+                os.close(self._file)
+                raise
         except OSError as error:
             raise local_files.cannot("write", self._part, error) from error
-        self._good = _Good(good, self._count, self.positions)
+        self._good = _Good(good, self._count, self.positions, self.gaps)
         return self
+
+    def _prepare(self, good: int) -> None:
+        """Have the file hold what is good, and go on behind that."""
+        os.fchmod(self._file, 0o600)  # bodies are for who may read them at the broker
+        if not self._resume:  # a state of another run would count the bytes of this one
+            local_files.remove(self._state)
+        os.ftruncate(self._file, good)
+        os.lseek(self._file, good, os.SEEK_SET)
 
     @property
     def written(self) -> int:
@@ -129,6 +143,7 @@ class FileSink:
             self.positions = {
                 str(name): [int(item) for item in ends] for name, ends in state["queues"].items()
             }
+            self.gaps = [str(gap) for gap in state.get("gaps", ())]
             if not {len(ends) for ends in self.positions.values()} <= {0, 2, 4}:
                 raise ValueError("positions of 0, 2 or 4 numbers")
         except FileNotFoundError:
@@ -142,9 +157,13 @@ class FileSink:
             raise unreadable(f"{self._part} is shorter than its state says")
         return good
 
-    def begin(self, spans: list[Span], unread: list[str]) -> None:
-        """Note what is to be read, and the names of queues that could not be asked."""
+    def begin(
+        self, spans: list[Span], unread: list[str], noted: Callable[[], list[str]] = list
+    ) -> None:
+        """Note what is to be read, and the names of queues that could not be asked. `noted` gives a
+        line for all that was passed over by now."""
         self._spans = spans
+        self._noted = noted
         self.positions = {name: [] for name in unread} | self.positions
 
     async def write(self, lines: Lines, count: int, spans: list[Span]) -> None:
@@ -173,10 +192,11 @@ class FileSink:
             **self.positions,
             **{s.name: [s.next, s.end, *(s.seen or ())] for s in self._spans},
         }
-        good = (self._count, positions)
+        gaps = list(dict.fromkeys([*self.gaps, *self._noted()]))
+        good = (self._count, positions, gaps)
         self._jobs.append((self._thread.submit(self._work, chunk, good, saving), held))
 
-    def _work(self, chunk: Lines, good: tuple[int, Positions], saving: bool) -> None:
+    def _work(self, chunk: Lines, good: tuple[int, Positions, list[str]], saving: bool) -> None:
         """In the thread: write, and save the state if that is due. After an error, nothing more."""
         if self._failed is not None:
             return
@@ -214,8 +234,9 @@ class FileSink:
     def _save(self) -> None:
         import orjson
 
-        size, messages, positions = self._good
+        size, messages, positions, gaps = self._good
         state = {"asked": self._asked, "bytes": size, "messages": messages, "queues": positions}
+        state["gaps"] = gaps
         local_files.replace(self._state, orjson.dumps(state, option=orjson.OPT_INDENT_2))
 
     def _raise_failure(self) -> None:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 class IdMatches(NamedTuple):
-    """The messages of an id, a line for each topic that could not be looked into, and how many
-    topics were not looked into any more."""
+    """The messages of an id, a line for each topic that could not be looked into, or not at all of
+    its brokers, how many topics were not looked into any more, and the first error."""
 
     messages: list["StoredMessage"]
     failures: list[str]
     unseen: int = 0
+    error: MQError | None = None
 
 
 class Reach(NamedTuple):
@@ -68,7 +69,9 @@ async def find(
     if looking.found:
         looking.found.sort(key=lambda message: message.store_timestamp)
         failures = [f"topic {name}: {error}" for name, error in looking.failures.items()]
-        return IdMatches(looking.found, failures, unseen)
+        return IdMatches(
+            looking.found, failures, unseen, next(iter(looking.failures.values()), None)
+        )
     if looking.failures:
         raise next(iter(looking.failures.values()))
     where = f"topic {topic}" if topic else "any topic"
@@ -102,16 +105,19 @@ class _Looking:
                 self.unseen = len(topics) - place
                 return
             self.seen += 1
+            errors: list[MQError] = []  # of brokers: what the others have is found nevertheless
             try:
                 route = await self._admin.session.route(name)
                 self._requests -= len(route.broker_datas)
                 self.found += await self._admin.find_by_unique_id(
-                    name, self._id, decompress=self._decompress
+                    name, self._id, decompress=self._decompress, failures=errors
                 )
             except RouteNotFound:
                 pass  # it was deleted meanwhile
             except MQError as error:
-                self.failures[name] = error
+                errors.append(error)
+            if errors:
+                self.failures[name] = errors[0]
 
 
 def _host_of(message_id: str) -> str:

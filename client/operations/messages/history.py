@@ -36,11 +36,13 @@ class Event(NamedTuple):
 
 async def history(admin: "Admin", message: "StoredMessage") -> tuple[list[Event], list[str]]:
     """Everything that is known of a message, by time; then a line for each group. With it a line
-    for each trace that cannot be read, and for each broker that did not say which traces or copies
-    it has: what a group makes of the message is unknown where a copy may be unseen."""
+    for each trace that cannot be read, and for each broker that did not say which groups, traces or
+    copies it has: what a group makes of the message is unknown where a copy may be unseen."""
     events = list(_stored(message))
-    groups = await _groups(admin, message)
-    traces, failures = await _traces(admin, message.message_id)
+    groups, failures = await _groups(admin, message)
+    all_known = not failures
+    traces, unread = await _traces(admin, message.message_id)
+    failures += unread
     events += [_traced(record) for record in traces if _is_of(record, message, groups)]
     address = address_text(message.store_host)
     verdicts = []
@@ -49,19 +51,27 @@ async def history(admin: "Admin", message: "StoredMessage") -> tuple[list[Event]
         events += returned
         failures += unseen
         if unseen and not any(event.event == "dead letter" for event in returned):
-            detail = "not all of its retries and dead letters could be looked at"
-            verdicts.append(Event(None, "unknown", group, None, detail))
-        else:
-            verdicts.append(await _verdict(admin, address, group, message, returned, failures))
+            verdicts.append(
+                _unknown(group, "not all of its retries and dead letters could be looked at")
+            )
+            continue
+        verdicts.append(await _verdict(admin, address, group, message, returned, failures))
     delayed, unseen = await _delayed(admin, address, message)
     events += delayed
     failures += unseen
     events.sort(key=lambda event: event.time or 0)
     if not verdicts:
-        verdicts = [
-            Event(None, "no group", None, None, f"no consumer group reads topic {message.topic}")
-        ]
+        unsaid = _unknown(None, "not all brokers of the topic say which groups read it")
+        verdicts = [_nobody(message) if all_known else unsaid]
     return events + verdicts, failures
+
+
+def _unknown(group: str | None, why: str) -> Event:
+    return Event(None, "unknown", group, None, why)
+
+
+def _nobody(message: "StoredMessage") -> Event:
+    return Event(None, "no group", None, None, f"no consumer group reads topic {message.topic}")
 
 
 def _stored(message: "StoredMessage") -> Iterator[Event]:
@@ -131,14 +141,19 @@ def _traced(record: "Pub | SubAfter") -> Event:
 # groups ---------------------------------------------------------------------------------------
 
 
-async def _groups(admin: "Admin", message: "StoredMessage") -> list[str]:
-    """The groups that a broker of the topic knows."""
-    route = await admin.topic_route(message.topic)
+async def _groups(admin: "Admin", message: "StoredMessage") -> tuple[list[str], list[str]]:
+    """The groups that a broker of the topic knows; a line for each that could not be asked."""
+    topic = message.topic
+    route = await admin.topic_route(topic)
     found: dict[str, None] = {}
+    errors: list[MQError] = []
     for broker in route.broker_datas:
         address = cluster.any_address(broker)
-        found |= dict.fromkeys(await wire.groups_of_topic(admin.session, address, message.topic))
-    return java_order.hash_order(found)
+        try:
+            found |= dict.fromkeys(await wire.groups_of_topic(admin.session, address, topic))
+        except MQError as error:
+            errors.append(error)
+    return java_order.hash_order(found), _lines(topic, errors)
 
 
 async def _returned(

@@ -6,7 +6,8 @@
      "body":"…","bodyEncoding":"utf-8"}
 
 on one line. Times are ms since 1970. `bodyEncoding` is utf-8, base64, or json: then `body` is the
-value itself, and its layout (blanks, how a number is written) is not kept.
+value itself, and its layout (blanks, how a number is written) is not kept. A body that could not be
+decompressed is as it was stored, and `bodyError` says why.
 """
 
 import re
@@ -90,7 +91,8 @@ def encoder(form: BodyForm) -> Callable[[Iterable[StoredMessage]], bytes]:
                 f'"flag":{message.flag},"sysFlag":{message.sys_flag},'
                 f'"reconsumeTimes":{message.reconsume_times},"properties":{properties},"body":'
             )
-            parts += (head.encode(), *body_of(message.body))
+            body = body_of(message.body) if not message.body_error else _stored_body(message)
+            parts += (head.encode(), *body)
         return b"".join(parts)
 
     return encode
@@ -148,6 +150,16 @@ def _text_body(body: bytes) -> Body:
 
 def _base64_body(body: bytes) -> Body:
     return b'"%b"' % b64encode(body), b',"bodyEncoding":"base64"}\n'
+
+
+def _stored_body(message: StoredMessage) -> Body:
+    """Of one that could not be decompressed."""
+    return _base64_body(message.body)[0], stored_tail(message.body_error)
+
+
+def stored_tail(error: str) -> bytes:
+    """The end of a line behind a body that is as it was stored."""
+    return b',"bodyEncoding":"base64","bodyError":%b}\n' % orjson.dumps(error)
 
 
 def _json_body(body: bytes) -> Body:
@@ -242,6 +254,8 @@ def _typed(values: dict[str, Any], name: str, kind: type, default: Any = None) -
 def _body(values: dict[str, Any]) -> bytes:
     if "body" not in values:
         raise MalformedLine("body is missing")
+    if error := values.get("bodyError"):  # nothing would say of the copy that it is compressed
+        raise MalformedLine(f"its body is as it was stored: {error}")
     body, encoding = values["body"], values.get("bodyEncoding", "utf-8")
     if encoding == "json":
         try:

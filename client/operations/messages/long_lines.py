@@ -14,7 +14,7 @@ import orjson
 
 from mq.client.operations.messages import documents
 from mq.client.operations.messages.json_bodies import MOST_JSON
-from mq.client.operations.messages.lines import BodyForm, encoder
+from mq.client.operations.messages.lines import BodyForm, encoder, stored_tail
 
 if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
@@ -26,23 +26,28 @@ _PIECE = 96 * 1024  # bytes of a body at a time: whole groups of three, as base6
 class LongLine:
     """The line of one message, made anew each time that it is gone through."""
 
-    __slots__ = ("_body", "_form", "_head")
+    __slots__ = ("_body", "_error", "_form", "_head")
 
-    def __init__(self, head: bytes, body: bytes, form: BodyForm) -> None:
-        """`head` is the line up to the body."""
+    def __init__(self, head: bytes, body: bytes, form: BodyForm, error: str) -> None:
+        """`head` is the line up to the body; `error` says why that is as it was stored."""
         self._head = head
         self._body = body
         self._form = form
+        self._error = error
 
     def __len__(self) -> int:
         """How many bytes it holds: not how many it has."""
         return len(self._head) + len(self._body)
 
     def __iter__(self) -> Iterator[bytes]:
-        is_text = self._form is not BodyForm.BASE64 and documents.is_utf8(self._body)
+        as_base64 = self._form is BodyForm.BASE64 or bool(self._error)
+        is_text = not as_base64 and documents.is_utf8(self._body)
         yield self._head + b'"'
         yield from _quoted(self._body) if is_text else _base64(self._body)
-        yield _tail("utf-8" if is_text else "base64")
+        if self._error:
+            yield b'"' + stored_tail(self._error)
+        else:
+            yield _tail("utf-8" if is_text else "base64")
 
 
 Lines = Sequence[bytes | LongLine]  # in pieces, of which each ends with a whole line
@@ -56,8 +61,9 @@ def long_encoder(form: BodyForm) -> "Callable[[list[StoredMessage]], Lines]":
 
     def long_line(message: "StoredMessage") -> LongLine:
         other = copy(message)
-        other.body = b""
-        return LongLine(encode([other]).removesuffix(empty), message.body, form)
+        other.body, other.body_error = b"", ""
+        head = encode([other]).removesuffix(empty)
+        return LongLine(head, message.body, form, message.body_error)
 
     def encode_all(messages: "list[StoredMessage]") -> Lines:
         found: list[bytes | LongLine] = []

@@ -56,9 +56,13 @@ async def by_id(admin: "Admin", message_id: str, topic: str) -> "list[StoredMess
     """The messages of a topic that have a unique id, or the one of an offset id, of whatever topic.
     Raises NotFound, MQError.
 
-    An offset id names an address: only brokers that the name server knows are asked.
+    An offset id names an address: only brokers that the name server knows are asked. The error of a
+    broker is raised, whatever others have: nobody would tell of it.
     """
-    return (await _found(admin, message_id, topic)).messages
+    found = await _found(admin, message_id, topic)
+    if found.error is not None:
+        raise found.error
+    return found.messages
 
 
 async def anywhere(
@@ -104,9 +108,13 @@ async def stored_by_key(
     count: int = 64,
     begin: int = 0,
     end: int = _END_OF_TIME,
+    failures: list[MQError] | None = None,
 ) -> "list[StoredMessage]":
-    """As `by_key`, with bodies as they are stored."""
-    found = await admin.find_by_key(topic, key, count, begin, end, decompress=False)
+    """As `by_key`, with bodies as they are stored. The error of a broker is raised, or appended to
+    `failures`, and then what the others have found is returned."""
+    found = await admin.find_by_key(
+        topic, key, count, begin, end, decompress=False, failures=failures
+    )
     await name_brokers(admin, found)
     return found
 

@@ -1,12 +1,13 @@
 """The states of work that goes on where it was cut: what was asked for, how far each queue is.
 
-    {"asked": {…}, "queues": {"broker-a:0": {…}, …}}
+    {"asked": {…}, "queues": {"broker-a:0": {…}, …}, "gaps": ["…", …]}
 
-A queue that is named there was begun with, or was to be. So it is missed where it is no more.
+A queue that is named there was begun with, or was to be. So it is missed where it is no more. What
+was passed over is in `gaps`, a line each: who goes on behind it tells of it all the same.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,25 @@ def load(path: Path, asked: dict[str, Any], what: str) -> dict[str, dict[str, An
     return queues
 
 
-def save(path: Path, asked: Mapping[str, Any], queues: Mapping[str, Mapping[str, Any]]) -> None:
+def load_gaps(path: Path) -> list[str]:
+    """What was passed over until that was saved, of a file that `load` has read."""
+    try:
+        return [str(gap) for gap in orjson.loads(path.read_bytes()).get("gaps", ())]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise unreadable(f"{path} does not tell what was passed over: {error!r}") from None
+
+
+def save(
+    path: Path,
+    asked: Mapping[str, Any],
+    queues: Mapping[str, Mapping[str, Any]],
+    gaps: Sequence[str] = (),
+) -> None:
     """Raises CannotWrite."""
-    content = orjson.dumps({"asked": asked, "queues": queues}, option=orjson.OPT_INDENT_2)
-    local_files.replace(path, content)
+    state = {"asked": asked, "queues": queues, **({"gaps": gaps} if gaps else {})}
+    local_files.replace(path, orjson.dumps(state, option=orjson.OPT_INDENT_2))
 
 
 async def keep(

@@ -1,9 +1,9 @@
 """What the traces of clients say of a message."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mq.client.errors import RouteNotFound
+from mq.client.errors import MQError, RouteNotFound
 from mq.client.operations.messages.unpacking import unpacked
 from mq.protocol.host import address_text
 from mq.protocol.names import TRACE_TOPIC
@@ -136,12 +136,20 @@ async def look_up(
     end: int = _END_OF_TIME,
     count: int = MOST_TRACES,
 ) -> Traces:
-    """The traces of messages that have a unique id or a key. Raises MQError."""
+    """The traces of messages that have a unique id or a key, as far as brokers answer. Raises
+    MQError where none has any, and some do not answer."""
+    errors: list[MQError] = []
     try:
-        found = await admin.find_by_key(trace_topic, word, count, begin, end, decompress=False)
+        found = await admin.find_by_key(
+            trace_topic, word, count, begin, end, decompress=False, failures=errors
+        )
     except RouteNotFound:
         return Traces("no_topic")
-    return timeline(found, word)
+    if errors and not found:
+        raise errors[0]
+    made = timeline(found, word)
+    unsaid = (f"topic {trace_topic}: {error}" for error in errors)
+    return replace(made, failures=(*made.failures, *unsaid))
 
 
 def timeline(traces: "list[StoredMessage]", word: str) -> Traces:

@@ -259,10 +259,11 @@ class TubeCopier:
             partitions = dict(self._done)
             for key, offset in self._next.items():
                 partitions[key] = {"next": offset, "to": self._target(key).name}
-            resumable.save(path, asked, partitions)
+            resumable.save(path, asked, partitions, self.gaps)
 
         with local_files.locked(path):
             self._done = resumable.load(path, asked, "a copy")
+            self.gaps = resumable.load_gaps(path)
             for key, values in self._done.items():
                 if type(values.get("next")) is not int or type(values.get("to")) is not str:
                     raise resumable.unreadable(f"{path}: {key} has {values}")

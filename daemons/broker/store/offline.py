@@ -98,10 +98,10 @@ class ReadOnlyFile:
         return self.start + self.size
 
     def find(self, part: bytes, position: int) -> int:
-        """Where bytes are next, -1 if nowhere."""
+        """Where bytes that do not end in zeros are next, -1 if nowhere."""
         view = self.view
         assert isinstance(view.obj, mmap.mmap | bytes)
-        return view.obj.find(part, position)
+        return view.obj.find(part, position, self.data_end)
 
     @cached_property
     def data_end(self) -> int:
@@ -206,7 +206,29 @@ class OfflineLog:
             yield Hole(file.path, file.end, 0, "the file is shorter than others")
 
 
+class _Heads:
+    """Where records may begin in a file: their magics, asked for from its beginning to its end.
+
+    Each byte is looked at once for each magic, however many places there are: a body may be made
+    of nothing but one magic, and the other one be nowhere.
+    """
+
+    def __init__(self, file: ReadOnlyFile) -> None:
+        self._file = file
+        self._next = dict.fromkeys(MAGICS, -1)  # a place that was found, or the end of the file
+
+    def next(self, position: int) -> int | None:
+        """The first place from a position on, which never goes back."""
+        for magic, place in self._next.items():
+            if place < position:
+                found = self._file.find(magic, position)
+                self._next[magic] = found if found >= 0 else self._file.size
+        place = min(self._next.values())
+        return place if place < self._file.size else None
+
+
 def _walk_file(file: ReadOnlyFile, position: int, *, last: bool) -> Iterator[Record | Hole]:
+    heads = _Heads(file)
     while position < file.size:
         try:
             for record in read_file(file, position):
@@ -220,7 +242,7 @@ def _walk_file(file: ReadOnlyFile, position: int, *, last: bool) -> Iterator[Rec
         except BadRecord as error:
             why = str(error)
         end = max(file.data_end, position + 1) if last else file.size
-        found = _next_record(file, position + 1)
+        found = _next_record(file, heads, position + 1)
         stop = end if found is None else found
         yield Hole(file.path, file.start + position, stop - position, why)
         if found is None:
@@ -228,16 +250,12 @@ def _walk_file(file: ReadOnlyFile, position: int, *, last: bool) -> Iterator[Rec
         position = found
 
 
-def _next_record(file: ReadOnlyFile, position: int) -> int | None:
+def _next_record(file: ReadOnlyFile, heads: _Heads, position: int) -> int | None:
     """Where the next whole record begins: its magic and its own offset say so."""
     at = position + _MAGIC_AT
-    while True:
-        places = [place for magic in MAGICS if (place := file.find(magic, at)) >= 0]
-        if not places:
-            return None
-        at = min(places)
-        start = at - _MAGIC_AT
-        at += 1
+    while (place := heads.next(at)) is not None:
+        start = place - _MAGIC_AT
+        at = place + 1
         if start + SMALLEST_RECORD > file.size:
             return None
         (physical,) = _PHYSICAL.unpack_from(file.view, start)
@@ -248,3 +266,4 @@ def _next_record(file: ReadOnlyFile, position: int) -> int | None:
                 return start
         except (BadRecord, EndOfLog):
             continue
+    return None

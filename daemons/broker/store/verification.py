@@ -122,6 +122,7 @@ class Verified:
     skipped: list[Path] = field(default_factory=list)  # index files of a size that tells nothing
     first_timestamp: int = 0
     last_timestamp: int = 0
+    _told: Counter[Path] = field(default_factory=Counter)  # problems by their path
 
     @property
     def lost_bytes(self) -> int:
@@ -129,10 +130,10 @@ class Verified:
         return sum(problem.size for problem in self.problems)
 
     def found(self, problem: Problem) -> None:
-        told = sum(1 for other in self.problems if other.path == problem.path)
-        if told >= _MOST_TOLD:
+        if self._told[problem.path] >= _MOST_TOLD:
             self.untold[problem.part] += 1
         else:
+            self._told[problem.path] += 1
             self.problems.append(problem)
 
 

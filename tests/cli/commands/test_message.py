@@ -9,7 +9,8 @@ import pytest
 
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
-from tests.cli.pairs import full_disk, put
+from mq.protocol.names import TRACE_TOPIC
+from tests.cli.pairs import DEAD, dead_broker, full_disk, put
 from tests.cli.support import Finished, Mq
 
 
@@ -68,6 +69,61 @@ def test_plain_writes_the_body_to_a_file(cluster: Mq) -> None:
     assert f"Message Body Path:   {path}\n" in shown.out
     assert path.read_text() == "in a file"
     assert cluster("queryMsgById", "-i", sent["offsetId"], "-o", "csv").status == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "topic"),
+    [
+        ("queryMsgByKey -t Halved -k KEY", "Halved"),
+        ("queryMsgByUniqueKey -t Halved -i ID", "Halved"),
+        ("queryMsgTraceById -i ID", TRACE_TOPIC),
+    ],
+)
+def test_what_a_broker_has_is_shown_though_another_one_is_away(
+    cluster: Mq, standalone: Standalone, command: str, topic: str
+) -> None:
+    make(cluster, "Halved")
+    key = command.split(maxsplit=1)[0]  # of each its own
+    sent = send(cluster, "Halved", "x", "-k", key, "-m", "true")
+    words = command.replace("ID", sent["messageId"]).replace("KEY", key).split()
+    (row,) = indexed(cluster, 1, *words)
+    with dead_broker(standalone.name_server_address, topic):
+        done = cluster(*words, "-o", "json")
+        none = cluster(*words[:-1], "none", "-o", "json")
+    failure = f"topic {topic}: {DEAD}: Connection refused"
+    assert (done.status, done.json["data"], done.json["failures"]) == (1, [row], [failure])
+    assert (none.status, none.out) == (69, "")
+
+
+def test_of_messages_sent_again_those_are_told_of_that_were_sent_before_one_that_cannot_be(
+    cluster: Mq,
+) -> None:
+    ids = []
+    for topic in ("ClosedAgain", "SentAgain"):
+        make(cluster, topic)
+        ids.append(send(cluster, topic, "once")["offsetId"])
+    assert (
+        cluster("updateTopicPerm", "-t", "ClosedAgain", "-c", "DefaultCluster", "-p", "4").status
+        == 0
+    )
+    alone = cluster("queryMsgById", "-i", ids[0], "-s", "true", "-o", "json")
+    assert (alone.status, alone.out) == (66, "")
+    done = cluster("queryMsgById", "-i", ",".join([ids[1], *ids]), "-s", "true", "-o", "json")
+    assert done.status == 1
+    assert [row["originalOffsetId"] for row in done.json["data"]] == [ids[1]] * 2
+    assert f"message {ids[0]} is not sent again: topic ClosedAgain: " in done.err
+
+
+def test_one_message_that_a_consumer_cannot_be_given_keeps_no_other_from_being_told_of(
+    cluster: Mq,
+) -> None:
+    make(cluster, "Directly")
+    found = send(cluster, "Directly", "x")["offsetId"]
+    missing = f"{found[:16]}{1 << 40:016X}"
+    done = cluster("queryMsgById", "-i", f"{missing},{found}", "-g", "group", "-d", "gone")
+    assert done.status == 1
+    assert f"message {missing}: no message {missing}" in done.err
+    assert f"message {found}: " in done.err and "not online" in done.err
 
 
 def test_on_a_full_disk_the_body_file_that_was_there_stays_whole(

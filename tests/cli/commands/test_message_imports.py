@@ -1,4 +1,8 @@
 import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +63,47 @@ def test_of_a_pipe_it_is_said_that_lines_behind_a_refused_one_may_be_sent(
     assert refused.status == 65
     assert "standard input, line 1: a message body of 5000000 bytes" in refused.err
     assert "and maybe some after it: import from a file" in refused.err
+
+
+@contextmanager
+def descriptor_of_a_pipe(content: str) -> Iterator[str]:
+    """The name of a pipe that a shell gives for <(…)."""
+    reading, writing = os.pipe()
+    with open(reading), open(writing, "w") as end:
+        end.write(content)
+        end.close()
+        yield f"/dev/fd/{reading}"
+
+
+def test_what_a_shell_gives_for_the_output_of_a_command_is_imported(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    make_topic(standalone, "Substituted", 1)
+    with descriptor_of_a_pipe('{"topic":"Substituted","body":"x"}\n') as name:
+        done = cluster("message", "import", name)
+    assert done.status == 0, done.err
+    assert bodies(cluster, "Substituted") == ["x"]
+
+
+def test_an_import_from_a_pipe_with_a_name_leaves_no_state_and_is_not_gone_on_with(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "Named", 1)
+    pipe = tmp_path / "pipes" / "pipe"
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    writer = threading.Thread(
+        target=pipe.write_text, args=('{"topic":"Named","body":"x"}\nwrong\n',)
+    )
+    writer.start()
+    refused = cluster("message", "import", str(pipe))
+    writer.join()
+    assert refused.status == 65
+    assert "correct it, and send it and those after it" in refused.err
+    assert list(pipe.parent.iterdir()) == [pipe]
+    refused = cluster("message", "import", str(pipe), "--resume")
+    assert refused.status == 64
+    assert f"--resume needs a file: {pipe} cannot be gone on with" in refused.err
 
 
 @pytest.mark.parametrize(

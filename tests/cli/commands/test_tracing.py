@@ -7,14 +7,16 @@ import pytest
 
 from mq.cli.commands import tracing
 from mq.client import Consumer, Session
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
 from mq.client.operations.messages.traces import MOST_TRACE_BYTES
 from mq.client.pull_consumer import PullConsumer
 from mq.client.send_back import send_back
 from mq.protocol.bodies import MessageQueue
-from mq.protocol.message import StoredMessage
+from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from mq.testing import RunningBroker
-from tests.cli.pairs import DEAD, dead_broker
+from tests.cli.pairs import DEAD, dead_broker, make_topic, put, running_pair
 from tests.cli.support import Finished, Mq
 
 TOPIC = "Orders"
@@ -192,6 +194,45 @@ def test_a_broker_that_does_not_say_which_traces_it_has_is_told_of(
     found = [(row["event"], row["group"], row["detail"]) for row in done.json["data"]]
     assert found == before
     assert found[-1][0] == "consumed"
+
+
+@pytest.mark.parametrize("group", ["billing", None])
+def test_a_message_is_told_of_though_another_broker_of_its_topic_is_away(
+    mq: Mq, broker: RunningBroker, group: str | None
+) -> None:
+    sent = broker.send(TOPIC, b"one")
+    if group:
+        consume(broker, group, "*", 1)
+    before = list(events(mq("trace", sent.message_id, "-o", "json")))
+    with dead_broker(broker.name_server, TOPIC):
+        done = mq("trace", sent.message_id, TOPIC, "-o", "json")
+    assert (done.status, done.json["failures"]) == (
+        1,
+        [f"topic {TOPIC}: {DEAD}: Connection refused"],
+    )
+    found = [(row["event"], row["group"], row["detail"]) for row in done.json["data"]]
+    assert found[:-1] == before[:-1]
+    unknown = ("unknown", None, "not all brokers of the topic say which groups read it")
+    assert found[-1] == (before[-1] if group else unknown)
+
+
+def test_a_message_is_told_of_that_was_stored_under_an_address_its_broker_has_no_more(
+    tmp_path: Path,
+) -> None:
+    with running_pair(store=tmp_path / "store") as pair:
+        make_topic(pair, TOPIC, 1)
+        put(pair, [Message(TOPIC, b"one")])
+        former = pair.broker.address
+        with BlockingSession(pair.name_server_address) as session:
+            run(Admin(session).update_consumer_offset(former, "billing", TOPIC, 0, 1))
+    with running_pair(store=tmp_path / "store") as pair:
+        mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+        message_id = mq("message", "export", TOPIC, "-").json["messageId"]
+        done = mq("trace", message_id, TOPIC, "-o", "json")
+    assert done.status == 1
+    assert f"the offset of group billing: {former}: Connection refused" in done.json["failures"]
+    *_, stored, verdict = done.json["data"]
+    assert (stored["event"], verdict["event"], verdict["group"]) == ("stored", "unknown", "billing")
 
 
 def test_an_offset_id_will_do_and_a_topic_nobody_reads_is_said(

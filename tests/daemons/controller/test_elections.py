@@ -11,7 +11,7 @@ from mq.daemons.controller import elections as elections_module
 from mq.daemons.controller import liveness
 from mq.daemons.controller.app import Controller
 from mq.daemons.controller.elections import Elections
-from mq.daemons.controller.etcd import Etcd, Txn
+from mq.daemons.controller.etcd import Etcd, EtcdError, Txn
 from tests.daemons.controller.brokers import ScriptedBroker, controller, until
 from tests.daemons.controller.etcd_server import EtcdServer
 
@@ -64,6 +64,37 @@ def test_sets_that_wait_for_a_heartbeat_do_not_hold_up_the_election_of_another(
             await until(lambda: elections.held == 1, 10)
             assert (await prompt.info()).fields["masterBrokerId"] == "2"
             assert list(elections._due) == ["late-1", "late-2"]
+            work.cancel()
+
+    asyncio.run(main())
+
+
+def test_what_etcd_refuses_for_one_set_is_not_tried_for_all_before_the_pause(
+    etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try reads all sets again: a thousand, a thousand times, with no pause in between."""
+    monkeypatch.setattr(elections_module, "_RETRY_SECONDS", 0.01)
+    put_if = Etcd.put_if
+    written: list[str] = []
+
+    async def full(self: Etcd, key: str, *more: Any) -> Txn:
+        written.append(key.rpartition("/")[2])
+        raise EtcdError("etcdserver: mvcc: database space exceeded")
+
+    async def main() -> None:
+        async with (
+            idle(etcd, "full") as (one, elections),
+            set_without_master(one, "first"),
+            set_without_master(one, "second"),
+        ):
+            monkeypatch.setattr(Etcd, "put_if", full)
+            assert not await elections._hold_due()
+            assert (written, list(elections._due)) == (["first"], ["second", "first"])
+            assert not await elections._hold_due()
+            assert (written, list(elections._due)) == (["first", "second"], ["first", "second"])
+            monkeypatch.setattr(Etcd, "put_if", put_if)
+            work = asyncio.create_task(elections.work())
+            await until(lambda: elections.held == 2, 10)
             work.cancel()
 
     asyncio.run(main())

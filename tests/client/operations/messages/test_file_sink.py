@@ -52,6 +52,19 @@ def test_a_cut_export_that_is_gone_on_with_keeps_its_state(tmp_path: Path) -> No
     assert file.read_bytes() == OLD
 
 
+def test_what_was_passed_over_is_kept_with_the_place_behind_it(tmp_path: Path) -> None:
+    file = leave_cut(tmp_path / "here")
+    with pytest.raises(KeyboardInterrupt), FileSink(file, ASKED, resume=True) as sink:
+        sink.begin([], [], lambda: ["a:0: one message"])
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), FileSink(file, ASKED, resume=True) as sink:
+        assert sink.gaps == ["a:0: one message"]
+        sink.begin([], [], lambda: ["a:0: one message", "a:1: another"])
+        raise KeyboardInterrupt
+    with FileSink(file, ASKED, resume=True) as sink:
+        assert sink.gaps == ["a:0: one message", "a:1: another"]
+
+
 def test_what_a_state_counts_is_there_while_the_state_is(tmp_path: Path) -> None:
     file = leave_cut(tmp_path / "here")
     state_of(file).unlink()
@@ -59,6 +72,8 @@ def test_what_a_state_counts_is_there_while_the_state_is(tmp_path: Path) -> None
     with pytest.raises(CannotWrite, match=r"cannot remove .*orders\.jsonl\.state"):
         FileSink(file, ASKED, resume=False).__enter__()
     assert part_of(file).read_bytes() == OLD
+    opened = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert part_of(file) not in opened
 
 
 def test_the_state_of_an_export_that_failed_goes_before_its_bytes_do(tmp_path: Path) -> None:

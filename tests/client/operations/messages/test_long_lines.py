@@ -36,3 +36,14 @@ def test_a_body_that_can_be_a_value_is_one() -> None:
     assert LONG < len(body) < MOST_JSON
     (line,) = b"".join(pieces_of(long_encoder(BodyForm.JSON)([message(body)]))).splitlines()
     assert orjson.loads(line)["bodyEncoding"] == "json"
+
+
+@pytest.mark.parametrize("form", BodyForm)
+def test_a_long_body_that_is_as_it_was_stored_is_said_to_be_so(form: BodyForm) -> None:
+    stored = message(LONG_TEXT * 20)
+    stored.body_error = 'a "damaged" one'
+    lines = long_encoder(form)([stored])
+    assert any(isinstance(line, LongLine) for line in lines)
+    whole = b"".join(pieces_of(lines))
+    assert whole == encoder(form)([stored])
+    assert orjson.loads(whole)["bodyError"] == 'a "damaged" one'

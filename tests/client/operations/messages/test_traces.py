@@ -1,5 +1,9 @@
 import asyncio
 
+import pytest
+
+from mq.client.admin import Admin
+from mq.client.errors import ConnectError
 from mq.client.operations.messages.traces import (
     MOST_TRACE_BYTES,
     Traces,
@@ -8,11 +12,18 @@ from mq.client.operations.messages.traces import (
     timeline,
 )
 from mq.client.producer import Producer
+from mq.client.session import Session
 from mq.client.trace.entries import EndTransaction, Pub, SubAfter, SubBefore, encode
+from mq.daemons.channel import Channel
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.compression import CompressionType, compress
-from mq.protocol.message import Message, StoredMessage
+from mq.protocol.message import Message, StoredMessage, encode_record
+from mq.protocol.names import TRACE_TOPIC
 from tests.client.clusters import GROUP, TOPIC, Cluster, cluster
-from tests.client.scenarios import eventually, opened
+from tests.client.scenarios import eventually, in_a_loop, opened
+from tests.client.scripted import name_server, scripted
+from tests.interop.ports import free_port
 
 
 @opened(cluster)
@@ -108,3 +119,24 @@ def test_a_trace_that_cannot_be_read_is_said_and_the_others_are_read() -> None:
     found = timeline([broken, trace(pub)], "A")
     assert found.state == "found" and len(found.failures) == 1
     assert found.failures[0].startswith("trace X: ")
+
+
+@in_a_loop
+async def test_what_a_broker_has_is_found_though_another_one_is_away() -> None:
+    pub = Pub(timestamp=1000, group="p", topic="T", message_id="A")
+    stored = StoredMessage(TRACE_TOPIC, encode(pub).encode(), {"KEYS": "A"})
+    away = f"127.0.0.1:{free_port()}"
+
+    def one(request: Command, channel: Channel) -> Command:
+        return request.reply(ResponseCode.SUCCESS, {}, encode_record(stored))
+
+    async with (
+        scripted({RequestCode.QUERY_MESSAGE: one}) as broker,
+        scripted(name_server({"broker-a": broker, "broker-b": away})) as names,
+        Session(names) as session,
+    ):
+        found = await look_up(Admin(session), "A")
+        assert (found.state, len(found.messages)) == ("found", 1)
+        assert found.failures == (f"topic {TRACE_TOPIC}: {away}: Connection refused",)
+        with pytest.raises(ConnectError):
+            await look_up(Admin(session), "B")
