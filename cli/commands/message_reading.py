@@ -18,6 +18,7 @@ from mq.cli.runtime.status import Status
 from mq.cli.show import message_text
 from mq.cli.show.lazy import LongText, Mapped
 from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.view import View
 from mq.client.operations import java_order
 
 if TYPE_CHECKING:
@@ -67,8 +68,9 @@ async def print_msg(
     begin_timestamp: BeginTimestamp = None,
     end_timestamp: EndTimestamp = None,
     print_body: Annotated[
-        Truth, typer.Option("-d", "--printBody", help="Show the bodies.")
-    ] = Truth.TRUE,
+        Truth | None,
+        typer.Option("-d", "--printBody", help="Show the bodies. Default: true."),
+    ] = None,
     lmq_parent_topic: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +95,9 @@ async def print_msg(
 
     begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
     end = _moment(call, end_timestamp, "-e/--endTimestamp")
-    page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
+    with_body = print_body is not Truth.FALSE
+    _check_bodies(call.view, print_body)
+    page = reading.Page(message_text.codec(charset_name), with_body=with_body)
     async with call.session() as session:
         consumer = PullConsumer(session)
         queues = await consumer.queues(lmq_parent_topic or topic)
@@ -108,6 +112,17 @@ async def print_msg(
             async for result in reading.print_queue(consumer, queue, span, sub_expression, page):
                 yield result
             yield page.said("-" * 56 + "\n")
+
+
+def _check_bodies(view: View, print_body: Truth | None) -> None:
+    """Raises UsageError where bodies are said to be hidden and to be shown."""
+    if print_body is not Truth.FALSE:
+        return
+    if view.body is not None or (view.format is not None and view.format.has_bodies):
+        flag = "--format" if view.body is None else "--body"
+        raise UsageError(
+            f"-d false hides the bodies that {flag} is to show", hint="leave out one of the two"
+        )
 
 
 _TAG_COLUMNS = (text("tag", "Tag"), number("count", "Messages"))
@@ -131,8 +146,9 @@ async def print_msg_by_queue(
         Truth, typer.Option("-p", "--printMsg", help="Print the messages.")
     ] = Truth.FALSE,
     print_body: Annotated[
-        Truth, typer.Option("-d", "--printBody", help="Show their bodies too.")
-    ] = Truth.FALSE,
+        Truth | None,
+        typer.Option("-d", "--printBody", help="Show their bodies too. Default: false."),
+    ] = None,
     calculate: Annotated[
         Truth, typer.Option("-f", "--calculate", help="Count messages by tag.")
     ] = Truth.FALSE,
@@ -152,6 +168,7 @@ async def print_msg_by_queue(
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
 
+    _check_bodies(call.view, print_body)
     page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
     begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
     end = _moment(call, end_timestamp, "-e/--endTimestamp")
