@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from mmap import mmap
 
+    from mq.cli.messages.reading import Page
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -95,9 +96,7 @@ async def print_msg(
 
     begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
     end = _moment(call, end_timestamp, "-e/--endTimestamp")
-    with_body = print_body is not Truth.FALSE
-    _check_bodies(call.view, print_body)
-    page = reading.Page(message_text.codec(charset_name), with_body=with_body)
+    page = _page(call.view, charset_name, print_body, unless_said=True)
     async with call.session() as session:
         consumer = PullConsumer(session)
         queues = await consumer.queues(lmq_parent_topic or topic)
@@ -114,15 +113,19 @@ async def print_msg(
             yield page.said("-" * 56 + "\n")
 
 
-def _check_bodies(view: View, print_body: Truth | None) -> None:
-    """Raises UsageError where bodies are said to be hidden and to be shown."""
-    if print_body is not Truth.FALSE:
-        return
-    if view.body is not None or (view.format is not None and view.format.has_bodies):
+def _page(view: View, charset: str, print_body: Truth | None, *, unless_said: bool) -> "Page":
+    """What prints messages. Raises UsageError where bodies are said to be hidden and how they are
+    to be shown."""
+    from mq.cli.messages.reading import Page
+
+    with_body = unless_said if print_body is None else bool(print_body)
+    shown = view.body is not None or (view.format is not None and view.format.has_bodies)
+    if print_body is Truth.FALSE and shown:
         flag = "--format" if view.body is None else "--body"
         raise UsageError(
             f"-d false hides the bodies that {flag} is to show", hint="leave out one of the two"
         )
+    return Page(message_text.codec(charset), with_body=with_body)
 
 
 _TAG_COLUMNS = (text("tag", "Tag"), number("count", "Messages"))
@@ -146,8 +149,7 @@ async def print_msg_by_queue(
         Truth, typer.Option("-p", "--printMsg", help="Print the messages.")
     ] = Truth.FALSE,
     print_body: Annotated[
-        Truth | None,
-        typer.Option("-d", "--printBody", help="Show their bodies too. Default: false."),
+        Truth | None, typer.Option("-d", "--printBody", help="Show bodies too. Default: false.")
     ] = None,
     calculate: Annotated[
         Truth, typer.Option("-f", "--calculate", help="Count messages by tag.")
@@ -168,8 +170,7 @@ async def print_msg_by_queue(
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
 
-    _check_bodies(call.view, print_body)
-    page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
+    page = _page(call.view, charset_name, print_body, unless_said=False)
     begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
     end = _moment(call, end_timestamp, "-e/--endTimestamp")
     counts: Counter[str] = Counter()

@@ -1049,7 +1049,7 @@ function __mq_options -a command
             echo '-b,--beginTimestamp|1||Start here: 2026-07-01T12:00[Z], yyyy-MM-dd#HH:mm:ss:SSS, ms since 1970, now, or an age such as 15m.'
             echo '-e,--endTimestamp|1||End there.'
             echo '-p,--printMsg|1|one:true;false|Print the messages.'
-            echo '-d,--printBody|1|one:true;false|Show their bodies too. Default: false.'
+            echo '-d,--printBody|1|one:true;false|Show bodies too. Default: false.'
             echo '-f,--calculate|1|one:true;false|Count messages by tag.'
             echo '--columns|1|one:body;bornTime;brokerName;count;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tag;tags;topic|Show only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;count;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tag;tags;topic|Sort rows by these columns; with -, the greatest first.'

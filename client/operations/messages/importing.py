@@ -27,6 +27,7 @@ from mq.client.operations.messages.sending import (
     Target,
     Targets,
     check_same,
+    why_refused,
 )
 from mq.protocol.names import IllegalName, check_topic
 from mq.protocol.properties import PropertyKey
@@ -63,7 +64,7 @@ class _Lane(Lane[_Mark]):
         self,
         target: Target,
         failed: Callable[[], None],
-        wrong: Callable[[int, Exception], BadData],
+        wrong: Callable[[int, str], BadData],
     ) -> None:
         """`failed` is called where sending fails: nobody may be waiting for that now. `wrong`
         makes the error of a line whose message cannot be sent."""
@@ -84,7 +85,7 @@ class _Lane(Lane[_Mark]):
             stored = self.target.sent - before
             self._note(marks[:stored])
             self._failed()
-            self._refused = self._wrong(marks[stored].line, error)
+            self._refused = self._wrong(marks[stored].line, why_refused(error, self.target.queue))
             raise self._refused from error
         except BaseException:
             self._failed()
@@ -170,7 +171,7 @@ class Importer:
                 raise MalformedLine(f"longer than {LONGEST_LINE:,} bytes")
             found = [(line, self._message(line)) for line in messages_of(text)]
         except (MalformedLine, InvalidRequest, IllegalName) as error:
-            raise self._wrong(number, error, NextStep.SEND_THE_REST) from None
+            raise self._wrong(number, str(error), NextStep.SEND_THE_REST) from None
         for place, (line, message) in enumerate(found, 1):
             source = _source(message.topic, line, number)
             target = self._sources.get(source)
@@ -192,10 +193,10 @@ class Importer:
             if lane.add(message, _Mark(source, number, done)):
                 await lane.start()
 
-    def _refused(self, number: int, why: Exception) -> BadData:
+    def _refused(self, number: int, why: str) -> BadData:
         return self._wrong(number, why, NextStep.SEND_FROM_A_FILE)
 
-    def _wrong(self, number: int, why: Exception, of_a_pipe: NextStep) -> BadData:
+    def _wrong(self, number: int, why: str, of_a_pipe: NextStep) -> BadData:
         hint = NextStep.CORRECT_THE_LINE if self._can_go_on else of_a_pipe
         return BadData(f"{self._source}, line {number}: {why}", hint=hint)
 

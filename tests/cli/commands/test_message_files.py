@@ -1,4 +1,5 @@
 import asyncio
+import base64
 import fcntl
 import json
 import os
@@ -16,6 +17,7 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.client.machine.chance import random_bytes
 from mq.client.operations import local_files
 from mq.daemons.channel import Channel
 from mq.daemons.standalone import Standalone
@@ -233,6 +235,40 @@ def test_a_topic_is_copied_to_another_cluster(
             line["messageId"] for line in exported(cluster, "There", "-i", str(1 - queue_id))
         ]
         assert there_ids == here_ids
+
+
+LARGE = 5 * 1024 * 1024  # bytes: more than brokers take that nobody has told otherwise
+
+
+def test_a_copy_takes_what_its_brokers_take_and_says_what_the_target_does_not(
+    other: Standalone, tmp_path: Path
+) -> None:
+    state = tmp_path / "copy.state"
+    with running_pair({"maxMessageSize": str(3 * LARGE)}) as pair:
+        make_topic(pair, "Large", 1)
+        make_topic(other, "Large", 1)
+        large = random_bytes(LARGE)  # nothing makes it smaller
+        put(pair, [Message("Large", body) for body in (b"a", large, b"z")], max_body=LARGE)
+        mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+        assert mq("message", "copy", "Large", "Here", "--create").status == 0
+        large_one = exported(mq, "Here")[1]
+        assert base64.b64decode(large_one["body"]) == large
+        found = json.loads(mq("queryMsgByUniqueKey", "Here", large_one["messageId"], "-ojson").out)
+        assert mq("queryMsgById", found["data"][0]["offsetId"], "-s", "true").status == 0
+        target = ("--to-namesrv", other.name_server_address)
+        words = ("message", "copy", "Large", *target, "--resume", str(state))
+        refused = mq(*words)
+        assert refused.status == 1
+        assert refused.err.startswith(
+            f"mq message copy: broker-a:0: {other.broker.address}: MESSAGE_ILLEGAL: a body of "
+        )
+        assert "; to have it there, raise maxMessageSize at broker-b\n" in refused.err
+        raised = ("-b", other.broker.address, "-k", "maxMessageSize", "-v", str(2 * LARGE))
+        assert mq("updateBrokerConfig", *raised).status == 0
+        assert mq(*words).status == 0
+    there = exported(Mq(tmp_path / "config"), "Large", "-n", other.name_server_address)
+    assert [line["body"] for line in (there[0], there[2])] == ["a", "z"]
+    assert base64.b64decode(there[1]["body"]) == large
 
 
 def test_a_dry_run_of_a_copy_sends_nothing(cluster: Mq, standalone: Standalone) -> None:

@@ -1,12 +1,17 @@
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mq.client.machine.chance import random_bytes
 from mq.daemons.standalone import Standalone
 from tests.cli.pairs import DEAD, dead_broker, make_topic
 from tests.cli.support import Mq
+
+# More than a broker takes, however it is compressed.
+DENSE = base64.b64encode(random_bytes(5_000_000)).decode()
 
 
 def write(file: Path, *lines: dict[str, Any]) -> None:
@@ -26,7 +31,7 @@ def bodies(mq: Mq, topic: str) -> list[str]:
         ({"delay": 10**13}, "MESSAGE_ILLEGAL: due in"),
         ({"topic": "a b"}, "illegal characters, allowing only"),
         ({"topic": "x" * 300}, "topic max length"),
-        ({"body": "x" * 5_000_000}, "a message body of 5000000 bytes is over the limit"),
+        ({"body": DENSE}, "(maxMessageSize); to have it there, raise maxMessageSize at broker-a\n"),
         ({"properties": {"a": "x" * 40_000}}, "the properties have"),
     ],
     ids=["delay", "far delay", "topic", "long topic", "body", "properties"],
@@ -54,10 +59,11 @@ def test_of_a_pipe_it_is_said_that_lines_behind_a_refused_one_may_be_sent(
     cluster: Mq, standalone: Standalone
 ) -> None:
     make_topic(standalone, "RefusedInPipe", 1)
-    long = {"topic": "RefusedInPipe", "body": "x" * 5_000_000}
+    long = {"topic": "RefusedInPipe", "body": DENSE}
     refused = cluster("message", "import", "-", piped=json.dumps(long))
     assert refused.status == 65
-    assert "standard input, line 1: a message body of 5000000 bytes" in refused.err
+    assert "mq message import: standard input, line 1: " in refused.err
+    assert "(maxMessageSize); to have it there, raise" in refused.err
     assert "and maybe some after it: import from a file" in refused.err
 
 
