@@ -21,7 +21,7 @@ from mq.client.operations.messages.lanes import Lane
 from mq.client.operations.messages.line_source import LineSource
 from mq.client.operations.messages.lines import Line, MalformedLine, message_again, messages_of
 from mq.client.operations.messages.rate import Rate
-from mq.client.operations.messages.resumable import SAVE_SECONDS, unreadable
+from mq.client.operations.messages.resumable import unreadable
 from mq.client.operations.messages.sending import (
     ITS_OWN_FAULT,
     Target,
@@ -109,10 +109,9 @@ class Importer:
         rate: Rate,
         can_go_on: bool = True,
         done: dict[str, Done],
-        save: Callable[[dict[str, Done]], None],
     ) -> None:
         """`targets_of` finds the targets of a topic. `done` is the state of a cut import, by
-        source. `save` gets that every few seconds; without `can_go_on` nobody reads it.
+        source; without `can_go_on` nobody keeps it.
         """
         self._targets_of = targets_of
         self._source = source
@@ -121,7 +120,6 @@ class Importer:
         self._rate = rate
         self._can_go_on = can_go_on
         self._done = done
-        self._save = save
         self._topics: dict[str, Targets] = {}
         self._sources: dict[str, Target] = {}
         self._lanes: dict[str, _Lane] = {}
@@ -131,7 +129,7 @@ class Importer:
         """Send all lines. Raises BadData for a line that is wrong, MQError of a broker.
 
         After a wrong line all lines before it are sent, and behind one that a broker refuses
-        maybe some more; `save` tells what was sent until then.
+        maybe some more; `done` tells what was sent until then.
         """
         self._stop = source.end
         try:
@@ -148,7 +146,6 @@ class Importer:
             raise
 
     async def _lines(self, source: LineSource) -> None:
-        due = time.monotonic() + SAVE_SECONDS
         number = 0
         async for lines in source:
             if not lines:
@@ -157,9 +154,6 @@ class Importer:
                 number += 1
                 if line.strip():
                     await self._one(number, line)
-            if time.monotonic() >= due:
-                self.save()
-                due = time.monotonic() + SAVE_SECONDS
 
     def _hurry(self) -> None:
         for lane in self._lanes.values():
@@ -235,13 +229,13 @@ class Importer:
                 if error is not None:
                     raise error
 
-    def save(self) -> None:
-        """Save how far each source has come."""
+    def done(self) -> dict[str, Done]:
+        """How far each source has come."""
         done = dict(self._done)
         for lane in self._lanes.values():
             for source, line in lane.done.items():
                 done[source] = Done(line, lane.target.name)
-        self._save(done)
+        return done
 
     def targets(self) -> list[Target]:
         """The queues that got messages."""
