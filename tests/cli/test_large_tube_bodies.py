@@ -81,4 +81,4 @@ def test_who_sends_too_large_a_body_is_told_how_large_it_may_be(
     peak = peak_of(["tube", "send", "large", "--lines", str(file)], variables)
     assert peak.status == 69
     assert peak.err.startswith("mq tube send: message 1: PARAMETER_MSG_OVER_MAX_LENGTH: ")
-    assert peak.err.endswith(" bytes: 20971520 are allowed")
+    assert peak.err.endswith(" bytes: 20971520 are allowed (maxMsgSizeInMB)")
