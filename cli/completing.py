@@ -9,7 +9,6 @@ It imports no command and no typer, and keeps what a cluster has said for ten se
 cluster, which only its owner can read, so that the answer is there within 100 ms.
 """
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -187,16 +186,11 @@ def _path(call: "Call") -> Path:
 
 
 def _keep(path: Path, content: bytes) -> None:
-    partial = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
+    from mq.client.operations import local_files
+
+    with suppress(OSError):  # without a cache it is slower, and no worse
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-        with open(os.open(partial, flags, 0o600), "wb") as file:
-            file.write(content)
-        partial.replace(path)
-    except OSError:  # without a cache it is slower, and no worse
-        with suppress(OSError):
-            partial.unlink()
+        local_files.put(path, content, mode=0o600, durable=False)
 
 
 def _topics(call: "Call", topic: str | None) -> list[str]:

@@ -139,6 +139,11 @@ class MessageIllegal(BrokerError):
 
     code = ResponseCode.MESSAGE_ILLEGAL
 
+    @property
+    def names_limit(self) -> bool:
+        """Whether the broker says what its maxMessageSize is: the body may be over it."""
+        return "maxMessageSize" in str(self) or "body length limit" in str(self)  # ours, Java's
+
 
 class ServiceNotAvailable(BrokerError):
     """The broker cannot store now: it is stopping, a replica, or its disk is full."""

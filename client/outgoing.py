@@ -10,6 +10,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.compression import CompressionType, compress
 from mq.protocol.flags import SysFlag
+from mq.protocol.frame import MAX_FRAME
 from mq.protocol.headers.send import Letter
 from mq.protocol.message import Message
 from mq.protocol.message_id import UniqueIdMaker
@@ -20,6 +21,8 @@ from mq.protocol.properties import encode as encode_properties
 # The broker's default limit (maxMessageSize); it refuses more, this says so before sending. Raise
 # it where the brokers have a higher one (DefaultMQProducer.maxMessageSize).
 MAX_BODY = 4 * 1024 * 1024
+# Of a body as it is sent: no broker takes longer frames, and 32 KB of properties go with it.
+MAX_SENT = MAX_FRAME - 64 * 1024
 DEFAULT_QUEUES = 4  # of a topic that a broker creates on the first message to it
 _COMPRESSION_LEVEL = 5  # as Java's producers
 _COMPRESSION = CompressionType.ZLIB
@@ -69,7 +72,7 @@ def draft(
     `in_unit` says that the client is of a unit (isUnitMode).
 
     Raises:
-        ClientError: the body is empty or over `max_body` bytes.
+        ClientError: the body is empty, over `max_body` bytes, or compressed over `MAX_SENT`.
         IllegalName: of the topic.
         ValueError: the properties are too long.
     """
@@ -82,6 +85,11 @@ def draft(
     if len(body) >= compress_over:
         body = compress(body, _COMPRESSION, _COMPRESSION_LEVEL)
         sys_flag = _COMPRESSION.sys_flag
+    if len(body) > MAX_SENT:
+        raise ClientError(
+            f"a message body of {len(message.body)} bytes has {len(body)} as it is sent: "
+            f"no broker takes more than {MAX_SENT}"
+        )
     if message.topic.startswith(RETRY_PREFIX):
         return _draft_retry(group, message, unique_id, sys_flag, body, in_unit)
     code = RequestCode.SEND_MESSAGE_V2

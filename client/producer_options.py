@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from mq.client.latency import FaultTolerance
 from mq.client.options import ClientKeywords
 from mq.client.outgoing import MAX_BODY
+from mq.protocol.compression import MAX_DECOMPRESSED
 
+# For what was stored already: brokers refuse what is over their maxMessageSize, and no reader
+# decompresses more.
+ANY_BODY = MAX_DECOMPRESSED
 COMPRESS_OVER = 4096  # bytes of body; from here on it is sent compressed, as Java's producers do
 
 

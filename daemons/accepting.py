@@ -11,9 +11,11 @@ import asyncio
 import errno
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from mq.protocol.host import address_text
+
+_PORTS_TRIED = 10
 
 
 async def bind(
@@ -28,10 +30,13 @@ async def bind(
 ) -> asyncio.Server:
     """Take a port, 0 for any that is free, without accepting yet: `start_accepting` does.
 
+    A host of several addresses, as "" for all of IPv4 and IPv6, has the same port at each.
+
     ``accept`` makes what has a connection, with ``tls`` behind its handshake. Raises OSError naming
     the address, and the ``setting`` that it is of where a daemon has several.
     """
-    try:
+
+    async def listen(port: int) -> asyncio.Server:
         return await asyncio.get_running_loop().create_server(
             accept,
             host,
@@ -41,9 +46,29 @@ async def bind(
             ssl_handshake_timeout=handshake_seconds,
             start_serving=False,
         )
+
+    try:
+        return await (listen(port) if port else _at_one_port(listen))
     except OSError as error:
         address = address_text((host, port))
         raise _named(error, f"{address} ({setting})" if setting else address) from None
+
+
+async def _at_one_port(listen: Callable[[int], Awaitable[asyncio.Server]]) -> asyncio.Server:
+    """Any free port: the loop gives each address another one, of which nobody would know."""
+    for left in reversed(range(_PORTS_TRIED)):
+        server = await listen(0)
+        if len({sock.getsockname()[1] for sock in server.sockets}) == 1:
+            return server
+        port = bound_port(server)
+        server.close()
+        await asyncio.sleep(0)  # uvloop gives it up then
+        try:
+            return await listen(port)
+        except OSError as error:  # somebody has it at another address, or was faster
+            if error.errno != errno.EADDRINUSE or not left:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def bound_port(server: asyncio.Server) -> int:

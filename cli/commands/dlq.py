@@ -251,13 +251,16 @@ async def _send_again(
     from mq.client.operations.messages.dead_letter_resending import Resending
     from mq.client.operations.messages.dead_letters import Letters, NoLetters
     from mq.client.producer import Producer
+    from mq.client.producer_options import ANY_BODY
     from mq.client.session import Session
 
     session = admin.session
     assert isinstance(session, Session)  # the command runs on an event loop
     letters = Letters(admin, group)
     # Without tries of its own: what may have been stored is looked for before another.
-    async with Producer(session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0) as producer:
+    async with Producer(
+        session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0, max_body=ANY_BODY
+    ) as producer:
         resending = Resending(admin, producer, any_broker=any_broker)
         try:
             if call.dry_run:

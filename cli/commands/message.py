@@ -197,9 +197,10 @@ async def _send_again(call: Call, ids: list[str], messages: Unpacked) -> Result:
     from mq.cli.commands.sending import send_result_text
     from mq.client.errors import MQError
     from mq.client.operations.messages.again import same_again
+    from mq.client.producer_options import ANY_BODY
 
     plain, rows, failures = "", [], []
-    async with call.producer("ReSendMsgById") as producer:
+    async with call.producer("ReSendMsgById", max_body=ANY_BODY) as producer:
         for message_id, found in zip(ids, messages, strict=False):
             try:
                 message = same_again(found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +22,7 @@ from mq.cli.show.result import Result
 from mq.client.operations.messages.line_source import is_file, reader_of
 
 if TYPE_CHECKING:
-    from mq.client.operations.messages.importing import Done, Importer
+    from mq.client.operations.messages.importing import Importer
     from mq.client.operations.messages.line_source import LineSource, Read
 
 COMMANDS = {"message": ("message import",)}
@@ -116,11 +116,11 @@ async def _import(
 ) -> Result:
     from mq.cli.runtime.progress import progress
     from mq.client.operations import local_files
+    from mq.client.operations.messages import resumable
     from mq.client.operations.messages.importing import (
         LONGEST_LINE,
         Importer,
         load_state,
-        save_state,
     )
     from mq.client.operations.messages.line_source import LineSource
     from mq.client.operations.messages.rate import Rate
@@ -129,11 +129,6 @@ async def _import(
     limiter = Rate(sending.rate)
     # What has come by a pipe comes no more, and beside /dev/fd/63 there is no room for a file.
     state = local_files.beside(path, "import") if path and is_file(path) else None
-
-    def save(done: "dict[str, Done]") -> None:
-        if state is not None and not call.dry_run and done:
-            save_state(state, asked, done)
-
     done = load_state(state, asked) if state is not None and resume else {}
     # Of a pipe nobody knows how much comes, and whoever writes into it may show that.
     shown: AbstractContextManager[Callable[[int], None]] = nullcontext(_unseen)
@@ -151,14 +146,23 @@ async def _import(
                 rate=limiter,
                 can_go_on=state is not None,
                 done=done,
-                save=save,
             )
-            if state is not None and not resume and not call.dry_run:
-                local_files.remove(state)  # it is of another run, and maybe of other lines
-            failures = await _run(call, importer, source, can_go_on=state is not None)
-    if state is not None and not failures and not call.dry_run:
-        local_files.remove(state)
+            run = partial(_run, call, importer, source, can_go_on=state is not None)
+            if state is None or call.dry_run:
+                failures = await run()
+            else:
+                if not resume:
+                    local_files.remove(state)  # it is of another run, and maybe of other lines
+                save = partial(_save, importer, state, asked)
+                failures = await resumable.keep(state, save, run)
     return sent_result(call, importer.targets(), failures)
+
+
+def _save(importer: "Importer", state: Path, asked: dict[str, Any]) -> None:
+    from mq.client.operations.messages.importing import save_state
+
+    if done := importer.done():
+        save_state(state, asked, done)
 
 
 def _unseen(size: int) -> None:
@@ -176,11 +180,7 @@ async def _run(
     except WouldBeMade as topic:
         call.would("send", str(topic), "the messages that are for it")
     except MQError as error:
-        importer.save()
         if not any(target.sent for target in importer.targets()):
             raise
         return [f"{error}; go on with --resume" if can_go_on else f"{error}; {_FROM_A_PIPE}"]
-    except BaseException:
-        importer.save()
-        raise
     return []

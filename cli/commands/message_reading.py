@@ -18,12 +18,14 @@ from mq.cli.runtime.status import Status
 from mq.cli.show import message_text
 from mq.cli.show.lazy import LongText, Mapped
 from mq.cli.show.result import Result, Row, number, text
+from mq.cli.show.view import View
 from mq.client.operations import java_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from mmap import mmap
 
+    from mq.cli.messages.reading import Page
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -67,8 +69,9 @@ async def print_msg(
     begin_timestamp: BeginTimestamp = None,
     end_timestamp: EndTimestamp = None,
     print_body: Annotated[
-        Truth, typer.Option("-d", "--printBody", help="Show the bodies.")
-    ] = Truth.TRUE,
+        Truth | None,
+        typer.Option("-d", "--printBody", help="Show the bodies. Default: true."),
+    ] = None,
     lmq_parent_topic: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +96,7 @@ async def print_msg(
 
     begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
     end = _moment(call, end_timestamp, "-e/--endTimestamp")
-    page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
+    page = _page(call.view, charset_name, print_body, unless_said=True)
     async with call.session() as session:
         consumer = PullConsumer(session)
         queues = await consumer.queues(lmq_parent_topic or topic)
@@ -108,6 +111,21 @@ async def print_msg(
             async for result in reading.print_queue(consumer, queue, span, sub_expression, page):
                 yield result
             yield page.said("-" * 56 + "\n")
+
+
+def _page(view: View, charset: str, print_body: Truth | None, *, unless_said: bool) -> "Page":
+    """What prints messages. Raises UsageError where bodies are said to be hidden and how they are
+    to be shown."""
+    from mq.cli.messages.reading import Page
+
+    with_body = unless_said if print_body is None else bool(print_body)
+    shown = view.body is not None or (view.format is not None and view.format.has_bodies)
+    if print_body is Truth.FALSE and shown:
+        flag = "--format" if view.body is None else "--body"
+        raise UsageError(
+            f"-d false hides the bodies that {flag} is to show", hint="leave out one of the two"
+        )
+    return Page(message_text.codec(charset), with_body=with_body)
 
 
 _TAG_COLUMNS = (text("tag", "Tag"), number("count", "Messages"))
@@ -131,8 +149,8 @@ async def print_msg_by_queue(
         Truth, typer.Option("-p", "--printMsg", help="Print the messages.")
     ] = Truth.FALSE,
     print_body: Annotated[
-        Truth, typer.Option("-d", "--printBody", help="Show their bodies too.")
-    ] = Truth.FALSE,
+        Truth | None, typer.Option("-d", "--printBody", help="Show bodies too. Default: false.")
+    ] = None,
     calculate: Annotated[
         Truth, typer.Option("-f", "--calculate", help="Count messages by tag.")
     ] = Truth.FALSE,
@@ -152,7 +170,7 @@ async def print_msg_by_queue(
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
 
-    page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
+    page = _page(call.view, charset_name, print_body, unless_said=False)
     begin = _moment(call, begin_timestamp, "-b/--beginTimestamp")
     end = _moment(call, end_timestamp, "-e/--endTimestamp")
     counts: Counter[str] = Counter()

@@ -2,8 +2,9 @@
 
 import asyncio
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from mq.cli.tube_clients import Topic, producer_of
 from mq.client.operations.counted import counted
 
 if TYPE_CHECKING:
+    from mq.client.operations.messages.line_source import LineSource
     from mq.client.tube.producer import TubeProducer
 
 COMMANDS = {"tube": ("tube send",)}
@@ -30,7 +32,10 @@ _SENT = (
     number("messageId", "Message id"),
     number("appendOffset", "Offset"),
 )
-_IN_FLIGHT = 500
+_IN_FLIGHT = 500  # messages
+# Of bodies, which the client has some four times while it sends them; it lets less than MAX_UNSENT
+# wait for one broker.
+_BYTES_IN_FLIGHT = 16 * 1024 * 1024
 
 
 @of_tube
@@ -80,40 +85,71 @@ async def tube_send(
         raise UsageError("one of -p/--body and --lines is required")
     time = _message_time(call, time)
     named = _attributes(attributes or [], type_, time)
-    bodies = [body.encode()] if body is not None else list(_lines(lines or "-"))
-    if call.dry_run:
-        call.would("send", topic, counted(len(bodies), "message"))
-        return Result(_SENT)
     keywords = {"attributes": named, "message_type": type_, "message_time": time}
-    async with producer_of(call, topic) as producer:
-        rows, failures = await _send_all(producer, topic, bodies, keywords)
+    with _opened(call, body, lines or "-") as bodies:
+        if call.dry_run:
+            count = sum([1 async for _ in bodies])
+            call.would("send", topic, counted(count, "message"))
+            return Result(_SENT)
+        async with producer_of(call, topic) as producer:
+            rows, failures = await _send_all(producer, topic, bodies, keywords)
     result = Result(_SENT, rows, failures=failures)
     if failures and not rows:
         result.status = Status.UNAVAILABLE
     return result
 
 
+class _Room:
+    """For messages that are under way: the client refuses what its connections cannot hold."""
+
+    def __init__(self) -> None:
+        self._messages = 0
+        self._bytes = 0
+        self._news = asyncio.Event()
+
+    async def take(self, size: int) -> None:
+        """Wait until so many bytes more may go; a message has all of the room if it needs that."""
+        while self._messages == _IN_FLIGHT or (
+            self._messages and self._bytes + size > _BYTES_IN_FLIGHT
+        ):
+            self._news.clear()
+            await self._news.wait()
+        self._messages += 1
+        self._bytes += size
+
+    def leave(self, size: int) -> None:
+        self._messages -= 1
+        self._bytes -= size
+        self._news.set()
+
+
 async def _send_all(
-    producer: "TubeProducer", topic: str, bodies: Sequence[bytes], keywords: dict[str, Any]
+    producer: "TubeProducer", topic: str, bodies: AsyncIterator[bytes], keywords: dict[str, Any]
 ) -> tuple[list[Row], list[str]]:
     """A row for each that was sent, as the answers come, and why the others were not."""
     from mq.client.errors import MQError
 
     rows: list[Row] = []
     failures: list[str] = []
-    slots = asyncio.Semaphore(_IN_FLIGHT)
+    room = _Room()
 
     async def send(number_: int, body: bytes) -> None:
-        async with slots:
-            try:
-                sent = await producer.send(topic, body, **keywords)
-            except (MQError, ValueError) as error:
-                failures.append(f"message {number_}: {error}")
-            else:
-                partition = str(sent.partition.key)
-                rows.append((topic, partition, sent.message_id, sent.append_offset))
+        try:
+            sent = await producer.send(topic, body, **keywords)
+        except (MQError, ValueError) as error:
+            failures.append(f"message {number_}: {error}")
+        else:
+            partition = str(sent.partition.key)
+            rows.append((topic, partition, sent.message_id, sent.append_offset))
+        finally:
+            room.leave(len(body))
 
-    await asyncio.gather(*(send(number_, body) for number_, body in enumerate(bodies, 1)))
+    number_ = 0
+    async with asyncio.TaskGroup() as under_way:
+        async for body in bodies:
+            number_ += 1
+            await room.take(len(body))
+            under_way.create_task(send(number_, body))
     return rows, failures
 
 
@@ -141,10 +177,29 @@ def _attributes(given: list[str], type_: str | None, time: str | None) -> dict[s
     return found
 
 
-def _lines(path: str) -> Iterator[bytes]:
-    """The lines of a file that are not empty."""
-    if path == "-":
-        yield from (line.rstrip(b"\r\n") for line in sys.stdin.buffer if line.strip())
+@contextmanager
+def _opened(call: Call, body: str | None, file: str) -> Iterator[AsyncIterator[bytes]]:
+    """The bodies to send: one, or the lines of a file."""
+    from mq.cli.messages.producing import opened
+    from mq.client.operations.messages.line_source import LineSource, is_file
+    from mq.protocol.tube.names import MAX_MESSAGE_SIZE
+
+    if body is not None:
+        yield _only(body.encode())
         return
-    with open(path, "rb") as file:
-        yield from (line.rstrip(b"\r\n") for line in file if line.strip())
+    more = is_file(None if file == "-" else Path(file))
+    with opened(call, file) as read:
+        with LineSource(read, longest=MAX_MESSAGE_SIZE, is_file=more) as source:
+            yield _bodies(source)
+
+
+async def _only(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def _bodies(source: "LineSource") -> AsyncIterator[bytes]:
+    """The lines that are not empty."""
+    async for lines in source:
+        for line in lines:
+            if line.strip():
+                yield line.rstrip(b"\r\n")

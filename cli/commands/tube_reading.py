@@ -1,7 +1,7 @@
 """TubeMQ's messages: consuming them as a member of a group, and following them."""
 
-import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,11 +14,13 @@ from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.options import subject
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
+from mq.cli.show.bodies import text_of
+from mq.cli.show.lazy import LongText, Mapped, Text, converted, pieces_of
 from mq.cli.show.result import Result, Row, number, text
 from mq.cli.tube_clients import Topic, own_masters, own_options
 
 if TYPE_CHECKING:
-    from mq.client.tube.message import TubeBatch
+    from mq.client.tube.message import TubeBatch, TubeMessage
 
 COMMANDS = {"tube": ("tube consume", "tube tail")}
 
@@ -154,35 +156,38 @@ def _wanted(topic: str, types: str | None) -> dict[str, list[str] | None]:
 
 
 def _shown(batch: "TubeBatch", count: int) -> Result:
-    rows: list[Row] = []
-    plain = []
-    for message in batch.messages[:count]:
-        body, encoding = _body(message.body)
-        rows.append(
-            (
-                batch.partition_key,
-                message.message_id,
-                message.message_type or "",
-                message.message_time or "",
-                message.attribute_text,
-                body,
-                encoding,
-            )
-        )
-        words = message.message_type or "-"
-        plain.append(f"{batch.partition_key} {message.message_id} {words} {_printable(body)}\n")
-    return Result(_MESSAGES, rows, "".join(plain))
+    """Messages of a reply, each made to what is printed when its turn comes: a body may be long."""
+    messages, key = batch.messages[:count], batch.partition_key
+
+    def lines() -> Iterator[str]:
+        for message in messages:
+            yield f"{key} {message.message_id} {message.message_type or '-'} "
+            yield from converted(pieces_of(_body(message.body)[0]), _printable)
+            yield "\n"
+
+    return Result(_MESSAGES, Mapped(partial(_row, key), messages), LongText(lines))
 
 
-def _body(body: bytes) -> tuple[str, str]:
-    try:
-        return body.decode(), "text"
-    except UnicodeDecodeError:
-        return base64.b64encode(body).decode(), "base64"
+def _row(key: str, message: "TubeMessage") -> Row:
+    return (
+        key,
+        message.message_id,
+        message.message_type or "",
+        message.message_time or "",
+        message.attribute_text,
+        *_body(message.body),
+    )
+
+
+def _body(body: bytes) -> tuple[Text, str]:
+    shown, encoding = text_of(body)
+    return shown, "text" if encoding == "utf-8" else encoding
 
 
 def _printable(words: str) -> str:
     """What a terminal shows and does not obey."""
+    if words.isprintable():
+        return words
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in words

@@ -79,7 +79,7 @@ class Run:
         rate = Rate(self.rate)
         timeout = max(self.call.timeout, 10.0)  # a batch may take a while at a busy broker
         options = {"trace": self.trace, "timeout": timeout}
-        with _opened(self.call, self._file) as read:
+        with opened(self.call, self._file) as read:
             async with self.call.producer(self.group, **options) as producer:
                 session = producer.session
                 if self.create is not None and not await make_sure(
@@ -241,7 +241,8 @@ async def whole(source: LineSource, longest: int) -> bytes:
 
 
 @contextmanager
-def _opened(call: Call, file: str) -> Iterator[Read]:
+def opened(call: Call, file: str) -> Iterator[Read]:
+    """How the bytes of a file are read, or of standard input for `-`."""
     if file == "-":
         yield reader_of(call.environment.stdin)
         return

@@ -60,11 +60,13 @@ class Sending:
 async def producer_of(call: Call, session: "Caller") -> AsyncIterator["Producer"]:
     """The producer that sends them."""
     from mq.client.producer import Producer
+    from mq.client.producer_options import ANY_BODY
     from mq.client.session import Session
 
     assert isinstance(session, Session)  # the commands here run on an event loop
     # A batch may take a while at a broker that has much to do; each try has the whole time.
-    async with Producer(session, GROUP, timeout=max(call.timeout, 10.0), retries=0) as producer:
+    timeout = max(call.timeout, 10.0)
+    async with Producer(session, GROUP, timeout=timeout, retries=0, max_body=ANY_BODY) as producer:
         yield producer
 
 

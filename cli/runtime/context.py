@@ -3,7 +3,6 @@
 The file is {"current": NAME or null, "contexts": {NAME: {"namesrvAddr": "host:port;host:port"}}}.
 """
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,17 +64,13 @@ class Contexts:
         """Write the file so that a reader sees the old content or the new, never half."""
         import json
 
+        from mq.client.operations import local_files
+
         text = json.dumps({"current": self.current, "contexts": self.contexts}, indent=2)
-        partial = self.path.with_suffix(f".{os.getpid()}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Only the owner reads it: a context may come to hold secrets.
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(descriptor, "w") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.path)
+            local_files.put(self.path, f"{text}\n".encode(), mode=0o600)
         except OSError as error:
             raise CommandError(
                 f"cannot write {self.path}: {error.strerror}", status=Status.CANNOT_CREATE

@@ -102,6 +102,15 @@ def _explain_operation(error: operations.OperationError) -> CommandError:
     return CommandError(message, hint=hint, status=status)
 
 
+def _explain_refusal(error: client.BrokerError) -> CommandError:
+    status, hint = _REFUSALS.get(type(error), (Status.UNAVAILABLE, ""))
+    if isinstance(error, client.RequestNotSupported) and _of_name_server(error):
+        hint = _MIXED_UP_HINT
+    elif isinstance(error, client.MessageIllegal) and error.names_limit:
+        hint = f"to allow more: mq updateBrokerConfig -b {error.address} -k maxMessageSize -v N"
+    return CommandError(str(error), hint=hint, status=status)
+
+
 def note_peer(error: Exception, name_servers: Sequence[str]) -> None:
     """Note whether the peer that an error is about is a name server: `explain` gives other hints
     then."""
@@ -117,10 +126,7 @@ def explain(error: Exception, environment: Environment) -> CommandError:
     if isinstance(error, operations.OperationError):
         return _explain_operation(error)
     if isinstance(error, client.BrokerError):
-        status, hint = _REFUSALS.get(type(error), (Status.UNAVAILABLE, ""))
-        if isinstance(error, client.RequestNotSupported) and _of_name_server(error):
-            hint = _MIXED_UP_HINT
-        return CommandError(str(error), hint=hint, status=status)
+        return _explain_refusal(error)
     if isinstance(error, client.ConnectError):
         return CommandError(
             f"cannot reach {error}",

@@ -95,13 +95,15 @@ class _Stream(nullcontext[None]):
 
 
 class _Beginning(io.StringIO):
-    """Keeps the first of what is written, and counts the ends of lines in the rest."""
+    """Keeps the first of what is written, and counts the lines of the rest, that of what is cut
+    amid a line as well."""
 
     def __init__(self) -> None:
         super().__init__()
         self._left = MOST_KEPT
         self._is_cut = False
         self._ends = 0
+        self._is_open = False  # the last line of the rest has no end yet
 
     def write(self, text: str) -> int:
         kept = text[: self._left]
@@ -110,6 +112,7 @@ class _Beginning(io.StringIO):
         if len(kept) < len(text):
             self._is_cut = True
             self._ends += text.count("\n", len(kept))
+            self._is_open = not text.endswith("\n")
         return len(text)
 
     def text(self) -> str:
@@ -119,7 +122,7 @@ class _Beginning(io.StringIO):
         kept = self.getvalue()
         if "\x1b" in kept:  # a style may be on, or cut itself
             kept = f"{_CUT_CODE.sub('', kept)}\x1b[0m"
-        rest = f"{counted(self._ends, 'line')} more; all of it: without --watch"
+        rest = f"{counted(self._ends + self._is_open, 'line')} more; all of it: without --watch"
         return f"{kept}\n… {rest}\n"
 
 

@@ -6,9 +6,6 @@ The bodies of messages go to files as QueryMsgByIdSubCommand does it, below the 
 
 import errno
 import os
-import stat
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mq.cli.runtime.env import Environment
@@ -18,8 +15,7 @@ from mq.cli.show import bodies, java_text
 from mq.cli.show.bodies import body_text as body_text
 from mq.cli.show.lazy import LongText, Mapped, Text, pieces_of
 from mq.cli.show.result import Result, Row, nested, number, text, time
-from mq.client.machine import chance
-from mq.client.operations import java_order
+from mq.client.operations import java_order, local_files
 from mq.client.operations.messages import documents
 from mq.protocol.host import address_text
 
@@ -206,7 +202,7 @@ def detail(
 
 
 def write_body(environment: Environment, message: "StoredMessage", suffix: str = "") -> str:
-    """Write the body to a file of its own and return the path.
+    """Write the body to a file of its own and return the path: not to disk, it may be lost.
 
     The unique id comes from the producer: unless it is letters and digits the offset id, which we
     made, names the file. Raises CommandError.
@@ -217,7 +213,9 @@ def write_body(environment: Environment, message: "StoredMessage", suffix: str =
     path = environment.state_directory / "msgbodys" / f"{name}{suffix}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _put(path, message.body)
+        if path.is_symlink():  # to nobody's file, in a folder that may be everybody's
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        local_files.put(path, message.body, mode=0o644, durable=False)
     except OSError as error:
         raise CommandError(
             f"cannot write the body to {path}: {error.strerror}",
@@ -225,30 +223,6 @@ def write_body(environment: Environment, message: "StoredMessage", suffix: str =
             status=Status.CANNOT_CREATE,
         ) from error
     return str(path)
-
-
-def _put(path: Path, body: bytes) -> None:
-    """Give a file a content: all of it, or what was there stays. Raises OSError.
-
-    Never through a link, and by a name that nobody can foresee: /tmp belongs to everybody.
-    """
-    mode = 0o644
-    with suppress(FileNotFoundError):
-        before = path.lstat().st_mode
-        if stat.S_ISLNK(before):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        mode &= before  # who has hidden a body has it hidden again
-    partial = path.with_name(f".{chance.salt():08x}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(partial, flags, mode)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(body)
-        partial.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink()
-        raise
 
 
 def codec(name: str) -> str:

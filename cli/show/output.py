@@ -69,6 +69,7 @@ class Printer:
         self._ongoing = ongoing
         self._every = every
         self._shown_columns: tuple[Column, ...] = ()
+        self._too_large: int | None = None  # bytes of the first body that was to be JSON and is not
         self._told_of_size = False
         self.failed = False  # standard output could not be written
 
@@ -77,7 +78,7 @@ class Printer:
         if self._is_silent(result):
             return
         messages = result.messages
-        result = self._view.apply(result)
+        result = self._view.apply(result, self._note_size)
         try:
             self._print(result)
         except OSError:
@@ -91,7 +92,7 @@ class Printer:
     def _print(self, result: Result) -> None:
         if self._view.format is not None and result.messages is not None:
             clean = visible if self._environment.terminal else str
-            for piece in self._view.text(result.messages, clean):
+            for piece in self._view.text(result.messages, clean, self._note_size):
                 self._environment.stdout.write(piece)
         elif (pieces := self._pieces(result)) is not None:
             self._write(pieces)
@@ -112,15 +113,19 @@ class Printer:
                     f"its body is shown as it is stored: {why}"
                 )
 
+    def _note_size(self, size: int) -> None:
+        if self._too_large is None:
+            self._too_large = size
+
     def _tell_of_size(self) -> None:
         """Say once that what was to be JSON is text, because it is too large."""
-        if not self._view.too_large or self._told_of_size:
+        if self._too_large is None or self._told_of_size:
             return
         from mq.client.operations.messages.json_bodies import MOST_JSON
 
         self._told_of_size = True
         self._environment.tell(
-            f"mq {self._command}: a body of {self._view.too_large[0]} bytes is text, not a value: "
+            f"mq {self._command}: a body of {self._too_large} bytes is text, not a value: "
             f"JSON is read up to {MOST_JSON} bytes"
         )
         self._environment.tell("hint: print it as it is: --format %b --body text")

@@ -40,7 +40,13 @@ class RecordFormat:
 
     def __init__(self, text: str, body: BodyFormat = BodyFormat.AUTO) -> None:
         self.body = body
-        self._parts: list[str | Part] = list(_compile(text, decoder(body)))
+        written = decoder(body)
+
+        def body_part(message: "StoredMessage") -> Text:
+            return written(message.body)
+
+        self._parts: list[str | Part] = _compile(text, body_part)
+        self.has_bodies = body_part in self._parts
 
     def __call__(self, message: "StoredMessage", clean: Callable[[str], str] = str) -> str:
         """The message as the format says; what is its own, and not the format's, made `clean`."""
@@ -157,7 +163,7 @@ _TOKEN = re.compile(
 )
 
 
-def _compile(text: str, body: Callable[[bytes], Text]) -> list[str | Part]:
+def _compile(text: str, body: Part) -> list[str | Part]:
     parts: list[str | Part] = []
     for token in _TOKEN.finditer(text):
         kind, value = token.lastgroup, token.group(token.lastgroup or 0)
@@ -170,7 +176,7 @@ def _compile(text: str, body: Callable[[bytes], Text]) -> list[str | Part]:
         elif kind == "escape":
             parts.append(_known(_ESCAPES, value, f"\\{value}"))
         elif value in ("b", "s"):
-            parts.append(lambda message: body(message.body))
+            parts.append(body)
         else:
             parts.append("%" if value == "%" else _known(_LETTERS, value, f"%{value}"))
     return parts

@@ -5,7 +5,7 @@ of the Java mqadmin in plain by columns of our own: who asks for them does not p
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mq.cli.runtime.errors import UsageError
@@ -21,12 +21,19 @@ T = TypeVar("T")
 MOST_COMPARED = 4096  # characters of a long text by which rows are sorted: those of all are held
 
 
+# Is told the bytes of each body that was to be JSON and is too large to be read so.
+TooLarge = Callable[[int], None]
+
+
+def _nobody(size: int) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """`columns` and `sort` are names or titles of columns; a leading - sorts the greatest first.
 
     `format` and `body` are for messages: with `format` only they are printed, as it says.
-    `too_large` has the bytes of the first body that was to be JSON and is too large to be read so.
     """
 
     columns: tuple[str, ...] = ()
@@ -35,17 +42,17 @@ class View:
     utc: bool = False
     format: "RecordFormat | None" = None
     body: "BodyFormat | None" = None
-    too_large: list[int] = field(default_factory=list, compare=False)
 
     @property
     def chosen(self) -> bool:
         """Whether anything was asked for."""
         return bool(self.columns or self.sort or self.utc or not self.header)
 
-    def apply(self, result: Result) -> Result:
-        """The result as asked for. Raises UsageError for columns that it does not have."""
+    def apply(self, result: Result, too_large: TooLarge = _nobody) -> Result:
+        """The result as asked for; `too_large` is called when it is gone through. Raises UsageError
+        for columns that it does not have."""
         if self.body is not None and result.messages is not None:
-            result = self._with_bodies(result, self.body)
+            result = _with_bodies(result, self.body, too_large)
         if not self.chosen or not result.columns:
             return result
         if result.parts and not (self.columns or self.sort):
@@ -65,54 +72,17 @@ class View:
         return replace(result, columns=columns, rows=rows, data=data, plain=None, parts=[])
 
     def text(
-        self, messages: Iterable["StoredMessage"], clean: Callable[[str], str] = str
+        self,
+        messages: Iterable["StoredMessage"],
+        clean: Callable[[str], str] = str,
+        too_large: TooLarge = _nobody,
     ) -> Iterator[str]:
         """The messages as `format` says, with what is theirs made `clean`, in pieces."""
         assert self.format is not None
         for message in messages:
-            self._looked_at(message.body, self.format.body)
+            _looked_at(message.body, self.format.body, too_large)
             yield from self.format.pieces(message, clean)
             del message  # before the next is made
-
-    def _with_bodies(self, result: Result, body: "BodyFormat") -> Result:
-        """The rows and items with their bodies written as `--body` says."""
-        from mq.cli.show.record_format import decoder, value_of
-
-        text = decoder(body)
-        messages = result.messages or ()
-        names = [column.name for column in result.columns]
-        rows, data = result.rows, result.data
-        every = range(len(messages))
-        if "body" in names and len(rows) == len(messages):
-            place = names.index("body")
-
-            def row(index: int) -> Row:
-                made = list(before[index])
-                made[place] = None  # it holds a body
-                made[place] = text(self._looked_at(messages[index].body, body))
-                return tuple(made)
-
-            before, rows = rows, Mapped(row, every)
-        if isinstance(data, list | Mapped) and len(data) == len(messages):
-
-            def item(index: int) -> dict[str, Any]:
-                made = {**items[index], "body": None}  # it holds a body
-                stored = self._looked_at(messages[index].body, body)
-                made["body"], made["bodyEncoding"] = value_of(stored, body)
-                return made
-
-            items, data = data, Mapped(item, every)
-        return replace(result, rows=rows, data=data, plain=None)
-
-    def _looked_at(self, data: bytes, body: "BodyFormat") -> bytes:
-        """The body, of which is noted whether it is too large for what is asked for."""
-        if body.value == "json":
-            from mq.client.operations.messages.json_bodies import MOST_JSON
-
-            begin = bytes(data[:64]).lstrip()[:1]  # of a value that somebody may look into
-            if len(data) > MOST_JSON and begin in (b"{", b"[") and not self.too_large:
-                self.too_large.append(len(data))
-        return data
 
     def check(self, variants: Iterable[Sequence[Column]]) -> None:
         """Raises UsageError for a column that none of these tables has: before anything is done."""
@@ -140,6 +110,48 @@ class View:
             # What is not known comes last, whichever way.
             order = known + [place for place in order if values[place] is None]
         return order
+
+
+def _with_bodies(result: Result, body: "BodyFormat", too_large: TooLarge) -> Result:
+    """The rows and items with their bodies written as `--body` says."""
+    from mq.cli.show.record_format import decoder, value_of
+
+    text = decoder(body)
+    messages = result.messages or ()
+    names = [column.name for column in result.columns]
+    rows, data = result.rows, result.data
+    every = range(len(messages))
+    if "body" in names and len(rows) == len(messages):
+        place = names.index("body")
+
+        def row(index: int) -> Row:
+            made = list(before[index])
+            made[place] = None  # it holds a body
+            made[place] = text(_looked_at(messages[index].body, body, too_large))
+            return tuple(made)
+
+        before, rows = rows, Mapped(row, every)
+    if isinstance(data, list | Mapped) and len(data) == len(messages):
+
+        def item(index: int) -> dict[str, Any]:
+            made = {**items[index], "body": None}  # it holds a body
+            stored = _looked_at(messages[index].body, body, too_large)
+            made["body"], made["bodyEncoding"] = value_of(stored, body)
+            return made
+
+        items, data = data, Mapped(item, every)
+    return replace(result, rows=rows, data=data, plain=None)
+
+
+def _looked_at(data: bytes, body: "BodyFormat", too_large: TooLarge) -> bytes:
+    """The body, of which is told if it is too large for what is asked for."""
+    if body.value == "json":
+        from mq.client.operations.messages.json_bodies import MOST_JSON
+
+        begin = bytes(data[:64]).lstrip()[:1]  # of a value that somebody may look into
+        if len(data) > MOST_JSON and begin in (b"{", b"["):
+            too_large(len(data))
+    return data
 
 
 def parse(columns: str | None, sort: str | None, *, no_header: bool, utc: bool) -> View:

@@ -1,4 +1,9 @@
-"""Files that operations write: there whole or not at all, whatever happens in the middle."""
+"""Files that operations write: there whole or not at all, whatever happens in the middle.
+
+A file is written beside its place, as .mq-XXXXXXXX.tmp, and gets its name when it is whole. Errors
+and signals leave nothing of it. What `kill -9` leaves in the middle is for nobody who may not read
+the file itself, and the next process that writes in the folder removes it.
+"""
 
 import errno
 import os
@@ -6,9 +11,11 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
+from mq.client.machine import chance
 from mq.client.operations.errors import CannotWrite, Locked, NotFound, OperationError
 
 
@@ -38,8 +45,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def replace(path: Path, content: bytes, *, keep: int = 0) -> None:
     """Put `content` in place of the file at `path`: a reader sees the old one or the new one.
 
-    Up to `keep` files that it replaces stay as PATH.1, the latest, to PATH.`keep`. Raises
-    CannotWrite when that fails; the old file is still there then, and nothing half-written.
+    Up to `keep` files that it replaces stay as PATH.1, the latest, to PATH.`keep`. It is on disk
+    then, with its name. Raises CannotWrite when that fails; nothing half-written is left.
 
     What is a stream is written to, and keeps its name.
     """
@@ -47,19 +54,78 @@ def replace(path: Path, content: bytes, *, keep: int = 0) -> None:
         with stream(path) as file:
             file.write(content)
         return
-    partial = beside(path, "tmp")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        publish(partial, path, keep=keep)
+        put(path, content, keep=keep)
     except OSError as error:
         raise cannot("write", path, error) from error
+
+
+def put(
+    path: Path, content: bytes, *, mode: int = 0o666, keep: int = 0, durable: bool = True
+) -> None:
+    """`replace` what has the name, be it a link, whose file stays as it is, or a pipe.
+
+    The file gets `mode`, but nothing that the umask or the file before it forbids: what was hidden
+    stays so. It survives the death of the machine if it is to be `durable`. Raises OSError.
+    """
+    _remove_left(path.parent)
+    with suppress(FileNotFoundError):
+        mode &= path.stat().st_mode
+    while True:
+        with _new_beside(path, mode) as (file, partial):
+            if not _is_kept(file.fileno()):
+                continue
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+                publish(partial, path, keep=keep)
+            else:
+                partial.replace(path)
+            return
+
+
+@contextmanager
+def _new_beside(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path]]:
+    """A new file in the folder of another; what still has its name at the end is removed."""
+    # A name that nobody can foresee: the folder may be everybody's, as /tmp is.
+    partial = path.with_name(f".mq-{chance.random_bytes(8).hex()}.tmp")
+    try:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            yield file, partial
     finally:
         with suppress(OSError):  # what went wrong before is the error
             partial.unlink(missing_ok=True)
+
+
+def _is_kept(descriptor: int) -> bool:
+    """Lock a new file; says whether it is still there, as another's `_remove_left` may be first."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks, where nothing is removed
+        return True
+    return os.fstat(descriptor).st_nlink > 0
+
+
+@cache
+def _remove_left(folder: Path) -> None:
+    """Remove what killed processes have left in a folder: nobody has it locked. Once in a process,
+    since folders may be large."""
+    import fcntl
+
+    with suppress(OSError):
+        for left in folder.glob(f".mq-{'?' * 16}.tmp"):
+            with suppress(OSError):  # another's, or it has just gone
+                descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    left.unlink()
+                finally:
+                    os.close(descriptor)
 
 
 def is_stream(path: Path) -> bool:

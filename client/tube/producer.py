@@ -346,7 +346,7 @@ def _check_size(data: bytes, flag: int, body: int, limit: int) -> None:
     _, attributes = payload.decode(data, flag)
     size = body + len(attributes)
     if size > limit:
-        text = f"body and attributes have {size} bytes: {limit} are allowed"
+        text = f"body and attributes have {size} bytes: {limit} are allowed (maxMsgSizeInMB)"
         raise TubeError(Code.PARAMETER_MSG_OVER_MAX_LENGTH, text)
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.client.outgoing import MAX_BODY
 from mq.client.producer import Producer
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
@@ -169,15 +170,16 @@ def put(
     queue_id: int | None = None,
     *,
     broker: str = "",
+    max_body: int = MAX_BODY,
 ) -> None:
     """Send messages, one after the other, to one queue or to the queues in turn.
 
-    `broker` is the name of the queue's; the pair's own by default.
+    `broker` is the name of the queue's; the pair's own by default. `max_body` is the producer's.
     """
     name = broker or pair.broker.settings.broker.broker_name
 
     async def main() -> None:
-        async with Producer(pair.name_server_address, "put") as producer:
+        async with Producer(pair.name_server_address, "put", max_body=max_body) as producer:
             for message in messages:
                 queue = None
                 if queue_id is not None:

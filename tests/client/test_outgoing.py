@@ -3,7 +3,8 @@ import zlib
 import pytest
 
 from mq.client.errors import ClientError
-from mq.client.outgoing import MAX_BODY, Draft, draft, draft_batch
+from mq.client.machine.chance import random_bytes
+from mq.client.outgoing import MAX_BODY, MAX_SENT, Draft, draft, draft_batch
 from mq.client.send_back import retry_copy
 from mq.protocol.batch import decode_batch
 from mq.protocol.bodies import MessageQueue
@@ -55,6 +56,14 @@ def test_a_body_of_4096_bytes_is_compressed_and_marked_a_smaller_one_is_not() ->
     assert header_of(small).sys_flag == 0
     assert header_of(large).sys_flag == 0x301
     assert zlib.decompress(large.command(QUEUE).body) == b"a" * 4096
+
+
+def test_a_body_that_fits_no_frame_is_refused_by_what_it_has_when_it_is_compressed() -> None:
+    dense = random_bytes(MAX_SENT + 1)
+    with pytest.raises(ClientError, match="as it is sent: no broker takes more than 16711680"):
+        draft("g", Message("topic", dense), next_id, 4096, max_body=len(dense))
+    made = draft("g", Message("topic", bytes(2 * MAX_SENT)), next_id, 4096, max_body=2 * MAX_SENT)
+    assert len(made.command(QUEUE).body) < MAX_SENT
 
 
 def test_a_batch_has_an_element_and_an_id_per_message() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from mq.daemons.accepting import bind, bound_port, start_accepting, stop_accepting
 from mq.daemons.console.server import HttpServer
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
@@ -54,6 +55,24 @@ async def of_replication(folder: Path) -> AsyncIterator[int]:
     async with master(folder) as broker:
         yield broker.ha_master.port
         await broker.ha_master.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_any_port_is_the_same_one_at_all_addresses(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> None:
+        server = await bind(asyncio.Protocol, "", 0)
+        try:
+            ports = {sock.getsockname()[1] for sock in server.sockets}
+            assert ports == {bound_port(server)}
+            await start_accepting(server)
+        finally:
+            stop_accepting(server)
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
 
 
 @pytest.fixture

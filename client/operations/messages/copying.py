@@ -12,7 +12,7 @@ from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.lines import message_again
 from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.reading import Reader, Span
-from mq.client.operations.messages.sending import Target, Targets, check_same
+from mq.client.operations.messages.sending import Target, Targets, check_same, why_refused
 from mq.client.operations.progress import Progress, unseen
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Copier:
                 step(after - span.next)
                 span.next = after
         except MQError as error:
-            return f"{span.name}: {error}"
+            return f"{span.name}: {why_refused(error, target.queue)}"
         return None
 
     async def run_from(self, path: Path, asked: dict[str, Any]) -> list[str]:

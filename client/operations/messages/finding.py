@@ -5,7 +5,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from mq.client.errors import BrokerError, ClientError, MQError, RouteNotFound
+from mq.client.errors import BrokerError, ClientError, MQError, NoPermission, RouteNotFound
 from mq.client.machine import clock
 from mq.client.operations.counted import counted
 from mq.client.operations.errors import NotFound
@@ -14,6 +14,14 @@ from mq.protocol import names
 if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
+
+
+def not_read(topic: str, error: MQError) -> str:
+    """The line about a topic that could not be looked into, and about what would help."""
+    line = f"topic {topic}: {error}"
+    if isinstance(error, NoPermission):
+        line += "; what it would say is missing: ask with an account that may read it"
+    return line
 
 
 class IdMatches(NamedTuple):
@@ -68,10 +76,8 @@ async def find(
     unseen = looking.unseen + (0 if looking.found else sum(map(len, left)))
     if looking.found:
         looking.found.sort(key=lambda message: message.store_timestamp)
-        failures = [f"topic {name}: {error}" for name, error in looking.failures.items()]
-        return IdMatches(
-            looking.found, failures, unseen, next(iter(looking.failures.values()), None)
-        )
+        first = next(iter(looking.failures.values()), None)
+        return IdMatches(looking.found, _not_read(looking.failures), unseen, first)
     if looking.failures:
         raise next(iter(looking.failures.values()))
     where = f"topic {topic}" if topic else "any topic"
@@ -82,6 +88,25 @@ async def find(
         + (f"; not looked into: {counted(unseen, 'topic')}: choose one" if unseen else ""),
         hint="brokers delete messages after fileReservedTime; is the id whole?",
     )
+
+
+_MOST_NAMED = 3
+
+
+def _not_read(failures: "dict[str, MQError]") -> list[str]:
+    """A line for each topic that could not be looked into; one for all that the account may not
+    read: they may be most of a cluster's."""
+    closed = [name for name, error in failures.items() if isinstance(error, NoPermission)]
+    lines = [not_read(name, error) for name, error in failures.items() if name not in closed]
+    if len(closed) == 1:
+        lines.append(not_read(closed[0], failures[closed[0]]))
+    elif closed:
+        shown = ", ".join(closed[:_MOST_NAMED]) + (", …" if len(closed) > _MOST_NAMED else "")
+        lines.append(
+            f"not looked into: {counted(len(closed), 'topic')} that this account may not read "
+            f"({shown}); choose one, or ask with an account that may"
+        )
+    return lines
 
 
 class _Looking:

@@ -8,6 +8,7 @@ from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations import cluster, java_order, wire
 from mq.client.operations.counted import counted
 from mq.client.operations.messages import dead_letters
+from mq.client.operations.messages.finding import not_read
 from mq.client.operations.messages.traces import entries
 from mq.client.operations.messages.unpacking import unpacked
 from mq.protocol import names
@@ -120,7 +121,7 @@ async def _traces(admin: "Admin", message_id: str) -> tuple[list["Pub | SubAfter
 
 
 def _lines(topic: str, errors: list[MQError]) -> list[str]:
-    return [f"topic {topic}: {error}" for error in errors]
+    return [not_read(topic, error) for error in errors]
 
 
 def _is_of(record: "Pub | SubAfter", message: "StoredMessage", groups: list[str]) -> bool:

@@ -21,12 +21,13 @@ from mq.client.operations.messages.lanes import Lane
 from mq.client.operations.messages.line_source import LineSource
 from mq.client.operations.messages.lines import Line, MalformedLine, message_again, messages_of
 from mq.client.operations.messages.rate import Rate
-from mq.client.operations.messages.resumable import SAVE_SECONDS, unreadable
+from mq.client.operations.messages.resumable import unreadable
 from mq.client.operations.messages.sending import (
     ITS_OWN_FAULT,
     Target,
     Targets,
     check_same,
+    why_refused,
 )
 from mq.protocol.names import IllegalName, check_topic
 from mq.protocol.properties import PropertyKey
@@ -63,7 +64,7 @@ class _Lane(Lane[_Mark]):
         self,
         target: Target,
         failed: Callable[[], None],
-        wrong: Callable[[int, Exception], BadData],
+        wrong: Callable[[int, str], BadData],
     ) -> None:
         """`failed` is called where sending fails: nobody may be waiting for that now. `wrong`
         makes the error of a line whose message cannot be sent."""
@@ -84,7 +85,7 @@ class _Lane(Lane[_Mark]):
             stored = self.target.sent - before
             self._note(marks[:stored])
             self._failed()
-            self._refused = self._wrong(marks[stored].line, error)
+            self._refused = self._wrong(marks[stored].line, why_refused(error, self.target.queue))
             raise self._refused from error
         except BaseException:
             self._failed()
@@ -108,10 +109,9 @@ class Importer:
         rate: Rate,
         can_go_on: bool = True,
         done: dict[str, Done],
-        save: Callable[[dict[str, Done]], None],
     ) -> None:
         """`targets_of` finds the targets of a topic. `done` is the state of a cut import, by
-        source. `save` gets that every few seconds; without `can_go_on` nobody reads it.
+        source; without `can_go_on` nobody keeps it.
         """
         self._targets_of = targets_of
         self._source = source
@@ -120,7 +120,6 @@ class Importer:
         self._rate = rate
         self._can_go_on = can_go_on
         self._done = done
-        self._save = save
         self._topics: dict[str, Targets] = {}
         self._sources: dict[str, Target] = {}
         self._lanes: dict[str, _Lane] = {}
@@ -130,7 +129,7 @@ class Importer:
         """Send all lines. Raises BadData for a line that is wrong, MQError of a broker.
 
         After a wrong line all lines before it are sent, and behind one that a broker refuses
-        maybe some more; `save` tells what was sent until then.
+        maybe some more; `done` tells what was sent until then.
         """
         self._stop = source.end
         try:
@@ -147,7 +146,6 @@ class Importer:
             raise
 
     async def _lines(self, source: LineSource) -> None:
-        due = time.monotonic() + SAVE_SECONDS
         number = 0
         async for lines in source:
             if not lines:
@@ -156,9 +154,6 @@ class Importer:
                 number += 1
                 if line.strip():
                     await self._one(number, line)
-            if time.monotonic() >= due:
-                self.save()
-                due = time.monotonic() + SAVE_SECONDS
 
     def _hurry(self) -> None:
         for lane in self._lanes.values():
@@ -170,7 +165,7 @@ class Importer:
                 raise MalformedLine(f"longer than {LONGEST_LINE:,} bytes")
             found = [(line, self._message(line)) for line in messages_of(text)]
         except (MalformedLine, InvalidRequest, IllegalName) as error:
-            raise self._wrong(number, error, NextStep.SEND_THE_REST) from None
+            raise self._wrong(number, str(error), NextStep.SEND_THE_REST) from None
         for place, (line, message) in enumerate(found, 1):
             source = _source(message.topic, line, number)
             target = self._sources.get(source)
@@ -192,10 +187,10 @@ class Importer:
             if lane.add(message, _Mark(source, number, done)):
                 await lane.start()
 
-    def _refused(self, number: int, why: Exception) -> BadData:
+    def _refused(self, number: int, why: str) -> BadData:
         return self._wrong(number, why, NextStep.SEND_FROM_A_FILE)
 
-    def _wrong(self, number: int, why: Exception, of_a_pipe: NextStep) -> BadData:
+    def _wrong(self, number: int, why: str, of_a_pipe: NextStep) -> BadData:
         hint = NextStep.CORRECT_THE_LINE if self._can_go_on else of_a_pipe
         return BadData(f"{self._source}, line {number}: {why}", hint=hint)
 
@@ -234,13 +229,13 @@ class Importer:
                 if error is not None:
                     raise error
 
-    def save(self) -> None:
-        """Save how far each source has come."""
+    def done(self) -> dict[str, Done]:
+        """How far each source has come."""
         done = dict(self._done)
         for lane in self._lanes.values():
             for source, line in lane.done.items():
                 done[source] = Done(line, lane.target.name)
-        self._save(done)
+        return done
 
     def targets(self) -> list[Target]:
         """The queues that got messages."""

@@ -25,6 +25,13 @@ RETRY_SECONDS = 0.5
 ITS_OWN_FAULT = (MessageIllegal, ClientError, ValueError)
 
 
+def why_refused(error: Exception, queue: MessageQueue) -> str:
+    """What is told of a message that is not stored in a queue, with what would help."""
+    if isinstance(error, MessageIllegal) and error.names_limit:
+        return f"{error}; to have it there, raise maxMessageSize at {queue.broker_name}"
+    return str(error)
+
+
 class QueueMap:
     """Which queue of the target gets the messages of a source queue.
 

@@ -11,6 +11,7 @@ from mq.client.operations.messages.dead_letter_resending import Resending, Resen
 from mq.client.operations.messages.dead_letters import Letter, Letters, letters_of, look_at
 from mq.client.operations.messages.search import SearchQuery
 from mq.client.producer import Producer
+from mq.client.producer_options import ANY_BODY
 from mq.client.session import Session
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages.message_export import export
@@ -311,7 +312,7 @@ async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]
     letters = Letters(admin, call.path["group"])
     ids = list(values["ids"]) or None
     limit = values["limit"] or MOST_AT_ONCE
-    async with Producer(session, PRODUCER_GROUP, retries=0) as producer:
+    async with Producer(session, PRODUCER_GROUP, retries=0, max_body=ANY_BODY) as producer:
         resending = Resending(admin, producer, any_broker=values["any_broker"])
         async with locked(admin, session, letters) as failures:
             results = await resending.run_all(letters, ids, None if ids else limit)

@@ -10,6 +10,7 @@ from mq.client.operations.messages.body_view import BodyView, view
 from mq.client.operations.messages.dead_letters import MARK, origin_topic
 from mq.client.operations.messages.track import tracks
 from mq.client.producer import Producer
+from mq.client.producer_options import ANY_BODY
 from mq.client.session import Session
 from mq.daemons.console.call import Call
 from mq.daemons.console.pages.message_rows import (
@@ -222,7 +223,7 @@ async def resend(call: Call, values: Values, session: "Caller") -> list[Outcome]
     """Send it again, to the broker and queue that it lies in: so it is the same in the preview."""
     message, _, _ = await _fetch(call, session)
     assert isinstance(session, Session)
-    async with Producer(session, PRODUCER_GROUP, retries=0) as producer:
+    async with Producer(session, PRODUCER_GROUP, retries=0, max_body=ANY_BODY) as producer:
         queues = await producer.prepare(message.topic)
         home = _queue(call)
         queue = home if home in queues else sorted(queues)[0]

@@ -1,14 +1,11 @@
-import asyncio
 import fcntl
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,42 +14,22 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.operations import local_files
-from mq.daemons.channel import Channel
 from mq.daemons.standalone import Standalone
-from mq.protocol.batch import decode_batch
-from mq.protocol.codes import RequestCode, ResponseCode
-from mq.protocol.command import Command
 from mq.protocol.message import Message
+from tests.cli.commands.transfers import (
+    bodies,
+    exported,
+    how_it_goes_on,
+    interrupted,
+    lines,
+    numbered,
+    some_read,
+    started,
+    until,
+)
 from tests.cli.pairs import another_broker, dead_broker, full_disk, make_topic, put, running_pair
-from tests.cli.scripted import daemon
 from tests.cli.support import Mq
-from tests.client.scripted import accept_heartbeats, name_server
 from tests.interop.ports import free_port
-
-
-def lines(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def exported(mq: Mq, topic: str, *options: str) -> list[dict[str, Any]]:
-    finished = mq("message", "export", "-", "-t", topic, *options)
-    assert finished.status == 0, finished.err
-    return lines(finished.out)
-
-
-def bodies(mq: Mq, topic: str, *options: str) -> list[str]:
-    return [line["body"] for line in exported(mq, topic, *options)]
-
-
-def numbered(topic: str, count: int, **options: Any) -> list[Message]:
-    return [Message(topic, b"%d" % number, **options) for number in range(count)]
-
-
-@pytest.fixture(scope="module")
-def other() -> Iterator[Standalone]:
-    """A second cluster."""
-    with running_pair({"brokerName": "broker-b"}) as pair:
-        yield pair
 
 
 def test_a_line_has_all_of_a_message(cluster: Mq, standalone: Standalone) -> None:
@@ -179,122 +156,6 @@ def test_each_queue_is_in_order(cluster: Mq, standalone: Standalone, tmp_path: P
     assert all(offsets == list(range(150)) for offsets in order.values())
 
 
-def test_a_copy_keeps_what_is_the_messages_own_and_nothing_of_its_life(
-    cluster: Mq, standalone: Standalone, tmp_path: Path
-) -> None:
-    make_topic(standalone, "Life")
-    file = tmp_path / "messages.jsonl"
-    own = {"TAGS": "t", "KEYS": "a b", "UNIQ_KEY": "7F00AB", "__SHARDINGKEY": "s", "mine": "1"}
-    life = {
-        "DELAY": "18",
-        "TIMER_DELIVER_MS": "9999999999999",
-        "REAL_TOPIC": "Other",
-        "RETRY_TOPIC": "Other",
-        "RECONSUME_TIME": "3",
-        "TRAN_MSG": "true",
-        "MSG_TYPE": "reply",
-        "REPLY_TO_CLIENT": "gone",
-        "POP_CK": "x",
-        "CLUSTER": "Elsewhere",
-        "WAIT": "false",
-    }
-    line = {"topic": "Life", "properties": own | life, "body": "x", "flag": 3}
-    file.write_text(json.dumps(line) + "\n")
-    assert cluster("message", "import", str(file)).status == 0
-    (found,) = exported(cluster, "Life")
-    found["properties"].pop("WAIT", None)
-    assert found["properties"].pop("CLUSTER") == "DefaultCluster"
-    for name in ("MSG_REGION", "TRACE_ON"):
-        found["properties"].pop(name, None)
-    assert (found["properties"], found["flag"], found["sysFlag"]) == (own, 3, 0)
-    assert cluster("message", "import", str(file), "--new-ids").status == 0
-    assert len({line["messageId"] for line in exported(cluster, "Life")}) == 2
-
-
-def test_a_topic_is_copied_to_another_cluster(
-    cluster: Mq, standalone: Standalone, other: Standalone
-) -> None:
-    make_topic(standalone, "There", 2)
-    make_topic(other, "There", 2)
-    for queue_id in (0, 1):
-        put(standalone, numbered("There", 70), queue_id)
-    there = Mq(
-        Path(cluster.variables["MQ_CONFIG_DIR"]), {"NAMESRV_ADDR": other.name_server_address}
-    )
-    copied = cluster(
-        *("message", "copy", "-t", "There", "--to-namesrv", other.name_server_address),
-        *("--map", "0=broker-b:1", "--map", "broker-a:1=0", "-o", "json"),
-    )
-    assert copied.status == 0, copied.err
-    assert [(row["queueId"], row["messages"]) for row in copied.json["data"]] == [(0, 70), (1, 70)]
-    for queue_id in (0, 1):
-        there_ids = [line["messageId"] for line in exported(there, "There", "-i", str(queue_id))]
-        here_ids = [
-            line["messageId"] for line in exported(cluster, "There", "-i", str(1 - queue_id))
-        ]
-        assert there_ids == here_ids
-
-
-def test_a_dry_run_of_a_copy_sends_nothing(cluster: Mq, standalone: Standalone) -> None:
-    make_topic(standalone, "DryCopy")
-    make_topic(standalone, "DryCopyTo")
-    put(standalone, numbered("DryCopy", 3))
-    shown = cluster("message", "copy", "-t", "DryCopy", "--to-topic", "DryCopyTo", "--dry-run")
-    assert shown.status == 0, shown.err
-    assert "DryCopyTo" in shown.out
-    assert bodies(cluster, "DryCopyTo") == []
-
-
-def test_a_dry_run_of_a_copy_to_another_cluster_shows_that_it_is_one(
-    cluster: Mq, standalone: Standalone, other: Standalone
-) -> None:
-    make_topic(standalone, "DryThere")
-    make_topic(other, "DryThere")
-    put(standalone, numbered("DryThere", 3))
-    command = ["message", "copy", "-t", "DryThere", "--to-namesrv", other.name_server_address]
-    shown = cluster(*command, "--dry-run")
-    assert shown.status == 0, shown.err
-    assert f"to {other.broker.address}" in shown.out
-    assert shown.out.endswith("dry run: nothing was changed\n")
-
-
-def started(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "mq", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def some_read(pair: Standalone) -> Callable[[], bool]:
-    """True once a reader of two queues has done with a batch.
-
-    It pulls two of 32 messages from each queue before that, and not a third one.
-    """
-    before = pair.broker.stats.counters.transferred
-    return lambda: pair.broker.stats.counters.transferred > before + 4 * 32
-
-
-def interrupted(begun: Callable[[], bool], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command and press Ctrl-C when it has begun."""
-    process = started(*arguments)
-    until(begun)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
-
-
-def how_it_goes_on(cut: subprocess.CompletedProcess[str]) -> list[str]:
-    """The command that a cut one says goes on, behind `mq`."""
-    _, hint = cut.stderr.splitlines()
-    assert hint.startswith("hint: go on: mq ")
-    return shlex.split(hint.removeprefix("hint: go on: mq "))
-
-
 def test_an_export_that_was_cut_goes_on(
     cluster: Mq, standalone: Standalone, tmp_path: Path
 ) -> None:
@@ -321,75 +182,6 @@ def test_an_export_that_was_cut_goes_on(
     assert list(tmp_path.glob("*messages*")) == [file]
 
 
-def test_an_import_that_was_cut_goes_on(
-    cluster: Mq, standalone: Standalone, tmp_path: Path
-) -> None:
-    make_topic(standalone, "CutImport", 2)
-    file = tmp_path / "messages.jsonl"
-    file.write_text(
-        "".join(
-            json.dumps({"topic": "CutImport", "queueId": number % 2, "body": str(number)}) + "\n"
-            for number in range(1000)
-        )
-    )
-    command = ["message", "import", str(file), "-n", standalone.name_server_address]
-    cut = interrupted(lambda: bool(bodies(cluster, "CutImport")), *command, "--rate", "400")
-    assert cut.returncode == 130
-    before = len(bodies(cluster, "CutImport"))
-    assert before < 1000
-    assert f"how far it has come is in {tmp_path / '.messages.jsonl.import'}\n" in cut.stderr
-    resumed = cluster(*how_it_goes_on(cut), "-o", "json")
-    assert resumed.status == 0, resumed.err
-    assert resumed.json["totals"]["messages"] == 1000 - before
-    for queue_id in (0, 1):
-        found = bodies(cluster, "CutImport", "-i", str(queue_id))
-        assert found == [str(number) for number in range(queue_id, 1000, 2)]
-    assert not (tmp_path / ".messages.jsonl.import").exists()
-
-
-def test_an_import_that_begins_anew_is_not_gone_on_with_by_the_state_of_an_older_one(
-    cluster: Mq, standalone: Standalone, tmp_path: Path
-) -> None:
-    make_topic(standalone, "AnewImport", 1)
-    file, state = tmp_path / "messages.jsonl", tmp_path / ".messages.jsonl.import"
-    command = ["message", "import", str(file)]
-
-    def line(body: str) -> str:
-        return json.dumps({"topic": "AnewImport", "queueId": 0, "body": body}) + "\n"
-
-    file.write_text(line("older") + "wrong")
-    assert cluster(*command).status == 65
-    assert state.exists()
-    file.write_text("wrong")  # another file by that name
-    assert cluster(*command, "--dry-run").status == 65
-    assert state.exists()
-    assert cluster(*command).status == 65
-    file.write_text(line("newer"))
-    resumed = cluster(*command, "--resume")
-    assert resumed.status == 0, resumed.err
-    assert bodies(cluster, "AnewImport") == ["older", "newer"]
-
-
-def test_a_copy_that_was_cut_goes_on(cluster: Mq, standalone: Standalone, tmp_path: Path) -> None:
-    make_topic(standalone, "CutCopy", 2)
-    make_topic(standalone, "CutCopyTo", 2)
-    for queue_id in (0, 1):
-        put(standalone, numbered("CutCopy", 300), queue_id)
-    state = tmp_path / "copy.json"
-    command = ["message", "copy", "-t", "CutCopy", "--to-topic", "CutCopyTo"]
-    command += ["--resume", str(state), "-n", standalone.name_server_address]
-    cut = interrupted(some_read(standalone), *command, "--rate", "200")
-    assert cut.returncode == 130
-    assert len(bodies(cluster, "CutCopyTo")) < 600
-    resumed = cluster(*how_it_goes_on(cut))
-    assert resumed.status == 0, resumed.err
-    for queue_id in (0, 1):
-        found = bodies(cluster, "CutCopyTo", "-i", str(queue_id))
-        assert sorted(set(map(int, found))) == list(range(300))
-        assert len(found) <= 300 + 32
-    assert not state.exists()
-
-
 def test_a_broker_that_stops_in_the_middle_of_an_export_costs_nothing(tmp_path: Path) -> None:
     ports = (free_port(), free_port())
     file = tmp_path / "messages.jsonl"
@@ -411,31 +203,6 @@ def test_a_broker_that_stops_in_the_middle_of_an_export_costs_nothing(tmp_path: 
         assert resumed.status == 0, resumed.err
     places = [(line["queueId"], line["queueOffset"]) for line in lines(file.read_text())]
     assert sorted(places) == [(queue, offset) for queue in (0, 1) for offset in range(300)]
-
-
-def test_a_broker_that_stops_in_the_middle_of_an_import_costs_nothing(tmp_path: Path) -> None:
-    ports = (free_port(), free_port())
-    file = tmp_path / "messages.jsonl"
-    file.write_text(
-        "".join(f'{{"topic":"StopsIn","queueId":0,"body":"{number}"}}\n' for number in range(900))
-    )
-    mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": f"127.0.0.1:{ports[0]}"})
-    with running_pair(store=tmp_path / "store", ports=ports) as pair:
-        make_topic(pair, "StopsIn", 1)
-        where = ("-n", pair.name_server_address)
-        command = ("message", "import", str(file), *where)
-        process = started(*command, "--rate", "400", "--timeout", "2")
-        until(lambda: len(bodies(mq, "StopsIn")) > 0)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1, err
-    assert "go on with --resume" in err
-    with running_pair(store=tmp_path / "store", ports=ports):
-        resumed = mq(*command, "--resume")
-        assert resumed.status == 0, resumed.err
-        found = bodies(mq, "StopsIn")
-    # What was stored while its answer was lost is there twice, in a piece.
-    assert list(dict.fromkeys(found)) == [str(number) for number in range(900)]
-    assert len(found) <= 900 + 128
 
 
 def test_a_state_of_another_export_is_refused(
@@ -545,44 +312,6 @@ def test_a_second_export_at_the_same_time_is_told_to_try_again(cluster: Mq, tmp_
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"topic":', "not JSON"),
-        ("[]", "not a JSON object"),
-        ('{"body":"x"}', "topic is missing"),
-        ('{"topic":"BadLine"}', "body is missing"),
-        ('{"topic":"BadLine","body":1}', "body is not text"),
-        ('{"topic":"BadLine","body":"%","bodyEncoding":"base64"}', "body is not base64"),
-        ('{"topic":"BadLine","body":"x","bodyEncoding":"rot13"}', "bodyEncoding 'rot13' is not"),
-        ('{"topic":"BadLine","body":"x","properties":{"a":1}}', "property 'a' is not text"),
-        ('{"topic":"BadLine","body":"x","properties":{"a":"\\u0002"}}', "a character that"),
-        ('{"topic":"BadLine","body":"x","queueId":"1"}', "queueId is no int"),
-        ('{"topic":"BadLine","body":""}', "an empty body"),
-    ],
-)
-def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
-    cluster: Mq, standalone: Standalone, tmp_path: Path, line: str, message: str
-) -> None:
-    make_topic(standalone, "BadLine")
-    before = len(bodies(cluster, "BadLine"))
-    file = tmp_path / "messages.jsonl"
-    good = '{"topic":"BadLine","body":"good"}\n'
-    file.write_text(good + line + "\n" + good)
-    finished = cluster("message", "import", str(file))
-    assert (finished.status, finished.out) == (65, "")
-    assert finished.err.startswith(f"mq message import: {file}, line 2: {message}") or (
-        message in finished.err
-    )
-    assert len(bodies(cluster, "BadLine")) == before + 1
-    piped = cluster("message", "import", "-", piped=f"{line}\n")
-    assert piped.status == 65
-    assert "correct it, and send it and those after it" in piped.err  # there is nothing to resume
-    file.write_text(good * 3)
-    assert cluster("message", "import", str(file), "--resume").status == 0
-    assert len(bodies(cluster, "BadLine")) == before + 3
-
-
-@pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
         (("export", "-", "-t", "NoSuchTopic"), 66, "no name server knows it"),
@@ -674,21 +403,6 @@ def test_a_pipe_is_exported_to_and_stays_one(
     assert f"--resume needs a file: {pipe} cannot go on" in refused.err
 
 
-def test_batches_that_a_broker_refuses_for_their_size_go_in_parts(tmp_path: Path) -> None:
-    lines = "".join(json.dumps({"body": f"{number:01000}"}) + "\n" for number in range(100))
-    with running_pair({"maxMessageSize": "20000"}) as pair:
-        mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
-        for topic in ("Small", "SmallCopy"):
-            make_topic(pair, topic, 1)
-        imported = mq("message", "import", "-", "-t", "Small", piped=lines)
-        assert imported.status == 0, imported.err
-        copied = mq("message", "copy", "Small", "SmallCopy")
-        assert copied.status == 0, copied.err
-        for topic in ("Small", "SmallCopy"):
-            found = mq("message", "export", topic, "-").out.splitlines()
-            assert [int(json.loads(line)["body"]) for line in found] == list(range(100))
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_an_export_to_a_pipe_that_nobody_reads(
     standalone: Standalone, number: signal.Signals
@@ -717,42 +431,3 @@ def test_a_signal_ends_an_export_to_a_pipe_that_nobody_reads(
 def waiting_in(pipe: int) -> int:
     """How many bytes wait in a pipe to be read."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-def test_what_another_queue_has_taken_is_not_sent_again_after_a_refusal(tmp_path: Path) -> None:
-    stored: dict[int, list[str]] = {0: [], 1: []}
-    refused: list[Command] = []
-    refusing = True
-
-    def store(request: Command, channel: Channel) -> Command | None:
-        queue_id = int(request.fields["e"])
-        if refusing and queue_id == 0:
-            refused.append(request)
-            return None
-        many = request.code == RequestCode.SEND_BATCH_MESSAGE
-        found = [item.body for item in decode_batch(request.body)] if many else [request.body]
-        stored[queue_id] += [bytes(body).decode() for body in found]
-        where = {"msgId": "00" * 16, "queueId": str(queue_id), "queueOffset": "0"}
-        if not refused:
-            return request.reply(ResponseCode.SUCCESS, where)
-        channel.reply(refused.pop(), ResponseCode.QUERY_NOT_FOUND, remark="no")
-        loop = asyncio.get_running_loop()  # this answer is on its way still when that comes
-        loop.call_later(0.2, channel.reply, request, ResponseCode.SUCCESS, where)
-        return None
-
-    sends = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-    handlers = {RequestCode(code): item for code, item in accept_heartbeats().items()}
-    first = [{"topic": "T", "body": str(n), "brokerName": "a", "queueId": 0} for n in range(129)]
-    lines = [*first, {"topic": "T", "body": "other", "brokerName": "a", "queueId": 1}]
-    file = tmp_path / "messages.jsonl"
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    with daemon({**handlers, **dict.fromkeys(sends, store)}) as broker:
-        server = {RequestCode(code): item for code, item in name_server({"a": broker}).items()}
-        with daemon(server) as address:
-            mq = Mq(tmp_path, {"NAMESRV_ADDR": address})
-            cut = mq("message", "import", str(file))
-            assert cut.status == 1, cut.err
-            assert stored == {0: [], 1: ["other"]}
-            refusing = False
-            assert mq("message", "import", str(file), "--resume").status == 0
-    assert stored == {0: [str(n) for n in range(129)], 1: ["other"]}

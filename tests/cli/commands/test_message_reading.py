@@ -34,6 +34,25 @@ def test_a_queue_is_printed_without_bodies_unless_asked(
     assert [item["tags"] for item in tagged] == ["TagB"]
 
 
+@pytest.mark.parametrize("command", ["queue", "topic"])
+@pytest.mark.parametrize(
+    ("flag", "shown"), [("--body", ("--body", "text")), ("--format", ("--format", "%k %b"))]
+)
+def test_who_hides_bodies_and_says_how_to_show_them_is_told_that_it_is_one_or_the_other(
+    cluster: Mq, queue: tuple[str, ...], command: str, flag: str, shown: tuple[str, ...]
+) -> None:
+    words = (*queue, "-p", "true") if command == "queue" else ("printMsg", "-t", "ByQueue")
+    refused = cluster(*words, "-d", "false", *shown)
+    assert (refused.status, refused.out) == (64, "")
+    assert refused.err == (
+        f"mq {words[0]}: -d false hides the bodies that {flag} is to show\n"
+        "hint: leave out one of the two\n"
+    )
+    for hidden in ((), ("-d", "true")):
+        assert "of TagB" in cluster(*words, *hidden, *shown).out
+    assert cluster(*words, "-d", "false", "--format", "%g.").out == "TagA.TagB.TagA."
+
+
 def test_a_queue_s_messages_are_counted_by_tag(cluster: Mq, queue: tuple[str, ...]) -> None:
     padding = " " * 27
     expected = f"Tag: TagA{padding}Count: 2\nTag: TagB{padding}Count: 1\n"

@@ -105,6 +105,49 @@ def test_it_tells_who_has_consumed_a_message_and_how_many_come_before_it(
     assert verdict == ("consumed", "first", "the group has committed offset 6 of the queue")
 
 
+ACCOUNTS = """
+accounts:
+- {accessKey: administrator, secretKey: "12345678", admin: true}
+- accessKey: some-user
+  secretKey: "12345678"
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms: [Orders=PUB|SUB]
+"""
+
+
+def test_who_may_not_read_everything_sees_the_rest_and_is_told_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    keys = {}
+    for name in ("administrator", "some-user"):
+        path = tmp_path / name
+        path.write_text(f'accessKey: {name}\nsecretKey: "12345678"\n')
+        path.chmod(0o600)
+        keys[name] = str(path)
+    with running_pair({"aclEnable": "true", "rocketmqHome": str(tmp_path)}) as pair:
+        mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+        every = ("--acl-file", keys["administrator"])
+        mine = ("--acl-file", keys["some-user"])
+        assert mq("updateTopic", "-c", "DefaultCluster", "-t", TOPIC, *every).status == 0
+        sent = mq("sendMessage", "-t", TOPIC, "-p", "x", "-o", "json", *mine).json["data"][0]
+        done = mq("trace", sent["messageId"], "-o", "json", *mine)
+        assert done.status == 1
+        assert [row["event"] for row in done.json["data"]] == ["sent", "stored", "no group"]
+        everywhere, delays = done.json["failures"]
+        assert everywhere.startswith("not looked into: 3 topics that this account may not read (")
+        assert everywhere.endswith("); choose one, or ask with an account that may")
+        assert delays.startswith(f"topic SCHEDULE_TOPIC_XXXX: {pair.broker.address}: NO_PERMISSION")
+        assert delays.endswith(
+            "; what it would say is missing: ask with an account that may read it"
+        )
+        of_one = mq("trace", sent["messageId"], TOPIC, "-o", "json", *mine)
+        assert of_one.json["failures"] == [delays]
+        assert mq("trace", sent["messageId"], *every).status == 0
+
+
 def test_it_tells_that_a_tag_was_not_wanted(mq: Mq, broker: RunningBroker) -> None:
     sent = broker.send(TOPIC, b"one", tags="old")
     broker.send(TOPIC, b"two", tags="new")

@@ -5,6 +5,7 @@ import pytest
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.explain import explain
 from mq.cli.runtime.status import Status
+from mq.client.errors import MessageIllegal
 from mq.client.operations import errors
 from mq.client.operations.errors import InvalidRequest, NextStep, NotFound, Parameter
 from mq.daemons.standalone import Standalone
@@ -48,6 +49,26 @@ def test_every_next_step_has_words_for_the_command_line(step: NextStep) -> None:
     hint = explain(NotFound("none", hint=step), Environment.of_process()).hint
     assert hint != step
     assert "mq " in hint or "-" in hint
+
+
+@pytest.mark.parametrize(
+    ("remark", "hint"),
+    [
+        (
+            "a body of 9 bytes is over the limit of 8 (maxMessageSize)",
+            "to allow more: mq updateBrokerConfig -b 10.0.0.1:10911 -k maxMessageSize -v N",
+        ),
+        (
+            "the message is illegal, maybe msg body or properties length not matched. "
+            "msg body length limit 8B, msg properties length limit 32KB.",
+            "to allow more: mq updateBrokerConfig -b 10.0.0.1:10911 -k maxMessageSize -v N",
+        ),
+        ("topic is too long", ""),
+    ],
+)
+def test_who_sends_too_large_a_body_is_told_how_to_allow_it(remark: str, hint: str) -> None:
+    shown = explain(MessageIllegal(remark, "10.0.0.1:10911"), Environment.of_process())
+    assert (shown.hint, shown.status) == (hint, 65)
 
 
 DEAD = "127.0.0.1:1"

@@ -141,6 +141,26 @@ def test_what_is_cut_amid_a_style_leaves_none_on(
     assert styles[-1:] == (["\x1b[0m"] if most > 1 else [])
 
 
+@pytest.mark.parametrize(
+    ("pieces", "rest"),
+    [
+        (["abcdef"], "1 line"),
+        (["abcdef", "g"], "1 line"),
+        (["abc", "def\n"], "1 line"),
+        (["abc\nd"], "1 line"),
+        (["abc\n", "d\n", "e"], "2 lines"),
+    ],
+)
+def test_the_rest_of_a_round_has_a_line_also_without_an_end(
+    pieces: list[str], rest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "MOST_KEPT", 4)
+    kept = watching._Beginning()
+    for piece in pieces:
+        kept.write(piece)
+    assert kept.text().endswith(f"\n… {rest} more; all of it: without --watch\n")
+
+
 def test_what_changes_something_cannot_be_watched(cluster: Mq) -> None:
     assert cluster("deleteTopic", "-t", "T", "-c", "C", "--watch", "1").status == 64
 

@@ -4,9 +4,14 @@ import io
 import pytest
 
 from mq.cli.runtime.env import Environment
+from mq.cli.show import message_text
 from mq.cli.show.output import Format, Printer
+from mq.cli.show.record_format import BodyFormat
 from mq.cli.show.result import Result, flag, number, text, time
+from mq.cli.show.view import View
 from mq.client.operations.csv_text import csv_text
+from mq.client.operations.messages import json_bodies
+from mq.protocol.message import StoredMessage
 
 RESULT = Result(
     columns=(text("name", "Name"), number("size", "Size"), time("born", "Born"), flag("up", "Up")),
@@ -167,3 +172,25 @@ def test_nothing_that_is_shown_in_a_table_can_paint_the_terminal() -> None:
     assert not set(shown) & {"\x1b", "\x07", "\x9b"}
     assert shown.count("a␛[2Jb␇c�31md") == 3
     assert printed(Format.CSV, result).count("\x1b") == 1  # programs get what there is
+
+
+def test_a_round_tells_of_its_own_bodies_that_are_too_large_and_not_of_an_earlier_one_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `--watch` does it at a terminal: a printer for each round, and one view."""
+    monkeypatch.setattr(json_bodies, "MOST_JSON", 20)
+    err = io.StringIO()
+    environment = Environment(
+        stdin=io.StringIO(), stdout=io.StringIO(), stderr=err, variables={"NO_COLOR": "1"}
+    )
+    view = View(body=BodyFormat.JSON)
+    told = []
+    for body in (b'{"a": "this is too large"}', b'{"a": 1}', b'{"b": "this is too large as well"}'):
+        printer = Printer(environment, "printMsg", Format.JSON, view=view)
+        for _ in range(2):
+            printer.show(message_text.result([StoredMessage("T", body)]))
+        told.append(err.getvalue())
+        err.truncate(err.seek(0))
+    line = "mq printMsg: a body of {} bytes is text, not a value: JSON is read up to 20 bytes\n"
+    hint = "hint: print it as it is: --format %b --body text\n"
+    assert told == [line.format(26) + hint, "", line.format(34) + hint]

@@ -1,8 +1,13 @@
 import errno
 import os
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -36,9 +41,91 @@ def test_a_folder_that_is_not_there_is_an_error_of_one_line(tmp_path: Path) -> N
 
 def test_what_is_in_the_way_of_the_new_file_is_an_error_of_one_line(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    local_files.beside(path, "tmp").mkdir()
+    path.mkdir()
     with pytest.raises(CannotWrite, match="Is a directory"):
         local_files.replace(path, b"")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_beside_that_others_made_in_advance_is_not_written_to(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"theirs")
+    local_files.beside(tmp_path / "file", "tmp").symlink_to(theirs)
+    local_files.replace(tmp_path / "file", b"mine")
+    assert (tmp_path / "file").read_bytes() == b"mine"
+    assert theirs.read_bytes() == b"theirs"
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_who_could_not_read_a_file_cannot_read_the_new_one(
+    tmp_path: Path, is_durable: bool
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    if is_durable:
+        local_files.replace(path, b"new")
+    else:
+        local_files.put(path, b"new", durable=False)
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o600)
+
+
+def test_ctrl_c_in_the_middle_leaves_the_file_that_was_there_and_nothing_beside_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "file"
+    local_files.replace(path, b"old")
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if len(list(tmp_path.iterdir())) > 1:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            local_files.replace(path, b"new")
+    finally:
+        sys.settrace(before)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+# Dies, or waits to be told, when all is written and nothing has its name.
+AMID = """
+import os, signal, sys
+from pathlib import Path
+from mq.client.operations import local_files
+
+def amid(descriptor):
+    if sys.argv[2] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("written", flush=True)
+    sys.stdin.read()
+
+os.fsync = amid
+local_files.replace(Path(sys.argv[1]), b"whole")
+"""
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write_and_what_is_written_stays(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "file"
+    command = [sys.executable, "-c", AMID, str(path)]
+    assert subprocess.run([*command, "dies"], check=False).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    waits = [*command, "waits"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == b"written\n"
+        assert not left.exists()
+        local_files.replace(tmp_path / "other", b"")  # here nothing was removed yet
+        process.stdin.close()
+        assert process.wait(60) == 0
+    assert path.read_bytes() == b"whole"
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["file", "other"]
 
 
 def test_what_cannot_be_removed_is_an_error_of_one_line(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.operations import local_files
 from mq.client.operations.errors import CannotWrite
 from mq.client.operations.messages import resumable
 from tests.client.tube.virtual_time import run_fast
@@ -14,12 +13,13 @@ ASKED = {"topic": "orders"}
 
 
 class Work:
-    """Work with one queue, and a state that cannot be saved while something is in the way."""
+    """Work with one queue, and a state that cannot be saved while its folder is away."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "state"
+    def __init__(self, place: Path) -> None:
+        self._folder, self._away = place / "folder", place / "away"
+        self._folder.mkdir()
+        self.path = self._folder / "state"
         self.next = 0
-        self._in_the_way = local_files.beside(self.path, "tmp")
 
     def save(self) -> None:
         resumable.save(self.path, ASKED, {"a:0": {"next": self.next}})
@@ -28,13 +28,13 @@ class Work:
         return int(resumable.load(self.path, ASKED, "a copy")["a:0"]["next"])
 
     def block(self) -> None:
-        self._in_the_way.mkdir()
+        self._folder.rename(self._away)
 
     async def turn_in_vain(self) -> None:
-        """Let a save fail, then have the way free."""
+        """Let a save fail, then have the folder there again."""
         self.block()
         await asyncio.sleep(1.5 * resumable.SAVE_SECONDS)
-        self._in_the_way.rmdir()
+        self._away.rename(self._folder)
 
 
 @pytest.fixture
