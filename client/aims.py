@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 
 from mq.client.errors import ClientError, MQError, RequestTimeout, RouteNotFound
 from mq.client.latency import BrokerFaults, FaultTolerance
+from mq.client.machine import clock
 from mq.client.namespace import with_namespace
 from mq.client.routes import broker_address, write_queues
 from mq.client.session import Session
@@ -16,6 +17,9 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.names import DEFAULT_TOPIC, check_topic
 
 LOOK_SECONDS = 0.05  # between two looks for the new master of a set
+# Between two for a broker that is in no route: who sends to it all the time is one question of ten
+# a second, and no more.
+MISSED_SECONDS = 0.1
 
 
 class Aims:
@@ -41,6 +45,7 @@ class Aims:
         self._targets: dict[str, Target] = {}
         self._looks: WeakValueDictionary[frozenset[tuple[str, str]], asyncio.Lock]
         self._looks = WeakValueDictionary()  # who looks for other addresses than these
+        self._misses: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by topic
         self.faults = None if faults is None else BrokerFaults(faults)
 
     async def prepare(self, topic: str, timeout: float | None = None) -> Target:
@@ -113,6 +118,23 @@ class Aims:
         if target is None:
             raise ClientError(f"topic {topic} is not prepared")
         return target
+
+    async def target_with(self, topic: str, broker_name: str, seconds: float) -> Target:
+        """The target of a topic that is prepared, waited for so long where it lacks a broker: that
+        may have come back since the route was asked for. It may lack it still. Raises as `prepare`.
+        """
+        target = self.target(topic)
+        if broker_name in target.addresses:
+            return target
+        routed, called = self.routed(topic), clock.monotonic()
+        with contextlib.suppress(MQError, TimeoutError):
+            async with asyncio.timeout(seconds), self._misses.setdefault(topic, asyncio.Lock()):
+                asked = self._session.route_asked(routed)
+                if asked < called:  # else by another who missed a broker, for all who wait
+                    await asyncio.sleep(asked + MISSED_SECONDS - clock.monotonic())
+                    await self._session.fresh_route(routed)
+        target.until = 0
+        return await self.prepare(topic)
 
     def next(self, target: Target, avoid: str | None = None) -> MessageQueue:
         """The next queue in turn, of another broker than `avoid` if there is one."""

@@ -31,7 +31,8 @@ from mq.protocol.message_id import UniqueIdMaker
 
 log = logging.getLogger(__name__)
 
-# How long a send whose only broker has failed waits for a fresh route before it tries again.
+# How long a send whose only broker has failed, or is in no route, waits for a fresh one before it
+# tries again.
 ROUTE_PATIENCE = 0.5
 # What brokers of 5.x answer with SYSTEM_ERROR while too few others are in sync with them
 # (SendMessageProcessor.handlePutMessageResult, IN_SYNC_REPLICAS_NOT_ENOUGH).
@@ -114,8 +115,13 @@ class Sender:
         tries = 1 if queue is not None else 1 + self._retries
         failed: str | None = None
         while True:
-            target = aims.target(outgoing.topic)
-            chosen = queue or aims.next(target, failed)
+            if queue is None:
+                target = aims.target(outgoing.topic)
+                chosen = aims.next(target, failed)
+            else:
+                patience = min(ROUTE_PATIENCE, deadline - loop.time())
+                target = await aims.target_with(outgoing.topic, queue.broker_name, patience)
+                chosen = queue
             tries -= 1
             began = loop.time()
             try:

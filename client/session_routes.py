@@ -97,12 +97,16 @@ class RoutingCaller(Caller):
             self.refresh_route(topic)
         return known[0]
 
+    def route_asked(self, topic: str) -> float:
+        """When a route was asked for last, by the monotonic clock; -inf if it never was."""
+        return self._asked.get(topic, -inf)
+
     def refresh_route(self, topic: str) -> None:
         """Ask for a route in the background; in a moment if it was asked for just now."""
         loop = self._loop
         if loop is None or topic in self._fetching or topic in self._due:
             return
-        pause = self._asked.get(topic, -inf) + ROUTE_RETRY_SECONDS - clock.monotonic()
+        pause = self.route_asked(topic) + ROUTE_RETRY_SECONDS - clock.monotonic()
         if pause <= 0:
             self._fetch(topic)
         else:

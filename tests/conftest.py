@@ -62,6 +62,8 @@ def group(file: str) -> str:
     names = "+".join(name.partition(":")[0] for name in used)
     if "spark" in names:  # all of them one after the other take as long as the whole suite
         return f"spark of {file.rpartition('/')[0]}"
+    if names == "java_cluster" and "console" in file:  # and all of these as long as those of Java
+        return f"{names} of the console"
     return names or file
 
 

@@ -140,6 +140,60 @@ def test_a_chosen_queue_is_the_only_one_tried() -> None:
     asyncio.run(scenario())
 
 
+def test_a_broker_that_has_come_back_is_sent_to_though_the_route_that_is_known_lacks_it() -> None:
+    async def scenario() -> None:
+        seen: list[Command] = []
+        async with scripted(store([])) as a, scripted(store(seen)) as b:
+            known = {"a": a}
+
+            def route(request: Command, channel: Channel) -> Command:
+                answer = routes(known)(request, channel)
+                assert isinstance(answer, Command)
+                return answer
+
+            async with (
+                scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: route}) as address,
+                Producer(address, retries=0) as producer,
+            ):
+                await producer.prepare("topic")
+                known["b"] = b
+                await producer.send(Message("topic", b"x"), MessageQueue("topic", "b", 1))
+                assert [command.fields["e"] for command in seen] == ["1"]
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_is_in_no_route_costs_a_question_a_tenth_of_a_second_at_most() -> None:
+    async def scenario() -> None:
+        questions = 0
+
+        async with scripted(store([])) as a:
+
+            def route(request: Command, channel: Channel) -> Command:
+                nonlocal questions
+                questions += 1
+                answer = routes({"a": a})(request, channel)
+                assert isinstance(answer, Command)
+                return answer
+
+            async def send(producer: Producer) -> None:
+                with pytest.raises(RouteNotFound, match="no master nobody"):
+                    await producer.send(Message("topic", b"x"), MessageQueue("topic", "nobody", 0))
+
+            async with (
+                scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: route}) as address,
+                Producer(address, retries=0) as producer,
+            ):
+                await producer.prepare("topic")
+                began = asyncio.get_running_loop().time()
+                for _ in range(3):
+                    await asyncio.gather(*(send(producer) for _ in range(50)))
+                seconds = asyncio.get_running_loop().time() - began
+                assert questions <= 3 + seconds / 0.1
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("code", "status"),
     [
