@@ -24,7 +24,8 @@ MOVING = [
     (r"^%RETRY%.*\n", ""),  # has an offset once a pull of it has been answered, after 15 s
     (r"\b(?:[0-9A-F]{32}|[0-9A-F]{56})\b", "<id>"),
     (r"\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d(,\d+)?", "<time>"),
-    (r"@\d+#\d+", "@<process>"),  # of a client id: the process id and System.nanoTime()
+    # Of a client id: the process id and System.nanoTime(), of as many digits as they have.
+    (r"@\d+#\d+ *", "@<process> "),
     (r"\b\d{13}\b", "<ms>"),
     (r"127\.0\.0\.1:\d+", "<peer>"),
     (r"\brt=\d+ms", "<rt>"),
