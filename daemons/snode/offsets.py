@@ -259,8 +259,10 @@ class OffsetCache:
     def _forget(self, groups: set[str]) -> None:
         """Ask the enodes from now on what groups have committed, but for what they have not got."""
         for key in [key for key in self._offsets if key.group in groups]:
-            self._told.pop(key, None)
             unsent = self._unsent.get(key, ())
+            told = self._told.pop(key, {})
+            if late := {number: at for number, at in told.items() if number in unsent}:
+                self._told[key] = late  # who comes late is still to be held against it
             kept = {number: at for number, at in self._offsets[key].items() if number in unsent}
             self._count -= len(self._offsets[key]) - len(kept)
             if kept:

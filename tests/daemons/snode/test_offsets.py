@@ -358,3 +358,31 @@ def test_an_offset_waits_for_a_master_that_has_not_heard_of_its_topic_yet(
             assert (offsets.unsent, offsets.sent) == (0, 1)
 
     asyncio.run(main())
+
+
+def test_a_change_of_members_does_not_lose_what_an_enode_was_told_before(tmp_path: Path) -> None:
+    answers: dict[RequestCode, ResponseCode] = {}
+    asked: list[Command] = []
+
+    async def main() -> None:
+        handler = enode_that(answers, asked)
+        async with (
+            scripted({int(code): handler for code in RequestCode}) as address,
+            world(tmp_path) as one,
+            Peer(one.port) as peer,
+        ):
+            one.pretend(OTHER, int(address.split(":")[1]))
+            await one.snode.enodes.look()
+            offsets = one.snode.offsets
+            await commit(peer, 100, enodeName=OTHER)
+            await offsets.send_all()
+            # A member turns to another snode, through which the group comes to 500.
+            await commit(peer, 200, enodeName=OTHER)
+            answers[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_BUSY
+            offsets.group_changed("g")
+            await until(lambda: offsets.failed == 1)
+            answers.clear()
+            await offsets.send_all()
+            assert (committed(asked), offsets.unsent) == (["100"], 0)
+
+    asyncio.run(main())
