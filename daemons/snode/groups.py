@@ -13,18 +13,10 @@ import logging
 from collections.abc import Sequence
 from itertools import product
 
-from mq.client.errors import (
-    BrokerError,
-    FlowControl,
-    MQError,
-    RouteNotFound,
-    ServiceNotAvailable,
-    SystemBusy,
-    TopicNotExist,
-)
+from mq.client.errors import BrokerError, MQError, RouteNotFound, TopicNotExist
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.snode.config import SnodeSettings
-from mq.daemons.snode.enodes import Enodes
+from mq.daemons.snode.enodes import LATER, Enodes
 from mq.protocol import names
 from mq.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper, TopicConfig
 from mq.protocol.codes import Dialect, RequestCode, SnodeCode
@@ -39,8 +31,6 @@ log = logging.getLogger(__name__)
 GROUPS_SETTING = "maxAutoCreatedGroups"
 # Before what failed at an enode is sent to it again, in seconds.
 RETRY_SECONDS = 1.0
-# What an enode says that may take a group a moment later.
-_LATER = (SystemBusy, ServiceNotAvailable, FlowControl)
 # Groups that are made at an enode side by side.
 _AT_ONCE = 16
 
@@ -214,7 +204,7 @@ class SnodeGroups:
                     await self._make_group(address, group)
                 if used:
                     await self.make_retry_topic(address, group, enode)
-            except _LATER as error:
+            except LATER as error:
                 log.warning("group %s is not made at enode %s yet: %s", group, enode, error,
                             extra={"failure": f"making groups {enode}"})  # fmt: skip
                 return False
