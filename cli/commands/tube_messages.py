@@ -126,7 +126,8 @@ class _Room:
 async def _send_all(
     producer: "TubeProducer", topic: str, bodies: AsyncIterator[bytes], keywords: dict[str, Any]
 ) -> tuple[list[Row], list[str]]:
-    """A row for each that was sent, as the answers come, and why the others were not."""
+    """A row for each that was sent, as the answers come, and why the others were not. Raises
+    OSError where nothing is sent since nothing can be read."""
     from mq.client.errors import MQError
 
     rows: list[Row] = []
@@ -145,11 +146,19 @@ async def _send_all(
             room.leave(len(body))
 
     number_ = 0
+    broken: OSError | None = None
     async with asyncio.TaskGroup() as under_way:
-        async for body in bodies:
-            number_ += 1
-            await room.take(len(body))
-            under_way.create_task(send(number_, body))
+        try:
+            async for body in bodies:
+                number_ += 1
+                await room.take(len(body))
+                under_way.create_task(send(number_, body))
+        except OSError as error:  # what was read before it is sent, and told of
+            broken = error
+    if broken is not None:
+        if not rows and not failures:
+            raise broken
+        failures.append(f"nothing could be read behind message {number_}: {broken.strerror}")
     return rows, failures
 
 
@@ -189,17 +198,19 @@ def _opened(call: Call, body: str | None, file: str) -> Iterator[AsyncIterator[b
         return
     more = is_file(None if file == "-" else Path(file))
     with opened(call, file) as read:
-        with LineSource(read, longest=MAX_MESSAGE_SIZE, is_file=more) as source:
-            yield _bodies(source)
+        longest = MAX_MESSAGE_SIZE + len(b"\r")
+        with LineSource(read, longest=longest, is_file=more) as source:
+            yield _bodies(source, longest)
 
 
 async def _only(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-async def _bodies(source: "LineSource") -> AsyncIterator[bytes]:
-    """The lines that are not empty."""
+async def _bodies(source: "LineSource", longest: int) -> AsyncIterator[bytes]:
+    """The lines that are not empty. One that is too long comes as it was cut, for the client to
+    refuse: without a \\r where it was cut it would be sent."""
     async for lines in source:
         for line in lines:
             if line.strip():
-                yield line.rstrip(b"\r\n")
+                yield line if len(line) > longest else line.rstrip(b"\r\n")

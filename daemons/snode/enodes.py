@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Self
 
 from mq.client.credentials import AccessKey
-from mq.client.errors import MQError
+from mq.client.errors import FlowControl, MQError, ServiceNotAvailable, SystemBusy
 from mq.client.in_flight import Waiter
 from mq.client.machine import clock
 from mq.client.session import Session
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 LOOK_PAUSE = 0.5
 # A master whose machine acknowledges nothing for so long is gone.
 DEAD_SECONDS = 3.0
+# What an enode says that may do a moment later what it is asked to.
+LATER = (SystemBusy, ServiceNotAvailable, FlowControl)
 # The connection for all but pulls.
 MAIN = 0
 

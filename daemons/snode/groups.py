@@ -13,18 +13,10 @@ import logging
 from collections.abc import Sequence
 from itertools import product
 
-from mq.client.errors import (
-    BrokerError,
-    FlowControl,
-    MQError,
-    RouteNotFound,
-    ServiceNotAvailable,
-    SystemBusy,
-    TopicNotExist,
-)
+from mq.client.errors import BrokerError, MQError, RouteNotFound, TopicNotExist
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.snode.config import SnodeSettings
-from mq.daemons.snode.enodes import Enodes
+from mq.daemons.snode.enodes import LATER, Enodes
 from mq.protocol import names
 from mq.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper, TopicConfig
 from mq.protocol.codes import Dialect, RequestCode, SnodeCode
@@ -39,8 +31,6 @@ log = logging.getLogger(__name__)
 GROUPS_SETTING = "maxAutoCreatedGroups"
 # Before what failed at an enode is sent to it again, in seconds.
 RETRY_SECONDS = 1.0
-# What an enode says that may take a group a moment later.
-_LATER = (SystemBusy, ServiceNotAvailable, FlowControl)
 # Groups that are made at an enode side by side.
 _AT_ONCE = 16
 
@@ -62,7 +52,7 @@ class SnodeGroups:
         self._done: dict[str, dict[str, bool]] = {}
         self._wake = asyncio.Event()
         self._read: dict[str, tuple[bytes, SubscriptionGroupWrapper]] = {}  # by enode
-        self._unread: set[str] = set()  # enodes that did not say the last time what they have
+        self._said: dict[str, str] = {}  # addresses of enodes that said last what they have
         enodes.on_change.append(self._wake.set)
 
     def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
@@ -119,7 +109,8 @@ class SnodeGroups:
     async def read(self) -> None:
         """Take in what the enodes have; one that does not answer changes nothing."""
         found: dict[str, SubscriptionGroupConfig] = {}
-        unread: set[str] = set()
+        said: dict[str, str] = {}
+        whole = True
         for name, address in list(self._enodes.masters.items()):
             try:
                 response = await self._enodes.call(
@@ -129,12 +120,13 @@ class SnodeGroups:
             except (MQError, RemoteProtocolError) as error:
                 log.warning("the groups of enode %s cannot be read: %s", name, error,
                             extra={"failure": f"groups {name}"})  # fmt: skip
-                unread.add(name)
+                whole = False
                 continue
+            said[name] = address
             for group, config in wrapper.subscription_group_table.items():
                 found.setdefault(group, config)
         self._read = {name: self._read[name] for name in self._enodes.masters if name in self._read}
-        self._unread, whole = unread, not unread
+        self._said = said
         self._leave_to_administrators(whole)
         if whole:
             kept = {name: self.table[name] for name in self._made_here if name in self.table}
@@ -207,12 +199,12 @@ class SnodeGroups:
         async with turn:
             try:
                 if group in self._made_here:
-                    if enode in self._unread:  # it may have it, as an administrator wants it
+                    if self._said.get(enode) != address:  # it may have one that is to stay so
                         return False
                     await self._make_group(address, group)
                 if used:
                     await self.make_retry_topic(address, group, enode)
-            except _LATER as error:
+            except LATER as error:
                 log.warning("group %s is not made at enode %s yet: %s", group, enode, error,
                             extra={"failure": f"making groups {enode}"})  # fmt: skip
                 return False

@@ -14,6 +14,7 @@ asks how far a group is.
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from mq.client.errors import (
@@ -24,7 +25,7 @@ from mq.client.errors import (
 )
 from mq.client.machine import clock
 from mq.daemons.snode.config import SnodeSettings
-from mq.daemons.snode.enodes import Enodes
+from mq.daemons.snode.enodes import LATER, Enodes
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 FIRST_SECONDS = 10.0
 # Of a stop: enodes that take no offsets hold it up no longer.
 LAST_SECONDS = 3.0
+LAST_PAUSE = 0.2  # between two times that they are sent then
 # An enode without the topic or the group of an offset is sent it again for so long: a slave that
 # has just become the master may have to hear of them.
 GIVE_UP_SECONDS = 60.0
@@ -72,6 +74,7 @@ class OffsetCache:
         self._count = 0
         self._due: set[str] = set()  # groups whose offsets go now
         self._wake = asyncio.Event()
+        self._busy = False  # an enode, when offsets were sent last
         self.sent = 0
         self.failed = 0
 
@@ -156,14 +159,19 @@ class OffsetCache:
 
     async def send_all(self) -> None:
         """Send all that no enode has. What is not taken stays for the next time."""
+        self._busy = False
         await self._send(list(self._unsent))
 
     async def close(self) -> None:
-        """The same for the last time, for a few seconds at most."""
-        try:
+        """The same for the last time, for a few seconds at most: enodes that are busy are asked
+        again."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(LAST_SECONDS):
                 await self.send_all()
-        except TimeoutError:
+                while self._busy:
+                    await asyncio.sleep(LAST_PAUSE)
+                    await self.send_all()
+        if self._unsent:
             log.error("%d offsets are lost: their enodes take none", self.unsent)
 
     async def _send(self, keys: Iterable[Key]) -> None:
@@ -222,6 +230,7 @@ class OffsetCache:
         log.warning("offsets of %s cannot be sent now: %s", key, error,
                     extra={"failure": f"offsets {key.enode}"})  # fmt: skip
         self.failed += 1
+        self._busy |= isinstance(error, LATER)
 
     async def _catch_up(self, key: Key, queue_id: int, address: str) -> None:
         """Take over what an enode has been told elsewhere since it was told something here, if that
@@ -259,8 +268,10 @@ class OffsetCache:
     def _forget(self, groups: set[str]) -> None:
         """Ask the enodes from now on what groups have committed, but for what they have not got."""
         for key in [key for key in self._offsets if key.group in groups]:
-            self._told.pop(key, None)
             unsent = self._unsent.get(key, ())
+            told = self._told.pop(key, {})
+            if late := {number: at for number, at in told.items() if number in unsent}:
+                self._told[key] = late  # who comes late is still to be held against it
             kept = {number: at for number, at in self._offsets[key].items() if number in unsent}
             self._count -= len(self._offsets[key]) - len(kept)
             if kept:

@@ -181,7 +181,8 @@ class TubeCopier:
             self._failures.append(text)
         elif begin < end:
             if before and begin < offset:
-                self.gaps.append(f"{key}: what was from {begin} to {offset} is not kept any more")
+                gap = f"{key}: what was from {begin} to {offset} is not kept any more"
+                self.gaps = list(dict.fromkeys([*self.gaps, gap]))
             self._ends[key] = end
             return
         await self._consumer.disconnect(key)

@@ -257,11 +257,14 @@ async def foresee(
         # Of all its topics: asked about one, brokers say 0 where the group has no offset.
         stats = (await each.consume_stats(address, wanted.group)).offset_table
         known = {queue: stats[queue].consumer_offset for queue in stats if queue in offsets}
-        # A broker that tells the consumers, or is of 5.x, resets all queues of the topic.
+        # A broker that tells the consumers, or is of 5.x, resets the queues of the topic.
         told = not offline and (
             await _is_online(each, address, wanted.group) or await _is_of_5(each, address)
         )
-        queues = sorted(offsets if told or not known else known)
+        queues = sorted(known or offsets)
+        if told:  # as a broker tells of them: before 5.2 it leaves those that are only read
+            written = (await each.topic_stats(address, wanted.topic)).offset_table
+            queues = sorted(offsets.keys() & written.keys())
         found = []
         for queue in queues:
             first, end = offsets[queue].min_offset, offsets[queue].max_offset

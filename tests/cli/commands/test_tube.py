@@ -1,6 +1,8 @@
 """Commands of TubeMQ, beside a real master and broker."""
 
 import asyncio
+import errno
+import io
 import os
 import signal
 import threading
@@ -10,12 +12,17 @@ from typing import Any
 
 import pytest
 
+from mq.cli.commands.tube_messages import _bodies
+from mq.cli.main import run
+from mq.cli.runtime.env import Environment
 from mq.client.errors import BadAnswer, ConnectError
+from mq.client.operations.messages.line_source import LineSource
 from mq.client.tube.admin import AdminRefused, ChangesFailed, TubeAdmin
 from mq.client.tube.producer import TubeProducer
 from mq.protocol.tube.strings import Address
 from tests.cli.commands.tube_pair import PATIENCE, TOKEN, admin_of, pair, rows, web
 from tests.cli.support import Finished, Mq
+from tests.client.scenarios import in_a_loop
 
 __all__ = ["pair"]  # a fixture
 
@@ -114,6 +121,40 @@ def test_messages_are_sent_consumed_and_confirmed(mq: Mq, pair: Any, tmp_path: P
     assert [(row["topic"], row["behind"], row["pending"]) for row in offsets] == [
         ("sent", 0, 0)
     ] * 3
+
+
+class Breaking(io.StringIO):
+    """Standard input of which no more can be read behind what it has."""
+
+    def read(self, size: int | None = -1) -> str:
+        if text := super().read(size):
+            return text
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_what_was_sent_is_told_where_no_more_can_be_read(mq: Mq, pair: Any) -> None:
+    def sent(text: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        environment = Environment(
+            stdin=Breaking(text), stdout=out, stderr=err, variables=mq.variables
+        )
+        status = run(["tube", "send", "sent", "--lines", "-", "-o", "csv"], environment)
+        return status, out.getvalue(), err.getvalue()
+
+    status, out, err = sent("one\ntwo\n")
+    assert (status, len(out.splitlines())) == (1, 3)
+    assert "nothing could be read behind message 2: Input/output error" in err
+    status, out, err = sent("")
+    assert (status, out) == (74, "")
+    assert "Input/output error" in err and "bug" not in err
+
+
+@in_a_loop
+async def test_a_line_that_is_cut_at_a_carriage_return_does_not_come_as_a_whole_one() -> None:
+    pieces = iter([b"12345678\r\n", b"12345678\r9\n", b""])
+    with LineSource(lambda size: next(pieces), longest=9) as source:
+        found = [body async for body in _bodies(source, 9)]
+    assert found == [b"12345678", b"12345678\r9"]
 
 
 def test_only_messages_of_a_type_are_consumed(mq: Mq, pair: Any) -> None:

@@ -265,6 +265,47 @@ def test_a_group_is_made_once_an_enode_is_not_busy_any_more_and_not_over_one_tha
     asyncio.run(main())
 
 
+def test_an_enode_that_comes_while_others_are_asked_keeps_a_group_as_it_has_it(
+    tmp_path: Path,
+) -> None:
+    """It was not asked itself, and what it has would become as new groups are."""
+    asked: list[int] = []
+    come = asyncio.Event()
+
+    def late(request: Command, channel: Channel) -> Command:
+        asked.append(request.code)
+        table = {"fresh": SubscriptionGroupConfig(group_name="fresh", retry_max_times=3)}
+        is_list = request.code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        body = SubscriptionGroupWrapper(subscription_group_table=table).encode()
+        return request.reply(body=body if is_list else b"")
+
+    async def main() -> None:
+        async with scripted({int(code): late for code in RequestCode}) as there:
+
+            async def slow(request: Command, channel: Channel) -> Command:
+                if request.code != RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
+                    return request.reply()
+                if "fresh" in one.snode.groups.table and not come.is_set():
+                    come.set()
+                    one.pretend("broker-c", int(there.split(":")[1]))
+                    await one.snode.enodes.look()
+                return request.reply(body=SubscriptionGroupWrapper().encode())
+
+            async with (
+                scripted({int(code): slow for code in RequestCode}) as address,
+                world(tmp_path) as one,
+                Peer(one.port) as peer,
+            ):
+                one.pretend(OTHER, int(address.split(":")[1]))
+                await one.snode.enodes.look()
+                await beat(peer, "c1", "fresh")
+                await until(lambda: one.snode.groups._done.get("fresh", {}).get("broker-c"))
+        assert come.is_set()
+        assert RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP not in asked
+
+    asyncio.run(main())
+
+
 def test_a_retry_topic_that_name_servers_do_not_know_yet_stays_as_it_is(tmp_path: Path) -> None:
     """At a broker without the dialect of snodes, where making it would change its queues."""
     asked: list[int] = []

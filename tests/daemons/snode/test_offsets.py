@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler
+from mq.daemons.dispatch import Handler, Reply
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.client.scripted import scripted
@@ -356,5 +356,83 @@ def test_an_offset_waits_for_a_master_that_has_not_heard_of_its_topic_yet(
             await commit(peer, 600, enodeName=OTHER)
             await offsets.send_all()
             assert (offsets.unsent, offsets.sent) == (0, 1)
+
+    asyncio.run(main())
+
+
+def test_a_change_of_members_does_not_lose_what_an_enode_was_told_before(tmp_path: Path) -> None:
+    answers: dict[RequestCode, ResponseCode] = {}
+    asked: list[Command] = []
+
+    async def main() -> None:
+        handler = enode_that(answers, asked)
+        async with (
+            scripted({int(code): handler for code in RequestCode}) as address,
+            world(tmp_path) as one,
+            Peer(one.port) as peer,
+        ):
+            one.pretend(OTHER, int(address.split(":")[1]))
+            await one.snode.enodes.look()
+            offsets = one.snode.offsets
+            await commit(peer, 100, enodeName=OTHER)
+            await offsets.send_all()
+            # A member turns to another snode, through which the group comes to 500.
+            await commit(peer, 200, enodeName=OTHER)
+            answers[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_BUSY
+            offsets.group_changed("g")
+            await until(lambda: offsets.failed == 1)
+            answers.clear()
+            await offsets.send_all()
+            assert (committed(asked), offsets.unsent) == (["100"], 0)
+
+    asyncio.run(main())
+
+
+def test_at_a_stop_an_enode_that_is_busy_for_a_moment_is_asked_again(tmp_path: Path) -> None:
+    answers: dict[RequestCode, ResponseCode] = {}
+    asked: list[Command] = []
+    usual = enode_that(answers, asked)
+
+    def busy_once(request: Command, channel: Channel) -> Reply | Awaitable[Reply]:
+        answer = usual(request, channel)
+        if request.code == RequestCode.QUERY_CONSUMER_OFFSET:
+            answers.clear()
+        return answer
+
+    async def main() -> None:
+        async with (
+            scripted({int(code): busy_once for code in RequestCode}) as address,
+            world(tmp_path) as one,
+            Peer(one.port) as peer,
+        ):
+            one.pretend(OTHER, int(address.split(":")[1]))
+            await one.snode.enodes.look()
+            await commit(peer, 100, enodeName=OTHER)
+            await one.snode.offsets.send_all()
+            await commit(peer, 600, enodeName=OTHER)
+            answers[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_BUSY
+            await one.snode.__aexit__()
+        assert committed(asked) == ["100", "600"]
+
+    asyncio.run(main())
+
+
+def test_what_is_lost_at_a_stop_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    answers = {RequestCode.UPDATE_CONSUMER_OFFSET: ResponseCode.SYSTEM_BUSY}
+    asked: list[Command] = []
+
+    async def main() -> None:
+        handler = enode_that(answers, asked)
+        async with (
+            scripted({int(code): handler for code in RequestCode}) as address,
+            world(tmp_path) as one,
+            Peer(one.port) as peer,
+        ):
+            one.pretend(OTHER, int(address.split(":")[1]))
+            await one.snode.enodes.look()
+            await commit(peer, 7, enodeName=OTHER)
+            await one.snode.__aexit__()
+        assert len(committed(asked)) > 1
+        assert "1 offsets are lost" in caplog.text
 
     asyncio.run(main())

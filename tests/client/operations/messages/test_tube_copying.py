@@ -194,6 +194,27 @@ def test_a_copy_goes_on_only_in_what_it_was_cut_in() -> None:
     run_fast(scenario())
 
 
+def test_a_gap_that_a_cut_copy_has_noted_is_told_once() -> None:
+    """Where it was cut again before it had come on."""
+
+    async def scenario() -> None:
+        broker = stocked()
+
+        def cleaned(request: Any) -> Any:
+            if request.partitionId == 1 and request.HasField("currOffset"):
+                request.currOffset = max(request.currOffset, 56)
+            return broker.usually(TAKE, request)
+
+        broker.plays(TAKE, cleaned)
+        text = "1:orders:1: what was from 28 to 56 is not kept any more"
+        async with copying(broker, {KEYS[1]: {"next": 28, "to": "broker-a:1"}}) as (copier, _):
+            copier.gaps.append(text)
+            assert await copier.run() == []
+            assert copier.gaps == [text]
+
+    run_fast(scenario())
+
+
 def test_a_partition_whose_end_is_not_known_is_not_taken_for_an_empty_one() -> None:
     async def scenario() -> None:
         broker = stocked()

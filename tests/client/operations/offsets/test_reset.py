@@ -11,7 +11,9 @@ from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import (
+    ConsumerData,
     ConsumeStats,
+    HeartbeatData,
     MessageQueue,
     OffsetWrapper,
     ResetOffsetBody,
@@ -114,6 +116,29 @@ def test_a_queue_that_is_only_read_is_foreseen_and_moved(consumed: int | None) -
             (1, consumed, 2),
         ]
         assert sorted((row.queue_id, row.offset) for row in moved) == [(0, 2), (1, 2)]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_foreseen_while_a_member_is_online_is_what_its_broker_tells_it() -> None:
+    """A broker leaves a queue that is only read, which was foreseen as moved."""
+
+    async def scenario() -> None:
+        async with cluster(queues=2) as c:
+            await filled(c)
+            address = c.pair.broker.address
+            config = TopicConfig(topic_name=TOPIC, read_queue_nums=2, write_queue_nums=1, perm=6)
+            await c.admin.create_topic(address, config)
+            groups = [ConsumerData(group_name="g")]
+            member = HeartbeatData(client_id="member", consumer_data_set=groups)
+            beat = Command(RequestCode.HEART_BEAT, None, member.encode())
+            await c.session.call(address, beat)
+            wanted = reset.OffsetReset(TOPIC, "g", reset.TO_THE_END)
+            rows, failed = await reset.foresee(c.admin, wanted, PATIENCE)
+            moved, failures, online = await reset.all_queues(c.admin, wanted)
+        assert (failed, failures, online) == ({}, [], True)
+        assert [(row.queue_id, row.new) for row in rows] == [(0, 2)]
+        assert [(row.queue_id, row.offset) for row in moved] == [(0, 2)]
 
     asyncio.run(scenario())
 
