@@ -22,6 +22,9 @@ from tests.system.faults.cluster import OFFSETS_SECONDS, Cluster
 TOPIC = "Faults"
 QUEUES = 4  # at each broker
 SEND_TIMEOUT = 2.0
+# As a program has it: by it a consumer notices that a connection leads nowhere. The suite's is ten
+# times as long, for what a busy machine makes late.
+CONSUMER_TIMEOUT = 3.0
 PAUSE = 0.1  # between two messages of a sender
 JAVA_CLIENT = "4.9.8"
 _INTERVALS = Intervals(routes=2.0, heartbeats=2.0, offsets=OFFSETS_SECONDS)
@@ -172,6 +175,7 @@ class OurClients:
             {TOPIC: "*"},
             listener=listen,
             ordered=ordered,
+            timeout=CONSUMER_TIMEOUT,
             on_assigned=assigned,
             intervals=_INTERVALS,
             consume_from=_FIRST,
