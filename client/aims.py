@@ -119,13 +119,10 @@ class Aims:
             raise ClientError(f"topic {topic} is not prepared")
         return target
 
-    async def target_with(self, topic: str, broker_name: str, seconds: float) -> Target:
-        """The target of a topic that is prepared, waited for so long where it lacks a broker: that
-        may have come back since the route was asked for. It may lack it still. Raises as `prepare`.
+    async def newer_target(self, topic: str, seconds: float) -> Target:
+        """The target of a topic, waited for so long, where the one that is known lacks a broker: it
+        may have come back since the route was asked for. Raises as `prepare`.
         """
-        target = self.target(topic)
-        if broker_name in target.addresses:
-            return target
         routed, called = self.routed(topic), clock.monotonic()
         with contextlib.suppress(MQError, TimeoutError):
             async with asyncio.timeout(seconds), self._misses.setdefault(topic, asyncio.Lock()):
@@ -133,7 +130,7 @@ class Aims:
                 if asked < called:  # else by another who missed a broker, for all who wait
                     await asyncio.sleep(asked + MISSED_SECONDS - clock.monotonic())
                     await self._session.fresh_route(routed)
-        target.until = 0
+        self.target(topic).until = 0
         return await self.prepare(topic)
 
     def next(self, target: Target, avoid: str | None = None) -> MessageQueue:

@@ -115,13 +115,11 @@ class Sender:
         tries = 1 if queue is not None else 1 + self._retries
         failed: str | None = None
         while True:
-            if queue is None:
-                target = aims.target(outgoing.topic)
-                chosen = aims.next(target, failed)
-            else:
+            target = aims.target(outgoing.topic)
+            if queue is not None and queue.broker_name not in target.addresses:
                 patience = min(ROUTE_PATIENCE, deadline - loop.time())
-                target = await aims.target_with(outgoing.topic, queue.broker_name, patience)
-                chosen = queue
+                target = await aims.newer_target(outgoing.topic, patience)
+            chosen = queue or aims.next(target, failed)
             tries -= 1
             began = loop.time()
             try:
