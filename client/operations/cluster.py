@@ -104,6 +104,13 @@ def any_address(broker: "BrokerData") -> str:
     return found
 
 
+def homes(info: "Clusters") -> list[str]:
+    """An address of each set of brokers of all clusters, the master's where there is one."""
+    return [
+        any_address(broker) for broker in info.broker_addr_table.values() if broker.broker_addrs
+    ]
+
+
 async def at_each(
     admin: "Admin",
     addresses: Iterable[str],

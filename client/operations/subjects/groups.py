@@ -139,13 +139,8 @@ async def exists(admin: "Admin", group: str) -> bool:
     if topics & {RETRY_PREFIX + group, DEAD_LETTER_PREFIX + group}:
         return True
     info = await cluster.clusters(admin.session)
-    homes = [
-        cluster.any_address(broker)
-        for broker in info.broker_addr_table.values()
-        if broker.broker_addrs
-    ]
     found, failed = await cluster.outcomes(
-        admin, homes, lambda each, address: settings(each, address, group)
+        admin, cluster.homes(info), lambda each, address: settings(each, address, group)
     )
     if any(config is not None for config in found.values()):
         return True

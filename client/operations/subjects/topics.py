@@ -184,13 +184,8 @@ async def holders(admin: "Admin", topic: str) -> "tuple[list[str], dict[str, MQE
     Name servers may not know of it: one that has just started has not heard of all topics yet.
     """
     info = await cluster.clusters(admin.session)
-    homes = [
-        cluster.any_address(broker)
-        for broker in info.broker_addr_table.values()
-        if broker.broker_addrs
-    ]
     found, failed = await cluster.outcomes(
-        admin, homes, lambda each, address: settings(each, address, topic)
+        admin, cluster.homes(info), lambda each, address: settings(each, address, topic)
     )
     return [address for address, config in found.items() if config is not None], failed
 

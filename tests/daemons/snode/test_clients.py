@@ -23,7 +23,7 @@ from tests.client.scripted import scripted
 from tests.daemons.broker.test_snode_dialect import HEARTBEAT as OF_A_SNODE
 from tests.daemons.peer import Peer
 from tests.daemons.snode.test_pulls import heartbeat
-from tests.daemons.snode.world import ENODE, OTHER, broker_settings, until, world
+from tests.daemons.snode.world import ENODE, OTHER, beside, broker_settings, until, world
 
 
 async def members(peer: Peer, group: str = "g") -> list[str] | None:
@@ -247,13 +247,7 @@ def test_a_group_is_made_once_an_enode_is_not_busy_any_more_and_not_over_one_tha
 
     async def main() -> None:
         nonlocal is_busy
-        async with (
-            scripted({int(code): answer for code in RequestCode}) as address,
-            world(tmp_path) as one,
-            Peer(one.port) as peer,
-        ):
-            one.pretend(OTHER, int(address.split(":")[1]))
-            await one.snode.enodes.look()
+        async with beside(answer, tmp_path) as (one, peer):
             await beat(peer, "c1", "fresh")
             await until(lambda: "fresh" in one.broker.stores.groups.table)
             await until(lambda: asked.count(busy) >= 2)
@@ -291,13 +285,7 @@ def test_an_enode_that_comes_while_others_are_asked_keeps_a_group_as_it_has_it(
                     await one.snode.enodes.look()
                 return request.reply(body=SubscriptionGroupWrapper().encode())
 
-            async with (
-                scripted({int(code): slow for code in RequestCode}) as address,
-                world(tmp_path) as one,
-                Peer(one.port) as peer,
-            ):
-                one.pretend(OTHER, int(address.split(":")[1]))
-                await one.snode.enodes.look()
+            async with beside(slow, tmp_path) as (one, peer):
                 await beat(peer, "c1", "fresh")
                 await until(lambda: one.snode.groups._done.get("fresh", {}).get("broker-c"))
         assert come.is_set()
@@ -318,13 +306,7 @@ def test_a_retry_topic_that_name_servers_do_not_know_yet_stays_as_it_is(tmp_path
         return request.reply(body=body if is_list else b"")
 
     async def main() -> None:
-        async with (
-            scripted({int(code): answer for code in RequestCode}) as address,
-            world(tmp_path) as one,
-            Peer(one.port) as peer,
-        ):
-            one.pretend(OTHER, int(address.split(":")[1]))
-            await one.snode.enodes.look()
+        async with beside(answer, tmp_path) as (one, peer):
             await beat(peer, "c1", "g")
             await until(lambda: one.snode.groups._done.get("g", {}).get(OTHER))
         assert RequestCode.GET_TOPIC_STATS_INFO in asked

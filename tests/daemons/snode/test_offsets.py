@@ -12,12 +12,11 @@ from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Reply
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from tests.client.scripted import scripted
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer
 from tests.daemons.peer import Peer
 from tests.daemons.snode.test_clients import beat
-from tests.daemons.snode.world import ENODE, OTHER, World, broker_settings, until, world
+from tests.daemons.snode.world import ENODE, OTHER, World, beside, broker_settings, until, world
 
 KEY = {"consumerGroup": "g", "topic": "T", "queueId": "1", "enodeName": ENODE}
 
@@ -303,13 +302,7 @@ def test_nothing_is_taken_back_while_an_enode_does_not_say_how_far_the_group_is(
 
     async def main() -> None:
         handler = enode_that(answers, asked)
-        async with (
-            scripted({int(code): handler for code in RequestCode}) as address,
-            world(tmp_path) as one,
-            Peer(one.port) as peer,
-        ):
-            one.pretend(OTHER, int(address.split(":")[1]))
-            await one.snode.enodes.look()
+        async with beside(handler, tmp_path) as (one, peer):
             await commit(peer, 100, enodeName=OTHER)
             await one.snode.offsets.send_all()
             assert committed(asked) == ["100"]
@@ -336,13 +329,7 @@ def test_an_offset_waits_for_a_master_that_has_not_heard_of_its_topic_yet(
 
     async def main() -> None:
         handler = enode_that(answers, asked)
-        async with (
-            scripted({int(code): handler for code in RequestCode}) as address,
-            world(tmp_path) as one,
-            Peer(one.port) as peer,
-        ):
-            one.pretend(OTHER, int(address.split(":")[1]))
-            await one.snode.enodes.look()
+        async with beside(handler, tmp_path) as (one, peer):
             offsets = one.snode.offsets
             await commit(peer, 7, enodeName=OTHER)
             await offsets.send_all()
@@ -366,13 +353,7 @@ def test_a_change_of_members_does_not_lose_what_an_enode_was_told_before(tmp_pat
 
     async def main() -> None:
         handler = enode_that(answers, asked)
-        async with (
-            scripted({int(code): handler for code in RequestCode}) as address,
-            world(tmp_path) as one,
-            Peer(one.port) as peer,
-        ):
-            one.pretend(OTHER, int(address.split(":")[1]))
-            await one.snode.enodes.look()
+        async with beside(handler, tmp_path) as (one, peer):
             offsets = one.snode.offsets
             await commit(peer, 100, enodeName=OTHER)
             await offsets.send_all()
@@ -400,13 +381,7 @@ def test_at_a_stop_an_enode_that_is_busy_for_a_moment_is_asked_again(tmp_path: P
         return answer
 
     async def main() -> None:
-        async with (
-            scripted({int(code): busy_once for code in RequestCode}) as address,
-            world(tmp_path) as one,
-            Peer(one.port) as peer,
-        ):
-            one.pretend(OTHER, int(address.split(":")[1]))
-            await one.snode.enodes.look()
+        async with beside(busy_once, tmp_path) as (one, peer):
             await commit(peer, 100, enodeName=OTHER)
             await one.snode.offsets.send_all()
             await commit(peer, 600, enodeName=OTHER)
@@ -423,13 +398,7 @@ def test_what_is_lost_at_a_stop_is_told(tmp_path: Path, caplog: pytest.LogCaptur
 
     async def main() -> None:
         handler = enode_that(answers, asked)
-        async with (
-            scripted({int(code): handler for code in RequestCode}) as address,
-            world(tmp_path) as one,
-            Peer(one.port) as peer,
-        ):
-            one.pretend(OTHER, int(address.split(":")[1]))
-            await one.snode.enodes.look()
+        async with beside(handler, tmp_path) as (one, peer):
             await commit(peer, 7, enodeName=OTHER)
             await one.snode.__aexit__()
         assert len(committed(asked)) > 1

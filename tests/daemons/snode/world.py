@@ -12,12 +12,16 @@ from mq.client.errors import MQError
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.dispatch import Handler
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.snode.app import Snode
 from mq.daemons.snode.config import SnodeSettings
 from mq.protocol.bodies import BrokerData, TopicConfig
+from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
+from tests.client.scripted import scripted
+from tests.daemons.peer import Peer
 from tests.interop.ports import free_port
 
 T = TypeVar("T")
@@ -104,6 +108,20 @@ async def world(
             Snode(snode_settings(name_server.address, **settings))
         )
         yield World(folder, name_server, made, snode, parts, settings)
+
+
+@asynccontextmanager
+async def beside(handler: Handler, folder: Path) -> AsyncIterator[tuple[World, Peer]]:
+    """A world whose snode knows another enode, OTHER, that answers every request by a handler; and
+    a client of the snode."""
+    async with (
+        scripted({int(code): handler for code in RequestCode}) as address,
+        world(folder) as one,
+        Peer(one.port) as peer,
+    ):
+        one.pretend(OTHER, int(address.split(":")[1]))
+        await one.snode.enodes.look()
+        yield one, peer
 
 
 async def until(condition: object) -> None:
