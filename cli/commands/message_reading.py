@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,12 +21,13 @@ from mq.cli.show.lazy import LongText, Mapped
 from mq.cli.show.result import Result, Row, number, text
 from mq.cli.show.view import View
 from mq.client.operations import java_order
+from mq.protocol.record import BLANK, MAGIC_BLANK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from mmap import mmap
 
     from mq.cli.messages.reading import Page
+    from mq.daemons.broker.store.read_only import ReadOnlyFile
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -310,22 +312,32 @@ async def dump_compaction_log(
                                         keys and bodies
     """
     from mq.client.operations.local_files import cannot
+    from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
+
+    with OpenFiles() as opened:
+        try:
+            content = ReadOnlyFile(Path(file), 0, opened)
+            begins = _record_end(content, 0) or not any(content.read(0, 4))
+        except OSError as error:
+            raise cannot("read", file, error) from error
+        if not begins:
+            raise CommandError(f"{file} does not begin with a message", status=Status.BAD_DATA)
+        for result in _dumped(file, content):
+            yield result
+
+
+def _dumped(file: str, content: "ReadOnlyFile") -> "Iterator[Result]":
     from mq.client.operations.messages.unpacking import Unpacked
     from mq.protocol.errors import RemoteProtocolError
     from mq.protocol.message import decode_record
 
-    try:
-        content = _mapped(file)
-    except OSError as error:
-        raise cannot("read", file, error) from error
-
     def read(place: slice, *, body: bool = True) -> "StoredMessage":
-        return decode_record(content[place], read_body=body, decompress=False)
+        view, begin = content.window(place.start, place.stop - place.start)
+        record = bytes(view[place.start - begin : place.stop - begin])
+        return decode_record(record, read_body=body, decompress=False)
 
     position = 0
     failures: list[str] = []
-    if not _record_end(content, 0) and any(content[:4]):
-        raise CommandError(f"{file} does not begin with a message", status=Status.BAD_DATA)
     while not failures and (ends := _record_end(content, position)):
         places: list[slice] = []
         while ends and len(places) < _AT_ONCE:
@@ -348,23 +360,12 @@ def _bodiless(read: "Callable[..., StoredMessage]", places: list[slice]) -> "Ite
         yield f"{message_text.record_text(read(place, body=False))}\n"
 
 
-def _mapped(file: str) -> "mmap | bytes":
-    from mmap import ACCESS_READ, mmap
-
-    with open(file, "rb") as opened:
-        try:
-            return mmap(opened.fileno(), 0, access=ACCESS_READ)
-        except ValueError:  # an empty file cannot be mapped
-            return b""
-
-
-def _record_end(content: "mmap | bytes", position: int) -> int:
+def _record_end(content: "ReadOnlyFile", position: int) -> int:
     """Where the record at `position` ends; 0 where none begins: a blank one ends a log file."""
-    head = content[position : position + 8]
-    size = int.from_bytes(head[:4], "big", signed=True)
-    if len(head) < 8 or size <= 0 or position + size > len(content):
+    if content.size - position < BLANK.size:
         return 0
-    return 0 if head[4:] == _BLANK else position + size
-
-
-_BLANK = bytes.fromhex("CBD43194")  # CommitLog.BLANK_MAGIC_CODE
+    view, begin = content.window(position, BLANK.size)
+    size, magic = BLANK.unpack_from(view, position - begin)
+    if size <= 0 or position + size > content.size or magic == MAGIC_BLANK:
+        return 0
+    return position + int(size)

@@ -19,7 +19,8 @@ from mq.client.operations.counted import counted
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
-    from mq.daemons.broker.store.offline import Maps, OfflineLog
+    from mq.daemons.broker.store.offline import OfflineLog
+    from mq.daemons.broker.store.read_only import OpenFiles
     from mq.daemons.broker.store.records import Record
     from mq.protocol.message import StoredMessage
 
@@ -82,7 +83,7 @@ def store_inspect(
                 )
             return offline_store.messages([offline_store.decoded(log.raw(record))])
         if topic is not None:
-            return _queues(root, log.maps, topic)
+            return _queues(root, log.opened, topic)
         return _parts(root, log)
 
 
@@ -94,7 +95,7 @@ def _parts(root: Path, log: "OfflineLog") -> Result:
 
     files = log.files
     end = max((file.start + file.data_end for file in files), default=0)
-    queues = list(read_queues(root, log.maps))
+    queues = list(read_queues(root, log.opened))
     topics = len({queue.topic for queue in queues})
     checkpoint = Checkpoint(root / layout.CHECKPOINT_FILE)
     checkpoint.load()
@@ -146,13 +147,13 @@ def _moment(milliseconds: int) -> str:
     return iso(milliseconds) or "never"
 
 
-def _queues(root: Path, maps: "Maps", pattern: str) -> Result:
+def _queues(root: Path, opened: "OpenFiles", pattern: str) -> Result:
     from fnmatch import fnmatchcase
 
     from mq.daemons.broker.store.verification import read_queues
 
     rows: list[Row] = []
-    for queue in read_queues(root, maps):
+    for queue in read_queues(root, opened):
         if not fnmatchcase(queue.topic, pattern):
             continue
         first: tuple[int, int, int] | None = None
@@ -236,7 +237,7 @@ async def store_dump(
         raise UsageError(f"-m/--limit: {limit} messages", hint="1 or more")
     root = offline_store.root_of(call, directory)
     with offline_store.log_of(root) as log:
-        queues = read_queues(root, log.maps)
+        queues = read_queues(root, log.opened)
         if topic is not None and not any(_fits(queue.topic, topic) for queue in queues):
             offline_store.nothing_of(topic)
 

@@ -77,6 +77,10 @@ class MappedFile:
             self._view = memoryview(self._map)
         return self._view
 
+    def window(self, position: int, size: int) -> tuple[memoryview, int]:
+        """Memory that holds a part of the file, and where in the file it begins: all of it."""
+        return self.view, 0
+
     def write(self, data: bytes | memoryview, position: int) -> None:
         """Write all of data at a position in the file. Raises OSError, having written a part."""
         files.write_all(self.descriptor, data, position)

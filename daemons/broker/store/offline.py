@@ -4,116 +4,20 @@ The log is read from its first file to its last. Where something is not a record
 the next one that says it lies where it lies, so that one damaged place does not hide the others.
 """
 
-import errno
-import mmap
-import os
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.mapped_file import extent_end
+from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from mq.daemons.broker.store.records import BadRecord, EndOfLog, Record, read_file
-from mq.daemons.open_files import most_open_files
 from mq.protocol.record import AT, MAGICS, SMALLEST_RECORD, struct_of
 
 _MAGIC_AT = AT["magic"]
 _PHYSICAL = struct_of("physical_offset")
-_PIECE = 1 << 20  # bytes looked at in one go for zeros
-_MOST_MAPS = 16_384
-
-
-class Maps:
-    """Files that are mapped: as many as a process may have, the last that were asked for.
-
-    A store may have more files than a process may open (each map holds a descriptor) or map
-    (vm.max_map_count is 65,530 by default).
-    """
-
-    def __init__(self) -> None:
-        most = min(most_open_files() // 2, _MOST_MAPS)
-        self._mapped: deque[ReadOnlyFile] = deque(maxlen=max(2, most))
-
-    def keep(self, file: "ReadOnlyFile") -> None:
-        """Of a file that was mapped now; the one that was mapped longest ago is mapped no more."""
-        if len(self._mapped) == self._mapped.maxlen:
-            self._mapped.popleft().forget_map()
-        self._mapped.append(file)
-
-    def close(self) -> None:
-        while self._mapped:
-            self._mapped.pop().forget_map()
-
-
-class ReadOnlyFile:
-    """A file of a store as memory; `start` is the offset that it is named after.
-
-    It is mapped at once, so that what a broker removes meanwhile can be read to its end, and once
-    more where `maps` had to forget it. A part of its `view` stays whole for who has it.
-    """
-
-    def __init__(self, path: Path, start: int, maps: Maps) -> None:
-        """Raises OSError."""
-        self.path = path
-        self.start = start
-        self._maps = maps
-        with files.opened(path, os.O_RDONLY) as descriptor:
-            status = files.fstat(descriptor)
-            self.size = status.st_size
-            self._identity = status.st_dev, status.st_ino, status.st_size
-            self._extent_end = extent_end(descriptor)  # later its name may be another file's
-            self._view: memoryview | None = self._mapped(descriptor)
-        maps.keep(self)
-
-    @property
-    def view(self) -> memoryview:
-        """All of it, read-only. Raises OSError where it had to be mapped again, and is gone."""
-        if self._view is None:
-            self._view = self._mapped_again()
-            self._maps.keep(self)
-        return self._view
-
-    def _mapped(self, descriptor: int) -> memoryview:
-        return memoryview(files.map_to_read(descriptor, self.size) if self.size else b"")
-
-    def _mapped_again(self) -> memoryview:
-        with suppress(FileNotFoundError), files.opened(self.path, os.O_RDONLY) as descriptor:
-            status = files.fstat(descriptor)
-            if (status.st_dev, status.st_ino, status.st_size) == self._identity:
-                return self._mapped(descriptor)
-        why = "removed or replaced while it was read, by a broker that runs: try again"
-        raise OSError(errno.ESTALE, why, str(self.path))
-
-    def forget_map(self) -> None:
-        """Map it anew when it is asked for; the memory goes with the last part of it in use."""
-        self._view = None
-
-    @property
-    def end(self) -> int:
-        return self.start + self.size
-
-    def find(self, part: bytes, position: int) -> int:
-        """Where bytes that do not end in zeros are next, -1 if nowhere."""
-        view = self.view
-        assert isinstance(view.obj, mmap.mmap | bytes)
-        return view.obj.find(part, position, self.data_end)
-
-    @cached_property
-    def data_end(self) -> int:
-        """The position behind the last byte that is not zero."""
-        end = self._extent_end
-        while end > 0:
-            start = max(0, end - _PIECE)
-            piece = bytes(self.view[start:end]).rstrip(b"\0")
-            if piece:
-                return start + len(piece)
-            end = start
-        return 0
 
 
 @dataclass(frozen=True)
@@ -127,8 +31,8 @@ class Hole:
 
 
 class OfflineLog:
-    """The commit log of a store, in a context manager. Files are mapped read-only by `maps`, which
-    other files of the store may share."""
+    """The commit log of a store, in a context manager. Its files are in `opened`, which may
+    have other files of the store, too."""
 
     def __init__(self, folders: list[Path]) -> None:
         """Raises OSError for a folder or file that cannot be read."""
@@ -138,15 +42,15 @@ class OfflineLog:
             for path in files.children(folder)
             if (offset := layout.file_offset(path.name)) is not None
         }
-        self.maps = Maps()
-        self.files = [ReadOnlyFile(found[start], start, self.maps) for start in sorted(found)]
+        self.opened = OpenFiles()
+        self.files = [ReadOnlyFile(found[start], start, self.opened) for start in sorted(found)]
         self._starts = [file.start for file in self.files]
 
     def __enter__(self) -> "OfflineLog":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.maps.close()
+        self.opened.close()
 
     @property
     def minimum(self) -> int:
@@ -174,17 +78,18 @@ class OfflineLog:
         file = self.file_at(physical)
         if file is None:
             return None
-        try:
-            return next(read_file(file, physical - file.start), None)
-        except (BadRecord, EndOfLog):
-            return None
+        for _ in range(2):  # a broker may have written it behind what was read last
+            with suppress(BadRecord, EndOfLog):
+                if found := next(read_file(file, physical - file.start), None):
+                    return found
+            file.forget_window()
+        return None
 
     def raw(self, record: Record) -> bytes:
         """The bytes of a record."""
         file = self.file_at(record.physical)
         assert file is not None
-        at = record.physical - file.start
-        return bytes(file.view[at : at + record.size])
+        return file.read(record.physical - file.start, record.size)
 
     def walk(self, start: int = 0) -> Iterator[Record | Hole]:
         """Every record in its order, each verified with its checksum, and what lies between.
@@ -229,6 +134,7 @@ class _Heads:
 
 def _walk_file(file: ReadOnlyFile, position: int, *, last: bool) -> Iterator[Record | Hole]:
     heads = _Heads(file)
+    _ = file.data_end  # what is read from now on is no older: a broker may write behind it
     while position < file.size:
         try:
             for record in read_file(file, position):
@@ -258,7 +164,8 @@ def _next_record(file: ReadOnlyFile, heads: _Heads, position: int) -> int | None
         at = place + 1
         if start + SMALLEST_RECORD > file.size:
             return None
-        (physical,) = _PHYSICAL.unpack_from(file.view, start)
+        view, begin = file.window(start, SMALLEST_RECORD)
+        (physical,) = _PHYSICAL.unpack_from(view, start - begin)
         if physical != file.start + start:
             continue
         try:

@@ -32,14 +32,15 @@ IN_NO_QUEUE = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 
 class LogFile(Protocol):
-    """A file of the log as memory. `start` is the physical offset of its first byte."""
+    """A file of the log. `start` is the physical offset of its first byte; `window` is memory that
+    has at least so many bytes from a position on, of those that the file has, and where in the file
+    it begins."""
 
     @property
     def start(self) -> int: ...
     @property
     def size(self) -> int: ...
-    @property
-    def view(self) -> memoryview: ...
+    def window(self, position: int, size: int) -> tuple[memoryview, int]: ...
 
 
 class Record(NamedTuple):
@@ -131,12 +132,16 @@ def read_file(file: LogFile, position: int) -> Iterator[Record]:
 
     Raises BadRecord at one that is damaged, EndOfLog where nothing was written.
     """
-    view = file.view
+    view, begin = file.window(position, BLANK.size)
+    end = begin + len(view)
     size = file.size
     start_of_file = file.start
     unpack = _HEAD.unpack_from
     while size - position >= BLANK.size:
-        total, magic = BLANK.unpack_from(view, position)
+        if end - position < SMALLEST_RECORD and end < size:
+            view, begin = file.window(position, SMALLEST_RECORD)
+            end = begin + len(view)
+        total, magic = BLANK.unpack_from(view, position - begin)
         if magic == MAGIC_BLANK:
             if total != size - position:
                 raise BadRecord(f"a blank of {total} bytes where {size - position} are left")
@@ -147,12 +152,14 @@ def read_file(file: LogFile, position: int) -> Iterator[Record]:
             raise BadRecord(f"magic {magic & 0xFFFFFFFF:#x} is not a record's")
         if total < SMALLEST_RECORD or total > size - position:
             raise BadRecord(f"a size of {total} bytes")
-        _, _, crc, queue_id, _, queue_offset, physical, sys_flag = unpack(view, position)
+        at = position - begin
+        _, _, crc, queue_id, _, queue_offset, physical, sys_flag = unpack(view, at)
         if physical != start_of_file + position:
             raise BadRecord(f"it says that it belongs to offset {physical}")
-        yield _read_tail(
-            view, position, total, magic, crc, queue_id, queue_offset, physical, sys_flag
-        )
+        if position + total > end:
+            view, begin = file.window(position, total)
+            end, at = begin + len(view), position - begin
+        yield _read_tail(view, at, total, magic, crc, queue_id, queue_offset, physical, sys_flag)
         position += total
     if size != position:
         raise BadRecord("the file ends without a blank")

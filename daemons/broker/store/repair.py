@@ -18,6 +18,7 @@ from mq.daemons.broker.store import aside, layout
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.offline import Hole, OfflineLog
+from mq.daemons.broker.store.read_only import ReadOnlyFile
 from mq.daemons.broker.store.records import Record
 from mq.daemons.broker.store.verification import Verified, index_files, index_items_at
 from mq.daemons.broker.store_config import MessageStoreConfig
@@ -225,21 +226,19 @@ def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
         pieces = [(hole.offset - file.start, BLANK.pack(hole.size, MAGIC_BLANK))]
         what = "the rest of the file made blank"
     else:
-        pieces = list(_fillers(file.view, file.start, hole, timestamp))
+        pieces = list(_fillers(file, hole, timestamp))
         what = "filled with records that nobody is shown"
     position = hole.offset - file.start
     do = _Write(hole.path, tuple(pieces), hole.offset, position, position + hole.size)
     return Repair(hole.path, hole.offset, hole.size, what + ", the bytes kept in damaged/", do)
 
 
-def _fillers(
-    content: memoryview, start: int, hole: Hole, timestamp: int
-) -> Iterator[tuple[int, bytes]]:
+def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[int, bytes]]:
     """(Position in the file, bytes to write) of heads and tails of records that fill a hole.
 
     Between head and tail of each, its body, the bytes stay what they are.
     """
-    position = hole.offset - start
+    position = hole.offset - file.start
     left = hole.size
     while left:
         size = left
@@ -247,9 +246,9 @@ def _fillers(
             size = min(_OVERHEAD + _LARGEST_BODY, left - _OVERHEAD)
         body_at = position + RECORD_HEAD.size
         body_size = size - _OVERHEAD
-        body = content[body_at : body_at + body_size]
+        body = file.read(body_at, body_size)
         head = RECORD_HEAD.pack(
-            *(size, MAGIC_V1, crc32(body) & CRC_MASK, 0, 0, 0, start + position),
+            *(size, MAGIC_V1, crc32(body) & CRC_MASK, 0, 0, 0, file.start + position),
             *(
                 SysFlag.TRANSACTION_ROLLBACK,
                 timestamp,

@@ -18,7 +18,8 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import damage_of
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import key_hash
-from mq.daemons.broker.store.offline import Hole, Maps, OfflineLog, ReadOnlyFile
+from mq.daemons.broker.store.offline import Hole, OfflineLog
+from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from mq.daemons.broker.store.records import Record, keys_of
 from mq.protocol import fastjson
 from mq.protocol.names import SCHEDULE_TOPIC
@@ -61,6 +62,7 @@ class Queue:
     files: list[ReadOnlyFile]
     has_extension: bool = False  # entries may have addresses there instead of tags codes
     entries: int = 0  # those that the log's messages have
+    _near: tuple[int, bytes] = (0, b"")  # entries that were read last, and where they begin
 
     @property
     def end(self) -> int:
@@ -69,7 +71,8 @@ class Queue:
             position = file.data_end + layout.ENTRY_SIZE - 1
             position -= position % layout.ENTRY_SIZE
             while position > 0:
-                if file.view[position - layout.ENTRY_SIZE : position] != _NO_ENTRY:
+                at = position - layout.ENTRY_SIZE
+                if file.read(at, layout.ENTRY_SIZE) != _NO_ENTRY:
                     return (file.start + position) // layout.ENTRY_SIZE
                 position -= layout.ENTRY_SIZE
         return 0
@@ -86,10 +89,12 @@ class Queue:
             index = file.start // layout.ENTRY_SIZE
             whole = file.data_end + layout.ENTRY_SIZE - 1
             whole = min(whole, file.size) // layout.ENTRY_SIZE * layout.ENTRY_SIZE
-            for physical, size, _ in layout.ENTRY.iter_unpack(file.view[:whole]):
-                if 0 != size != layout.FILLER_SIZE and physical >= minimum:
-                    yield index, physical, size
-                index += 1
+            for at in range(0, whole, _PIECE):
+                piece = file.read(at, min(_PIECE, whole - at))
+                for physical, size, _ in layout.ENTRY.iter_unpack(piece):
+                    if 0 != size != layout.FILLER_SIZE and physical >= minimum:
+                        yield index, physical, size
+                    index += 1
 
     def entry(self, index: int) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code), or None where there is none."""
@@ -98,12 +103,22 @@ class Queue:
             if file.start <= position:
                 if position + layout.ENTRY_SIZE > file.end:
                     return None
-                raw = layout.ENTRY.unpack_from(file.view, position - file.start)
-                return None if raw[1] == 0 else raw
+                begin, near = self._near
+                if begin <= position < begin + len(near):
+                    raw = layout.ENTRY.unpack_from(near, position - begin)
+                    if raw[1]:  # else a broker may have written it since
+                        return raw
+                self._near = position, file.read(position - file.start, _NEAR)
+                raw = layout.ENTRY.unpack_from(self._near[1])
+                return raw if raw[1] else None
         return None
 
 
 _NO_ENTRY = bytes(layout.ENTRY_SIZE)
+# Bytes of entries that are read at once: of all of a queue; of some that follow each other, which
+# each of very many queues keeps.
+_PIECE = 50_000 * layout.ENTRY_SIZE
+_NEAR = 50 * layout.ENTRY_SIZE
 
 
 @dataclass
@@ -147,7 +162,7 @@ class Verification:
         self.result = Verified()
         self._deletions = Deletions(root)
         self._deletions.load()
-        queues = read_queues(root, log.maps)
+        queues = read_queues(root, log.opened)
         self.queues = {(queue.topic, queue.queue_id): queue for queue in queues}
         self._topics = _topics(root, self.result)
 
@@ -240,16 +255,17 @@ class Verification:
             self.result.found(Problem("queue", queue.folder, index, 0, why))
 
     def _check_index(self, path: Path) -> None:
-        file = ReadOnlyFile(path, 0, self._log.maps)
+        file = ReadOnlyFile(path, 0, self._log.opened)
         items_at = index_items_at(file.size)
         if items_at is None:
             self.result.skipped.append(path)
             return
-        *_, count = layout.INDEX_HEADER.unpack_from(file.view)
+        *_, count = layout.INDEX_HEADER.unpack(file.read(0, layout.INDEX_HEADER.size))
         capacity = (file.size - items_at) // layout.INDEX_ITEM.size
         for number in range(1, min(count, capacity)):
             at = items_at + number * layout.INDEX_ITEM.size
-            hashed, physical, _, _ = layout.INDEX_ITEM.unpack_from(file.view, at)
+            view, begin = file.window(at, layout.INDEX_ITEM.size)
+            hashed, physical, _, _ = layout.INDEX_ITEM.unpack_from(view, at - begin)
             self.result.index_items += 1
             if physical < self._log.minimum:
                 continue
@@ -275,8 +291,8 @@ class Verification:
             self.result.found(Problem("checkpoint", path, -1, 0, why))
 
 
-def read_queues(root: Path, maps: Maps) -> Iterator[Queue]:
-    """The queues there are, their files mapped by ``maps``. Raises OSError."""
+def read_queues(root: Path, opened: OpenFiles) -> Iterator[Queue]:
+    """The queues there are, their files in ``opened``. Raises OSError."""
     base = layout.consume_queue_path(root)
     if not files.is_folder(base):
         return
@@ -286,7 +302,7 @@ def read_queues(root: Path, maps: Maps) -> Iterator[Queue]:
             if folder.name.isascii() and folder.name.isdigit() and files.is_folder(folder):
                 starts = {layout.file_offset(path.name): path for path in files.children(folder)}
                 kept = [
-                    ReadOnlyFile(starts[start], start, maps)
+                    ReadOnlyFile(starts[start], start, opened)
                     for start in sorted(start for start in starts if start is not None)
                 ]
                 extension = layout.queue_extension_path(root) / topic.name / folder.name

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from mq.daemons.broker.store import layout, repair
-from mq.daemons.broker.store.offline import Maps, OfflineLog, ReadOnlyFile
+from mq.daemons.broker.store.offline import OfflineLog
+from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from tests.cli.support import Mq
 from tests.daemons.broker.store.stores import LOG_FILE
+from tests.daemons.broker.store.test_offline import record
 from tests.daemons.broker.store.test_repair import (
     MESSAGES,
     destroy_a_size,
@@ -89,16 +91,40 @@ def test_a_file_that_is_another_by_now_is_not_taken_for_it(
 ) -> None:
     path = tmp_path / "0"
     path.write_bytes(b"one")
-    maps = Maps()
-    file = ReadOnlyFile(path, 0, maps)
-    maps.close()
-    assert bytes(file.view) == b"one"
-    maps.close()
+    opened = OpenFiles()
+    file = ReadOnlyFile(path, 0, opened)
+    opened.close()
+    assert file.read(0, 3) == b"one"
+    opened.close()
     path.rename(tmp_path / "old")
     if change is not None:
         path.write_bytes(change)
     with pytest.raises(OSError, match="removed or replaced while it was read"):
-        _ = file.view
+        file.read(0, 3)
+    opened.close()
+
+
+@pytest.mark.parametrize("command", [["store", "dump"], ["dumpCompactionLog", "-f"]])
+def test_a_file_that_is_made_shorter_while_it_is_read_ends_a_command_with_a_line(
+    command: list[str], tmp_path: Path
+) -> None:
+    """A look at a map of it ended the command with SIGBUS, without a word."""
+    path = layout.commit_log_path(tmp_path) / layout.file_name(0)
+    path.parent.mkdir()
+    log = bytearray()
+    while len(log) < 8 << 20:
+        log += record(len(log), b"x" * 4096)
+    path.write_bytes(log)
+    named = tmp_path if command[0] == "store" else path
+    words = [sys.executable, "-m", "mq", *command, str(named), "-o", "json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert running.stdout.read(1)  # and no more: what is to be written waits for a reader
+        os.truncate(path, 4096)
+        running.stdout.read()
+        said = running.stderr.read().decode()
+    assert running.returncode == 74, said
+    assert f"{path}: made shorter while it was read" in said.splitlines()[-1]
 
 
 def test_inspect_lists_queues_of_topics_by_a_pattern(mq: Mq, root: Path) -> None:

@@ -1,11 +1,14 @@
 """A log that is read without a broker: what one damaged place costs."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.offline import Hole, OfflineLog, ReadOnlyFile
+from mq.daemons.broker.store.offline import Hole, OfflineLog
+from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
+from mq.daemons.broker.store.verification import Queue
 from mq.protocol.message import StoredMessage, encode_record
 from mq.protocol.record import AT, MAGICS
 
@@ -39,3 +42,45 @@ def test_a_damaged_body_that_looks_like_many_records_is_looked_through_once(
     assert isinstance(hole, Hole) and hole.size == len(damaged)
     assert not isinstance(behind, Hole) and behind.physical == len(damaged)
     assert sum(found) <= 2 * len(MAGICS) * log.files[0].size
+
+
+def test_a_log_that_is_made_shorter_while_it_is_walked_says_so(tmp_path: Path) -> None:
+    """As by a broker that cuts the end of its log on a full disk; a map of it ended the process."""
+    log = bytearray()
+    while len(log) < 4 << 20:
+        log += record(len(log), b"x" * 4096)
+    path = tmp_path / layout.file_name(0)
+    path.write_bytes(log)
+    with OfflineLog([tmp_path]) as offline:
+        walk = offline.walk()
+        next(walk)
+        os.truncate(path, 8192)
+        with pytest.raises(OSError, match="made shorter while it was read"):
+            list(walk)
+
+
+def test_what_a_broker_writes_while_a_store_is_read_is_no_damage(tmp_path: Path) -> None:
+    """What is read is read in pieces: the end of one is older than what is there by now."""
+    first = record(0, b"first")
+    second = record(len(first), b"second")
+    path = tmp_path / layout.file_name(0)
+    path.write_bytes(first + bytes(1 << 20))
+    entries = tmp_path / "entries"
+    entries.write_bytes(layout.ENTRY.pack(0, len(first), 0) + bytes(layout.ENTRY_SIZE * 9))
+
+    def append(file: Path, data: bytes, position: int) -> None:
+        with file.open("r+b") as opened:
+            opened.seek(position)
+            opened.write(data)
+
+    with OfflineLog([tmp_path]) as log, OpenFiles() as opened:
+        queue = Queue("Topic", 0, tmp_path, [ReadOnlyFile(entries, 0, opened)])
+        assert queue.entry(0) == (0, len(first), 0)
+        append(entries, layout.ENTRY.pack(len(first), len(second), 0), layout.ENTRY_SIZE)
+        assert queue.entry(1) == (len(first), len(second), 0)
+        walk = log.walk()
+        assert next(walk) == log.record_at(0)
+        append(path, second, len(first))
+        assert [item for item in walk if isinstance(item, Hole)] == []
+        found = log.record_at(len(first))
+        assert found is not None and found.size == len(second)
