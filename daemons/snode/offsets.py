@@ -13,13 +13,15 @@ asks how far a group is.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from mq.client.errors import (
+    ConnectError,
     MQError,
     QueryNotFound,
+    RequestTimeout,
     SubscriptionGroupNotExist,
     TopicNotExist,
 )
@@ -70,13 +72,14 @@ class OffsetCache:
         self._offsets: dict[Key, dict[int, int]] = {}
         self._unsent: dict[Key, set[int]] = {}
         self._told: dict[Key, dict[int, int]] = {}  # what enodes were told from here last
-        self._unknown: dict[Key, float] = {}  # since when enodes have no such topic, or group
+        # Since when enodes, which are there at these addresses, have no such topic, or group.
+        self._unknown: dict[Key, tuple[str, float]] = {}
         self._count = 0
         self._due: set[str] = set()  # groups whose offsets go now
         self._wake = asyncio.Event()
-        self._busy = False  # an enode, when offsets were sent last
         self.sent = 0
         self.failed = 0
+        enodes.on_link_ended.append(self._link_ended)
 
     def __len__(self) -> int:
         return self._count
@@ -159,7 +162,6 @@ class OffsetCache:
 
     async def send_all(self) -> None:
         """Send all that no enode has. What is not taken stays for the next time."""
-        self._busy = False
         await self._send(list(self._unsent))
 
     async def close(self) -> None:
@@ -167,38 +169,57 @@ class OffsetCache:
         again."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_SECONDS):
-                await self.send_all()
-                while self._busy:
-                    await asyncio.sleep(LAST_PAUSE)
-                    await self.send_all()
+                enodes = dict.fromkeys(key.enode for key in self._unsent)
+                await asyncio.gather(*map(self._send_last, enodes))
         if self._unsent:
             log.error("%d offsets are lost: their enodes take none", self.unsent)
 
+    async def _send_last(self, enode: str) -> None:
+        busy = True
+        while busy:
+            busy = await self._send_to(enode, [key for key in self._unsent if key.enode == enode])
+            await asyncio.sleep(LAST_PAUSE if busy else 0)
+
     async def _send(self, keys: Iterable[Key]) -> None:
-        masters = self._enodes.masters
-        keys = [key for key in keys if key.enode in masters]
+        """To all enodes side by side: one that does not answer holds up no other."""
+        by_enode: dict[str, list[Key]] = {}
+        for key in keys:
+            by_enode.setdefault(key.enode, []).append(key)
+        await asyncio.gather(*(self._send_to(*one) for one in by_enode.items()))
+
+    async def _send_to(self, enode: str, keys: Sequence[Key]) -> bool:
+        """Returns whether an enode was busy. Where it does not answer, what is left stays."""
+        if enode not in self._enodes.masters:
+            return False
         todo = iter([(key, queue_id) for key in keys for queue_id in self._unsent.get(key, ())])
+        busy = silent = False
 
         async def send_in_turn() -> None:
+            nonlocal busy, silent
             for one in todo:
-                await self._send_one(*one)
+                error = await self._send_one(*one)
+                busy = busy or isinstance(error, LATER)
+                silent = silent or isinstance(error, ConnectError | RequestTimeout)
+                if silent:
+                    return
 
         # Not a task for each: there may be maxCachedOffsets.
         await asyncio.gather(*(send_in_turn() for _ in range(_AT_ONCE)))
+        return busy
 
-    async def _send_one(self, key: Key, queue_id: int) -> None:
+    async def _send_one(self, key: Key, queue_id: int) -> Exception | None:
+        """Returns why an offset was not taken."""
         if queue_id not in self._unsent.get(key, ()):
-            return  # it has gone meanwhile: a stop sends all, whatever is under way
+            return None  # it has gone meanwhile: a stop sends all, whatever is under way
         address = self._enodes.masters.get(key.enode)
         if address is None:
-            return
+            return None
         try:
             await self._catch_up(key, queue_id, address)
         except (MQError, RemoteProtocolError) as error:
-            self._failed(key, error)
-            return
+            return self._failed(key, error)
         if queue_id not in self._unsent.get(key, ()):
-            return
+            return None
         offset = self._offsets[key][queue_id]
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=key.group,
@@ -212,25 +233,37 @@ class OffsetCache:
             await self._enodes.call(address, request)
         except (TopicNotExist, SubscriptionGroupNotExist) as error:
             self._failed(key, error)
-            since = self._unknown.setdefault(key, clock.monotonic())
-            if clock.monotonic() - since < GIVE_UP_SECONDS:
-                return
+            if self._may_hear_of_it(key, address):
+                return error
             log.warning("an offset of %s is never taken: %s", key, error,
                         extra={"failure": f"offsets {key.enode}"})  # fmt: skip
         except MQError as error:
-            self._failed(key, error)
-            return
+            return self._failed(key, error)
         else:
             self.sent += 1
             self._unknown.pop(key, None)
             self._told.setdefault(key, {})[queue_id] = offset
         self._is_sent(key, queue_id, offset)
+        return None
 
-    def _failed(self, key: Key, error: Exception) -> None:
+    def _may_hear_of_it(self, key: Key, address: str) -> bool:
+        """Whether the enode at an address has not said for long that it has no topic or group of a
+        key: what another said that was its master before, or the same before it was started anew,
+        does not count."""
+        now = clock.monotonic()
+        found = self._unknown.get(key)
+        if found is None or found[0] != address:
+            found = self._unknown[key] = address, now
+        return now - found[1] < GIVE_UP_SECONDS
+
+    def _link_ended(self, enode: str) -> None:
+        self._unknown = {key: one for key, one in self._unknown.items() if key.enode != enode}
+
+    def _failed(self, key: Key, error: Exception) -> Exception:
         log.warning("offsets of %s cannot be sent now: %s", key, error,
                     extra={"failure": f"offsets {key.enode}"})  # fmt: skip
         self.failed += 1
-        self._busy |= isinstance(error, LATER)
+        return error
 
     async def _catch_up(self, key: Key, queue_id: int, address: str) -> None:
         """Take over what an enode has been told elsewhere since it was told something here, if that
@@ -249,6 +282,8 @@ class OffsetCache:
         except (QueryNotFound, TopicNotExist, SubscriptionGroupNotExist):
             return  # it has none
         known = QueryConsumerOffsetResponseHeader.decode(answer.fields).offset
+        if self._told.get(key, {}).get(queue_id) != told:
+            return  # a pull has told it another one meanwhile
         offset = self._offsets.get(key, {}).get(queue_id)
         if offset is not None and known > offset and known != told:
             log.info(

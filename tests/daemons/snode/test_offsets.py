@@ -4,14 +4,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Reply
+from mq.daemons.snode.offsets import Key
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests.client.scripted import scripted
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer
 from tests.daemons.peer import Peer
@@ -403,5 +406,111 @@ def test_what_is_lost_at_a_stop_is_told(tmp_path: Path, caplog: pytest.LogCaptur
             await one.snode.__aexit__()
         assert len(committed(asked)) > 1
         assert "1 offsets are lost" in caplog.text
+
+    asyncio.run(main())
+
+
+def test_an_enode_that_hangs_holds_up_no_offsets_of_others_at_a_stop(tmp_path: Path) -> None:
+    """Not those of one that is there, nor of one that is busy for a moment."""
+    forever = asyncio.Event()
+    busy = {RequestCode.UPDATE_CONSUMER_OFFSET: ResponseCode.SYSTEM_BUSY}
+    asked: list[Command] = []
+    usual = enode_that(busy, asked)
+
+    async def hangs(request: Command, channel: Channel) -> Command:
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            await forever.wait()
+        return request.reply()
+
+    def busy_once(request: Command, channel: Channel) -> Reply | Awaitable[Reply]:
+        answer = usual(request, channel)
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            busy.clear()
+        return answer
+
+    async def main() -> None:
+        async with (
+            scripted({int(code): busy_once for code in RequestCode}) as third,
+            beside(hangs, tmp_path) as (one, peer),
+        ):
+            one.pretend("broker-c", int(third.split(":")[1]))
+            await one.snode.enodes.look()
+            await one.make_topic("T")
+            for number in range(100):
+                await commit(peer, 7, queueId=str(number), enodeName=OTHER)
+            await commit(peer, 7)
+            await commit(peer, 7, enodeName="broker-c")
+            await one.snode.__aexit__()
+            assert at_enode(one) == 7
+            assert committed(asked) == ["7", "7"]
+            forever.set()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("change", ["another master", "started anew"])
+def test_for_how_long_a_topic_is_not_known_is_counted_of_one_master_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Else an offset was dropped at the first word of one that had just become the master."""
+    now = 0.0
+    answers = {RequestCode.UPDATE_CONSUMER_OFFSET: ResponseCode.TOPIC_NOT_EXIST}
+    asked: list[Command] = []
+    channels: list[Channel] = []
+    usual = enode_that(answers, asked)
+    monkeypatch.setattr("mq.daemons.snode.offsets.clock", SimpleNamespace(monotonic=lambda: now))
+
+    def answer(request: Command, channel: Channel) -> Reply | Awaitable[Reply]:
+        channels.append(channel)
+        return usual(request, channel)
+
+    async def main() -> None:
+        nonlocal now
+        async with (
+            scripted({int(code): answer for code in RequestCode}) as another,
+            beside(answer, tmp_path) as (one, peer),
+        ):
+            offsets = one.snode.offsets
+            await commit(peer, 7, enodeName=OTHER)
+            await offsets.send_all()
+            now = 1000.0
+            if change == "another master":
+                one.pretend(OTHER, int(another.split(":")[1]))
+                await one.snode.enodes.look()
+            else:
+                ended = one.snode.enodes.session.ended(one.snode.enodes.masters[OTHER])
+                channels[-1].close()
+                await asyncio.wait([ended])
+            await offsets.send_all()
+            assert (offsets.unsent, len(committed(asked))) == (1, 2)
+            now = 2000.0  # of a topic that is gone for good nothing stays
+            await offsets.send_all()
+            assert offsets.unsent == 0
+
+    asyncio.run(main())
+
+
+def test_what_a_pull_tells_an_enode_meanwhile_is_not_taken_back(tmp_path: Path) -> None:
+    """While it was asked how far the group is, a pull told it of a step back."""
+    asked, told = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Command, channel: Channel) -> Command:
+        if request.code == RequestCode.QUERY_CONSUMER_OFFSET:
+            asked.set()
+            await told.wait()
+        return request.reply(ResponseCode.SUCCESS, {"offset": "500"})
+
+    async def main() -> None:
+        async with beside(slow, tmp_path) as (one, peer):
+            offsets = one.snode.offsets
+            await commit(peer, 100, enodeName=OTHER)
+            await offsets.send_all()
+            await commit(peer, 200, enodeName=OTHER)
+            sending = asyncio.create_task(offsets.send_all())
+            await asked.wait()
+            offsets.remember(Key(OTHER, "T", "g"), 1, 50, "pull")
+            told.set()
+            await sending
+            assert offsets.acked(OTHER, "T", "g", 1) == 50
 
     asyncio.run(main())
