@@ -7,6 +7,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import (
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
@@ -290,6 +291,93 @@ def test_an_enode_that_comes_while_others_are_asked_keeps_a_group_as_it_has_it(
                 await until(lambda: one.snode.groups._done.get("fresh", {}).get("broker-c"))
         assert come.is_set()
         assert RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP not in asked
+
+    asyncio.run(main())
+
+
+def test_an_enode_that_does_not_say_what_groups_it_has_is_asked_ever_less_and_the_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All groups of all enodes were read each second, and each time it was said."""
+    monkeypatch.setattr("mq.daemons.snode.groups.RETRY_SECONDS", 0.01)
+    lists = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    refused, asked = [0], [0]
+
+    def refuses(request: Command, channel: Channel) -> Command:
+        if request.code == lists:
+            refused[0] += 1
+            return request.reply(ResponseCode.NO_PERMISSION, remark="no")
+        return request.reply()
+
+    def takes(request: Command, channel: Channel) -> Command:
+        asked[0] += request.code == lists
+        return request.reply(body=SubscriptionGroupWrapper().encode())
+
+    async def main() -> None:
+        async with (
+            scripted({int(code): takes for code in RequestCode}) as third,
+            beside(refuses, tmp_path) as (one, peer),
+        ):
+            groups = one.snode.groups
+            one.pretend("broker-c", int(third.split(":")[1]))
+            await one.snode.enodes.look()
+            await beat(peer, "c1", "fresh")
+            await until(lambda: "broker-c" in groups._done.get("fresh", {}))
+            before = asked[0]
+            await until(lambda: refused[0] >= 6)
+            assert asked[0] == before
+            assert groups._pauses[OTHER].seconds >= 0.01 * 2**3
+            # One that is new meanwhile waits for nobody.
+            await beat(peer, "c1", "fresher")
+            await until(lambda: "broker-c" in groups._done.get("fresher", {}))
+        said = [one for one in caplog.messages if "cannot be read" in one]
+        assert len(said) == 1 and f"the groups of enode {OTHER} cannot be read now" in said[0]
+
+    asyncio.run(main())
+
+
+def test_a_group_is_made_at_an_enode_that_was_away_though_the_first_was_away_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When that came back with what had been made there, it was taken for an administrator's."""
+    monkeypatch.setattr("mq.daemons.snode.groups.RETRY_SECONDS", 0.01)
+    busy = True
+    made: list[str] = []
+
+    def at(name: str) -> Handler:
+        def answer(request: Command, channel: Channel) -> Command:
+            if request.code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:
+                made.append(name)
+            if request.code != RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
+                return request.reply()
+            if name == OTHER and busy:
+                return request.reply(ResponseCode.SYSTEM_BUSY)
+            has = {"fresh": SubscriptionGroupConfig(group_name="fresh")} if name in made else {}
+            return request.reply(
+                body=SubscriptionGroupWrapper(subscription_group_table=has).encode()
+            )
+
+        return answer
+
+    async def main() -> None:
+        nonlocal busy
+        async with (
+            scripted({int(code): at("broker-c") for code in RequestCode}) as third,
+            beside(at(OTHER), tmp_path) as (one, peer),
+        ):
+            enodes, groups = one.snode.enodes, one.snode.groups
+            one.pretend("broker-c", int(third.split(":")[1]))
+            await enodes.look()
+            await beat(peer, "c1", "fresh")
+            await until(lambda: "broker-c" in groups._done.get("fresh", {}))
+            all_of_them = enodes.masters
+            enodes._take({OTHER: all_of_them[OTHER]})
+            await until(lambda: "broker-c" not in groups._done["fresh"])
+            enodes._take(all_of_them)
+            await until(lambda: "broker-c" in groups._done["fresh"])
+            busy = False
+            await until(lambda: OTHER in groups._done["fresh"])
+        assert made == ["broker-c", OTHER]
 
     asyncio.run(main())
 
