@@ -146,6 +146,8 @@ class TubeCopier:
         self._rate = rate
         self._progress = progress
         self._next: dict[str, int] = {}
+        # Of messages behind `next`, those that are stored: a cut comes before their confirmation.
+        self._stored: dict[str, list[int]] = {}
         self._done: dict[str, dict[str, Any]] = {}
         self._ends: dict[str, int] = {}  # of partitions that are not read to there yet
         self._failures: list[str] = []
@@ -173,6 +175,7 @@ class TubeCopier:
         begin = before.get("next", 0)  # of what is gone, a broker takes the oldest
         await self._consumer.connect(key, begin)
         self._next[key] = begin
+        self._stored[key] = before.get("stored", [])
         offset, end = self._consumer.current_offsets()[key]
         if end < 0:
             self._failures.append(f"{key}: its broker does not say where it ends")
@@ -241,13 +244,23 @@ class TubeCopier:
                 await self._end(key)
 
     async def _take(self, batch: "TubeBatch") -> None:
-        """Store a reply's messages, then go on behind it."""
-        await self._rate.wait(len(batch.messages))
-        copies = [message_of(self._topic, message) for message in batch.messages]
-        await self._target(batch.partition_key).send(copies)
+        """Store a reply's messages, but for those that are, then go on behind it."""
+        key = batch.partition_key
+        ids = [message.message_id for message in batch.messages]
+        known = _common(self._stored[key], ids)
+        target = self._target(key)
+        if known < len(ids):
+            await self._rate.wait(len(ids) - known)
+            copies = [message_of(self._topic, message) for message in batch.messages[known:]]
+            before = target.sent - known
+            try:
+                await target.send(copies)
+            finally:  # whoever is cut here does not store them again
+                self._stored[key] = ids[: target.sent - before]
         offset = await self._consumer.confirm(batch)
+        self._stored[key] = self._stored[key][len(ids) :]
         if offset >= 0:
-            self._next[batch.partition_key] = offset
+            self._next[key] = offset
 
     def _target(self, key: str) -> "Target":
         partition = PartitionKey.parse(key)
@@ -260,12 +273,27 @@ class TubeCopier:
             partitions = dict(self._done)
             for key, offset in self._next.items():
                 partitions[key] = {"next": offset, "to": self._target(key).name}
+                if stored := self._stored[key]:
+                    partitions[key]["stored"] = stored
             resumable.save(path, asked, partitions, self.gaps)
 
         with local_files.locked(path):
             self._done = resumable.load(path, asked, "a copy")
             self.gaps = resumable.load_gaps(path)
             for key, values in self._done.items():
-                if type(values.get("next")) is not int or type(values.get("to")) is not str:
+                stored = values.get("stored", [])
+                if (
+                    type(values.get("next")) is not int
+                    or type(values.get("to")) is not str
+                    or type(stored) is not list
+                    or any(type(one) is not int for one in stored)
+                ):
                     raise resumable.unreadable(f"{path}: {key} has {values}")
             return await resumable.keep(path, save, self.run)
+
+
+def _common(stored: Sequence[int], ids: Sequence[int]) -> int:
+    """How many of a reply's messages, of these ids, were stored before the copy was cut: those at
+    its beginning, if they are what was stored first and no other is between them."""
+    both = min(len(stored), len(ids))
+    return both if list(stored[:both]) == list(ids[:both]) else 0

@@ -1,8 +1,10 @@
 """Copies between RocketMQ and TubeMQ: what they leave out, and what they do twice."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +25,12 @@ from tests.daemons.tube.rpc_peers import run
 
 GET = Method.GET_MESSAGES_C2B
 TAKE = Method.CONSUMER_REGISTER_C2B
+COMMIT = Method.CONSUMER_COMMIT_C2B
 META = Method.CONSUMER_GET_PART_META_C2M
 KEYS = ["1:orders:0", "1:orders:1"]
+
+
+HANGING: set[int] = set()  # messages that are not stored now
 
 
 class Queues:
@@ -40,10 +46,16 @@ class Queues:
 class _Queue:
     def __init__(self, name: str, bodies: list[int]) -> None:
         self.name = name
+        self.sent = 0
         self._bodies = bodies
 
     async def send(self, messages: Sequence[Message]) -> None:
-        self._bodies += [int(bytes(one.body)) for one in messages]
+        for one in messages:
+            number = int(bytes(one.body))
+            if number in HANGING:
+                await asyncio.Event().wait()
+            self._bodies.append(number)
+            self.sent += 1
 
 
 def pack(*numbers: int) -> list[Any]:
@@ -211,6 +223,58 @@ def test_a_gap_that_a_cut_copy_has_noted_is_told_once() -> None:
             copier.gaps.append(text)
             assert await copier.run() == []
             assert copier.gaps == [text]
+
+    run_fast(scenario())
+
+
+@pytest.mark.parametrize("where", ["sent", "confirmed", "refused"])
+def test_what_a_cut_copy_has_stored_is_not_stored_again(where: str, tmp_path: Path) -> None:
+    """A reply's messages that were stored, of which the broker had not said where they end."""
+    path = tmp_path / "state"
+
+    async def cut() -> list[int]:
+        broker = Broker()
+        broker.stores(broker.partition(0), pack(1))
+        broker.stores(broker.partition(1), pack(11, 12), pack(13))
+        if where == "refused":
+            broker.plays(COMMIT, refuse(COMMIT, Code.SERVICE_UNAVAILABLE))
+        elif where == "confirmed":
+            broker.plays(COMMIT, asyncio.get_running_loop().create_future())
+        async with copying(broker) as (copier, queues):
+            running = asyncio.create_task(copier.run_from(path, {}))
+            await asyncio.wait([running], timeout=5.0)
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                assert await running != []
+            return queues.bodies[0] + queues.bodies[1]
+
+    async def resumed() -> list[int]:
+        broker = Broker()
+        broker.stores(broker.partition(0), pack(1))
+        broker.stores(broker.partition(1), pack(11), pack(12, 13))
+        async with copying(broker) as (copier, queues):
+            assert await copier.run_from(path, {}) == []
+            assert not path.exists()
+            return queues.bodies[0] + queues.bodies[1]
+
+    HANGING.update([12] if where == "sent" else [])
+    first = run_fast(cut())
+    HANGING.clear()
+    second = run_fast(resumed())
+    assert sorted([*first, *second]) == [1, 11, 12, 13]
+
+
+def test_messages_that_are_others_than_those_that_were_stored_are_copied(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    done = {KEYS[1]: {"next": 0, "to": "broker-a:1", "stored": [11, 99]}}
+    path.write_text(json.dumps({"asked": {}, "queues": done}))
+
+    async def scenario() -> None:
+        broker = Broker()
+        broker.stores(broker.partition(1), pack(11, 12), pack(13))
+        async with copying(broker) as (copier, queues):
+            assert await copier.run_from(path, {}) == []
+            assert queues.bodies[1] == [11, 12, 13]
 
     run_fast(scenario())
 
