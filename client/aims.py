@@ -133,6 +133,16 @@ class Aims:
         self.target(topic).until = 0
         return await self.prepare(topic)
 
+    async def prepare_for(self, topic: str, broker_name: str, seconds: float) -> Target:
+        """The target of a topic, as by `prepare`: a newer one, waited for so long, where the one
+        that is known lacks a broker. Raises as `prepare`."""
+        target = await self.prepare(topic)
+        if broker_name in target.addresses:
+            return target
+        if self._namespace is not None:
+            topic = with_namespace(self._namespace, topic)
+        return await self.newer_target(topic, seconds)
+
     def next(self, target: Target, avoid: str | None = None) -> MessageQueue:
         """The next queue in turn, of another broker than `avoid` if there is one."""
         if self.faults is None:

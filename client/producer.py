@@ -29,7 +29,7 @@ from mq.client.producer_options import ProducerKeywords, ProducerOptions
 from mq.client.request_reply import make_reply, make_request, replies_of
 from mq.client.send_result import SendResult as SendResult
 from mq.client.send_result import SendStatus as SendStatus
-from mq.client.sender import Sender
+from mq.client.sender import ROUTE_PATIENCE, Sender
 from mq.client.session import Session
 from mq.client.sessions import session_for
 from mq.protocol.bodies import HeartbeatData, MessageQueue, ProducerData
@@ -196,7 +196,11 @@ class Producer:
 
     async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
         """Send a message that no broker answers: it may be lost without an error."""
-        target = await self._aims.prepare(message.topic)
+        topic = message.topic
+        if queue is None:
+            target = await self._aims.prepare(topic)
+        else:
+            target = await self._aims.prepare_for(topic, queue.broker_name, ROUTE_PATIENCE)
         chosen = queue or self._aims.next(target)
         await self._sender.send_oneway(target, self._sender.draft(message), chosen)
 
@@ -299,7 +303,8 @@ class Producer:
 
         Raises RouteNotFound.
         """
-        return self._aims.address(await self._aims.prepare(queue.topic), queue)
+        found = await self._aims.prepare_for(queue.topic, queue.broker_name, ROUTE_PATIENCE)
+        return self._aims.address(found, queue)
 
     def _deadline(self, timeout: float | None) -> float:
         """When a send with this time-out is to be over, by the loop's clock."""

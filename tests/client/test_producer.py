@@ -140,7 +140,10 @@ def test_a_chosen_queue_is_the_only_one_tried() -> None:
     asyncio.run(scenario())
 
 
-def test_a_broker_that_has_come_back_is_sent_to_though_the_route_that_is_known_lacks_it() -> None:
+@pytest.mark.parametrize("way", ["send", "oneway", "address"])
+def test_a_broker_that_has_come_back_is_sent_to_though_the_route_that_is_known_lacks_it(
+    way: str,
+) -> None:
     async def scenario() -> None:
         seen: list[Command] = []
         async with scripted(store([])) as a, scripted(store(seen)) as b:
@@ -157,8 +160,16 @@ def test_a_broker_that_has_come_back_is_sent_to_though_the_route_that_is_known_l
             ):
                 await producer.prepare("topic")
                 known["b"] = b
-                await producer.send(Message("topic", b"x"), MessageQueue("topic", "b", 1))
-                assert [command.fields["e"] for command in seen] == ["1"]
+                if way == "send":
+                    await producer.send(Message("topic", b"x"), MessageQueue("topic", "b", 1))
+                elif way == "oneway":
+                    queue = MessageQueue("topic", "b", 1)
+                    await producer.send_oneway(Message("topic", b"x"), queue)
+                    await producer.send(Message("topic", b"x"), queue)
+                else:
+                    assert await producer.address_of(MessageQueue("topic", "b", 1)) == b
+                assert {command.fields["e"] for command in seen} <= {"1"}
+                assert len(seen) == {"send": 1, "oneway": 2, "address": 0}[way]
 
     asyncio.run(scenario())
 
