@@ -92,9 +92,11 @@ async def tube_send(
             call.would("send", topic, counted(count, "message"))
             return Result(_SENT)
         async with producer_of(call, topic) as producer:
-            rows, failures = await _send_all(producer, topic, bodies, keywords)
+            rows, failures, interrupted = await _send_all(producer, topic, bodies, keywords)
     result = Result(_SENT, rows, failures=failures)
-    if failures and not rows:
+    if interrupted:
+        result.status = Status.INTERRUPTED
+    elif failures and not rows:
         result.status = Status.UNAVAILABLE
     return result
 
@@ -125,9 +127,10 @@ class _Room:
 
 async def _send_all(
     producer: "TubeProducer", topic: str, bodies: AsyncIterator[bytes], keywords: dict[str, Any]
-) -> tuple[list[Row], list[str]]:
-    """A row for each that was sent, as the answers come, and why the others were not. Raises
-    OSError where nothing is sent since nothing can be read."""
+) -> tuple[list[Row], list[str], bool]:
+    """A row for each that was sent, as the answers come, why the others were not, and whether
+    Ctrl-C came: then no more goes out, and what is on its way ends. Raises OSError where nothing is
+    sent since nothing can be read."""
     from mq.client.errors import MQError
 
     rows: list[Row] = []
@@ -145,21 +148,28 @@ async def _send_all(
         finally:
             room.leave(len(body))
 
-    number_ = 0
+    taken = 0
     broken: OSError | None = None
+    interrupted = False
     async with asyncio.TaskGroup() as under_way:
         try:
             async for body in bodies:
-                number_ += 1
                 await room.take(len(body))
-                under_way.create_task(send(number_, body))
+                taken += 1
+                under_way.create_task(send(taken, body))
         except OSError as error:  # what was read before it is sent, and told of
             broken = error
+        except asyncio.CancelledError:
+            interrupted = True
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
     if broken is not None:
         if not rows and not failures:
             raise broken
-        failures.append(f"nothing could be read behind message {number_}: {broken.strerror}")
-    return rows, failures
+        failures.append(f"nothing could be read behind message {taken}: {broken.strerror}")
+    if interrupted:
+        failures.append(f"interrupted: nothing was sent behind message {taken}")
+    return rows, failures, interrupted
 
 
 def _message_time(call: Call, given: str | None) -> str | None:

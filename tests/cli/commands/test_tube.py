@@ -5,6 +5,8 @@ import errno
 import io
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,6 +149,28 @@ def test_what_was_sent_is_told_where_no_more_can_be_read(mq: Mq, pair: Any) -> N
     status, out, err = sent("")
     assert (status, out) == (74, "")
     assert "Input/output error" in err and "bug" not in err
+
+
+def test_ctrl_c_ends_a_send_of_lines_with_what_was_sent(pair: Any) -> None:
+    before = pair.broker.sends.taken
+    words = ["tube", "send", "sent", "--lines", "-", "-n", pair.master_address, "-o", "csv"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mq", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write("one\ntwo\nnot whole")
+        process.stdin.flush()
+        waiting = threading.Event()
+        while pair.broker.sends.taken < before + 2:
+            waiting.wait(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, len(out.splitlines())) == (130, 3), err
+    assert err == "mq tube send: interrupted: nothing was sent behind message 2\n"
 
 
 @in_a_loop
