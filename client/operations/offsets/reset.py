@@ -249,6 +249,8 @@ async def foresee(
 
     brokers = await _brokers(admin, wanted)
     counts = await _read_queue_counts(admin, wanted)
+    route = await admin.topic_route(_route_topic(wanted))
+    written = {item.broker_name: item.write_queue_nums for item in route.queue_datas}
 
     async def look(each: "Admin", address: str) -> list[Planned]:
         name = brokers[address].broker_name
@@ -261,10 +263,11 @@ async def foresee(
         told = not offline and (
             await _is_online(each, address, wanted.group) or await _is_of_5(each, address)
         )
-        queues = sorted(known or offsets)
-        if told:  # as a broker tells of them: before 5.2 it leaves those that are only read
-            written = (await each.topic_stats(address, wanted.topic)).offset_table
-            queues = sorted(offsets.keys() & written.keys())
+        queues, force = sorted(known or offsets), wanted.force
+        if told and await _resets_by_itself(each, address):
+            queues, force = sorted(offsets), True
+        elif told:  # those that are only read are left where they are
+            queues = [queue for queue in every if queue.queue_id < written.get(name, 0)]
         found = []
         for queue in queues:
             first, end = offsets[queue].min_offset, offsets[queue].max_offset
@@ -274,7 +277,7 @@ async def foresee(
                     address, wanted.topic, queue.queue_id, wanted.timestamp
                 )
             old = known.get(queue)
-            if not wanted.force and old is not None:
+            if not force and old is not None:
                 new = min(new, old)
             found.append(planned(queue.broker_name, queue.queue_id, old, new, first, end))
         return found
@@ -318,6 +321,12 @@ async def _is_of_5(admin: "Admin", address: str) -> bool:
         return version_number(release) >= version_number("V5_0_0")
     except ValueError:
         return False
+
+
+async def _resets_by_itself(admin: "Admin", address: str) -> bool:
+    """Whether a broker sets offsets itself, of all queues that are read and whatever they were, and
+    tells members when they pull (from 5.1 on, and from 5.2 on unless it is set otherwise)."""
+    return (await admin.broker_config(address)).get("useServerSideResetOffset") == "true"
 
 
 async def _is_online(admin: "Admin", address: str, group: str) -> bool:

@@ -11,13 +11,19 @@ from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import (
+    BrokerData,
     ConsumerData,
     ConsumeStats,
+    GetConsumerListByGroupResponseBody,
     HeartbeatData,
     MessageQueue,
     OffsetWrapper,
+    QueueData,
     ResetOffsetBody,
     TopicConfig,
+    TopicOffset,
+    TopicRouteData,
+    TopicStatsTable,
 )
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -139,6 +145,49 @@ def test_what_is_foreseen_while_a_member_is_online_is_what_its_broker_tells_it()
         assert (failed, failures, online) == ({}, [], True)
         assert [(row.queue_id, row.new) for row in rows] == [(0, 2)]
         assert [(row.queue_id, row.offset) for row in moved] == [(0, 2)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("config", "foreseen"), [("true", [(0, 9, 2), (1, 9, 2)]), ("false", [(0, 9, 0)])]
+)
+def test_what_a_broker_of_5_2_resets_is_foreseen_also_where_it_does_so_by_itself(
+    config: str, foreseen: list[tuple[int, int, int]]
+) -> None:
+    """AdminBrokerProcessor.resetOffsetInner: all queues that are read, forward, too. Else as
+    before: Broker2Client.resetOffset has those that are written to, and without force goes back
+    only. GET_TOPIC_STATS_INFO tells of these alone before 5.3."""
+    runtime = b'{"table":{"brokerVersionDesc":"V5_2_0"}}'
+    queues = [MessageQueue(TOPIC, "a", number) for number in range(2)]
+    stats = TopicStatsTable(offset_table={queues[0]: TopicOffset(max_offset=9)}).encode()
+    consumed = ConsumeStats(offset_table={queue: OffsetWrapper() for queue in queues}).encode()
+    members = GetConsumerListByGroupResponseBody(consumer_id_list=["member"]).encode()
+    setting = f"useServerSideResetOffset={config}\n".encode()
+    handlers: dict[int, Handler] = {
+        RequestCode.GET_BROKER_RUNTIME_INFO: lambda r, _: r.reply(body=runtime),
+        RequestCode.GET_BROKER_CONFIG: lambda r, _: r.reply(body=setting),
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda r, _: r.reply(body=members),
+        RequestCode.GET_CONSUME_STATS: lambda r, _: r.reply(body=consumed),
+        RequestCode.GET_TOPIC_STATS_INFO: lambda r, _: r.reply(body=stats),
+        RequestCode.GET_MIN_OFFSET: lambda r, _: r.reply(0, {"offset": "0"}),
+        RequestCode.GET_MAX_OFFSET: lambda r, _: r.reply(0, {"offset": "9"}),
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda r, _: r.reply(0, {"offset": "2"}),
+    }
+
+    async def scenario() -> None:
+        async with scripted(handlers) as a:
+            data = QueueData(broker_name="a", read_queue_nums=2, write_queue_nums=1, perm=6)
+            broker = BrokerData(cluster="c", broker_name="a", broker_addrs={0: a})
+            route = TopicRouteData(queue_datas=[data], broker_datas=[broker]).encode()
+            routes: dict[int, Handler] = {
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: lambda r, _: r.reply(body=route)
+            }
+            async with scripted(routes) as server, Session(server) as session:
+                wanted = reset.OffsetReset(TOPIC, "g", 5, force=False)
+                rows, failed = await reset.foresee(Admin(session), wanted, PATIENCE)
+        assert failed == {}
+        assert [(row.queue_id, row.end, row.new) for row in rows] == foreseen
 
     asyncio.run(scenario())
 
