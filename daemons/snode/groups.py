@@ -260,9 +260,8 @@ class SnodeGroups:
                     if self._said.get(enode) != address:  # it may have one that is to stay so
                         return False
                     if not self._has(enode, group):
+                        self._made_here[group].add(enode)  # also where no answer comes
                         await self._make_group(address, group)
-                        if group in self._made_here:
-                            self._made_here[group].add(enode)
                 if used:
                     await self.make_retry_topic(address, group, enode)
             except LATER as error:
