@@ -12,6 +12,7 @@ PipelineError
 ├── PartitionOccupied  another client of the group has a partition of TubeMQ, and keeps it
 ├── DataLoss           messages that were to be read are gone, and failOnDataLoss is true
 ├── DamagedStore       files of a store are not as they should be, and failOnDamage is true
+├── DamagedBody        a body that cannot be decompressed, and failOnDamage is true
 ├── RowError           a row that no message can be made of
 ├── WriteFailed        rows could not be sent, however often it was tried
 └── CommitFailed       messages that were prepared could not all be made visible
@@ -86,6 +87,20 @@ class DamagedStore(PipelineError):
 
     def __reduce__(self) -> tuple[type["DamagedStore"], tuple[str]]:
         return DamagedStore, (self.what,)
+
+
+class DamagedBody(PipelineError):
+    """A body that its producer compressed cannot be decompressed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. To take such bodies as they are stored, and only report them in the log: "
+            '.option("failOnDamage", "false"); the column bodyError says which they are'
+        )
+        self.what = what
+
+    def __reduce__(self) -> tuple[type["DamagedBody"], tuple[str]]:
+        return DamagedBody, (self.what,)
 
 
 class BrokerAway(PipelineError):
