@@ -13,6 +13,7 @@ from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.client.operations import java_order
 from mq.client.operations.errors import NotFound
+from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.traces import Entry, entries, row
 from mq.protocol.names import TRACE_TOPIC
 
@@ -76,7 +77,7 @@ async def query_msg_trace_by_id(
             trace_topic, msg_id, max_num, *span, decompress=False, failures=errors
         )
     found, failures = entries(messages, msg_id)
-    failures += [f"topic {trace_topic}: {error}" for error in errors]
+    failures += unsaid(trace_topic, errors)
     if not messages:
         for error in errors:
             raise error

@@ -14,6 +14,7 @@ from mq.daemons.console.pages import messages
 from mq.daemons.console.route import Page, Redirect
 from mq.daemons.console.security.roles import User
 from mq.protocol.message import Message
+from tests.cli.pairs import DEAD, registration
 from tests.client.scenarios import eventually
 from tests.daemons.console.pages.filled import (
     HOSTILE,
@@ -112,6 +113,29 @@ def test_an_id_leads_to_the_page_of_its_message(console: Consoles) -> None:
         assert (await made.site.get("/messages?id=nothing")).status == 404
         chosen = await made.site.get(f"/messages?topic={TOPIC}")
         assert chosen.header("location") == f"/c/test/messages/{TOPIC}"
+
+    run(console, test)
+
+
+def test_what_a_broker_has_of_a_key_or_an_id_is_shown_though_another_one_is_away(
+    console: Consoles,
+) -> None:
+    async def test(made: Filled) -> None:
+        (sent,) = await made.send(Message(TOPIC, b"wanted", keys=["k1"]))
+
+        async def by_key() -> bool:
+            return bodies(await made.site.get(f"/messages/{TOPIC}?key=k1")) == ["wanted"]
+
+        names = made.site.pair.name_server_address
+        await made.session.call(names, registration(TOPIC))  # before the console knows the route
+        await eventually(by_key)
+        for query in ("key=k1", f"id={sent.message_id}"):
+            page = await made.site.get(f"/messages/{TOPIC}?{query}")
+            assert (page.status, bodies(page)) == (200, ["wanted"]), query
+            assert f"topic {TOPIC}: {DEAD}: Connection refused" in page.soup.get_text()
+        for query in ("key=none", "id=none"):
+            page = await made.site.get(f"/messages/{TOPIC}?{query}")
+            assert page.status == 502 and DEAD in page.soup.get_text(), query
 
     run(console, test)
 
