@@ -43,6 +43,16 @@ class Moved(NamedTuple):
     offset: int
 
 
+class ResetDone(NamedTuple):
+    """What was done, what failed, whether consumers were told, and the addresses of the brokers
+    that know none of the group."""
+
+    moved: list[Moved]
+    failures: list[str]
+    told: bool
+    without: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """What a reset does to a queue: the group goes on from `new` instead of `old`.
@@ -62,13 +72,10 @@ class Planned:
     again: int
 
 
-async def all_queues(
-    admin: "Admin", wanted: OffsetReset, *, pretending: bool = False
-) -> tuple[list[Moved], list[str], bool]:
+async def all_queues(admin: "Admin", wanted: OffsetReset, *, pretending: bool = False) -> ResetDone:
     """Tell the consumers, or set the offsets where nobody is connected.
 
     With `pretending`, in a dry run, no broker says that nobody is there: so each is asked before.
-    Returns what was done, what failed, and whether consumers were told.
     """
     from mq.client.errors import ConsumerNotOnline, RemoteSystemError
 
@@ -103,7 +110,8 @@ async def all_queues(
     if None in done.values():
         rows, failures = await at_brokers(admin, wanted)
         failures += _unheard(wanted.group, done)
-        return rows, failures, False
+        without = [address for address, table in done.items() if table is None]
+        return ResetDone(rows, failures, False, without)
     moved: dict[MessageQueue, int] = {}
     parts = []
     for table_ in done.values():
@@ -114,7 +122,7 @@ async def all_queues(
     rows = [
         Moved(queue.broker_name, queue.queue_id, None, None, None, moved[queue]) for queue in order
     ]
-    return rows, failures, True
+    return ResetDone(rows, failures, True, [])
 
 
 def _unheard(group: str, told: "Mapping[str, dict[MessageQueue, int] | None]") -> Iterator[str]:
