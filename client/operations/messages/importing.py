@@ -263,7 +263,7 @@ def load_state(path: Path, asked: dict[str, Any]) -> dict[str, Done]:
     try:
         return {
             source: Done(int(values["line"]), str(values["to"]))
-            for source, values in resumable.load(path, asked, "an import").items()
+            for source, values in resumable.load(path, asked, "an import").queues.items()
         }
     except (LookupError, ValueError, TypeError) as error:
         raise unreadable(f"{path} is not the state of an import: {error!r}") from None
