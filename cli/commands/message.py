@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.moments import FORMS, span_of
-from mq.cli.parameters import Topic, cluster_option, group_option, topic_option
+from mq.cli.moments import span_of
+from mq.cli.parameters import (
+    BeginTimestamp,
+    EndTimestamp,
+    Topic,
+    cluster_option,
+    group_option,
+    topic_option,
+)
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
 from mq.cli.runtime.errors import UsageError
@@ -291,14 +298,8 @@ async def query_msg_by_key(
     msg_key: Annotated[
         str, typer.Option("-k", "--msgKey", metavar="KEY", help="Key of the message.")
     ],
-    begin_timestamp: Annotated[
-        str | None,
-        typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
-    ] = None,
-    end_timestamp: Annotated[
-        str | None,
-        typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there."),
-    ] = None,
+    begin_timestamp: BeginTimestamp = None,
+    end_timestamp: EndTimestamp = None,
     max_num: Annotated[
         int,
         typer.Option("-m", "--maxNum", metavar="N", help="At most N messages from each broker."),

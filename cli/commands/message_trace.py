@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.moments import FORMS, span_of
+from mq.cli.moments import span_of
+from mq.cli.parameters import BeginTimestamp, EndTimestamp
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
@@ -47,14 +48,8 @@ async def query_msg_trace_by_id(
     trace_topic: Annotated[
         str, typer.Option("-t", "--traceTopic", metavar="TOPIC", help="Topic with the traces.")
     ] = TRACE_TOPIC,
-    begin_timestamp: Annotated[
-        str | None,
-        typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
-    ] = None,
-    end_timestamp: Annotated[
-        str | None,
-        typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there."),
-    ] = None,
+    begin_timestamp: BeginTimestamp = None,
+    end_timestamp: EndTimestamp = None,
     max_num: Annotated[
         int,
         typer.Option("-c", "--maxNum", metavar="N", help="At most N messages from each broker."),

@@ -18,6 +18,15 @@ TOPIC = "Damaged"
 UNIQUE = "AC11000100002A9F0000000000000007"
 TOLD = f"message {UNIQUE}: its body is shown as it is stored: "
 
+SHOWING = [
+    "printMsg -t Damaged",
+    "printMsgByQueue -t Damaged -a broker-a -i 0 -p true -d true",
+    "consumeMessage -t Damaged",
+    "queryMsgByUniqueKey -t Damaged -i AC11000100002A9F0000000000000007 -a",
+    "queryMsgByOffset -t Damaged -b broker-a -i 0 -o 1",
+    "tail Damaged --last 2 --limit 2",
+]
+
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Standalone]:
@@ -39,15 +48,10 @@ async def _send(pair: Standalone, topic: str = TOPIC) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "printMsg -t Damaged",
+        *SHOWING,
         "printMsg -t Damaged -o json",
         "printMsg -t Damaged -o table --sort body",
         "printMsg -t Damaged --format %b",
-        "printMsgByQueue -t Damaged -a broker-a -i 0 -p true -d true",
-        "consumeMessage -t Damaged",
-        "queryMsgByUniqueKey -t Damaged -i AC11000100002A9F0000000000000007 -a",
-        "queryMsgByOffset -t Damaged -b broker-a -i 0 -o 1",
-        "tail Damaged --last 2 --limit 2",
     ],
 )
 def test_a_command_says_which_message_has_no_whole_body(
@@ -59,18 +63,7 @@ def test_a_command_says_which_message_has_no_whole_body(
     assert done.err.count(TOLD) == 1, done.err
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "printMsg -t Damaged",
-        "printMsgByQueue -t Damaged -a broker-a -i 0 -p true -d true",
-        "consumeMessage -t Damaged",
-        "queryMsgByKey -t Damaged -k key",
-        "queryMsgByUniqueKey -t Damaged -i AC11000100002A9F0000000000000007 -a",
-        "queryMsgByOffset -t Damaged -b broker-a -i 0 -o 1",
-        "tail Damaged --last 2 --limit 2",
-    ],
-)
+@pytest.mark.parametrize("command", [*SHOWING, "queryMsgByKey -t Damaged -k key"])
 def test_a_document_of_a_message_says_that_its_body_is_as_it_is_stored(
     command: str, pair: Standalone, tmp_path: Path
 ) -> None:
