@@ -1,4 +1,4 @@
-"""The test of each request that the daemons answer, as the rows of mq.protocol.requests say.
+"""The test of each request that the daemons answer, as the rows of mq.protocol.codes say.
 
 From these tables comes the part of docs/protocol.md between START and END: after a change run
 `python -m tests.answered` from the root of the project. tests/test_answered.py holds the tables to
@@ -8,8 +8,7 @@ the daemons, and each test that is named to be there.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mq.protocol.codes import RequestCode, SnodeCode
-from mq.protocol.headers.schema import AnyCode
+from mq.protocol.codes import AnyCode, RequestCode, SnodeCode
 
 START = "<!-- generated from here on: python -m tests.answered -->\n"
 END = "<!-- generated up to here: python -m tests.answered -->\n"

@@ -1,4 +1,4 @@
-"""The rows of mq.protocol.requests say who answers what: of all codes, and each with its test."""
+"""The rows of mq.protocol.codes say who answers what: of all codes, and each with its test."""
 
 import ast
 import asyncio
@@ -22,8 +22,7 @@ from mq.daemons.listener import Listener
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.snode.app import Snode
-from mq.protocol.codes import Dialect
-from mq.protocol.headers.schema import AnyCode
+from mq.protocol.codes import AnyCode, Dialect, answered_by
 from mq.protocol.requests import (
     BROKER,
     CLIENT,
@@ -32,7 +31,6 @@ from mq.protocol.requests import (
     NAME_SERVER,
     SNODE,
     Role,
-    answered_by,
 )
 from tests import answered
 from tests.client.brokers import served
@@ -55,7 +53,7 @@ def codes(listener: Listener) -> set[int]:
 
 
 def rows(role: Role) -> set[int]:
-    return {int(row.code) for row in answered_by(role)}
+    return set(map(int, answered_by(role)))
 
 
 def test_a_broker_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path) -> None:
@@ -65,7 +63,7 @@ def test_a_broker_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path
             assert codes(broker.fast_listener) <= codes(broker.listener)
             of_snodes = {code for _, code in broker.listener.dispatcher.in_dialect}
             assert of_snodes == set(answered.BROKER_OF_SNODES)
-            assert of_snodes == {int(row.code) for row in answered_by(BROKER, Dialect.SNODE)}
+            assert of_snodes == set(map(int, answered_by(BROKER, Dialect.SNODE)))
             return codes(broker.listener)
 
     assert asyncio.run(ask()) == rows(BROKER) == set(answered.BROKER)
@@ -120,7 +118,7 @@ def test_clients_answer_what_the_rows_say(tmp_path: Path) -> None:
                 return set(session._handlers)
 
     # One that is pushed to answers 352, too: see tests/client/push.
-    assert asyncio.run(ask()) == {int(r.code) for r in answered_by(CLIENT, Dialect.ORDINARY)}
+    assert asyncio.run(ask()) == set(map(int, answered_by(CLIENT, Dialect.ORDINARY)))
 
 
 @pytest.mark.parametrize(("code", "test"), NAMED)

@@ -14,9 +14,10 @@ from mq.protocol.bodies import (
     ResetOffsetBody,
     ResetOffsetBodyForC,
 )
-from mq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode, ResponseCode
+from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_record
+from mq.protocol.versions import CURRENT_VERSION
 from tests.daemons.broker.harness import Harness, create_topic, send, serve
 from tests.daemons.peer import Peer
 
