@@ -319,7 +319,7 @@ def planned(
 
 async def _is_of_5(admin: "Admin", address: str) -> bool:
     """Whether a broker is of RocketMQ 5 or later; one that says nothing known is not."""
-    from mq.protocol.codes import version_number
+    from mq.protocol.versions import version_number
 
     release = (await admin.broker_runtime_info(address)).get("brokerVersionDesc", "")
     try:

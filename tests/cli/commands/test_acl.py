@@ -8,6 +8,7 @@ from mq.client.credentials import AccessKey
 from mq.daemons.standalone import Standalone
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
+from tests import answered
 from tests.cli.pairs import running_pair
 from tests.cli.support import Mq
 
@@ -82,6 +83,7 @@ def test_an_account_is_made_heeded_changed_and_deleted(
     assert "newcomer" not in (home / "conf" / "plain_acl.yml").read_text()
 
 
+@answered.by_broker(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
 def test_no_secret_key_is_shown_in_any_format(admin: Mq, guarded: Standalone) -> None:
     for format in ("plain", "table", "json", "yaml", "csv"):
         where = ("-c", "DefaultCluster", "-o", format)
