@@ -15,6 +15,7 @@ from mq.daemons.console.route import Page, Redirect
 from mq.daemons.console.security.roles import User
 from mq.protocol.message import Message
 from tests.cli.pairs import DEAD, registration
+from tests.client.compressed import said_to_be_compressed
 from tests.client.scenarios import eventually
 from tests.daemons.console.pages.filled import (
     HOSTILE,
@@ -213,6 +214,21 @@ def test_a_search_is_saved_as_json_lines_or_csv(console: Consoles) -> None:
         rows = list(csv.DictReader(io.StringIO(table.text)))
         assert [row["body"] for row in rows] == [f"'={number}" for number in range(249, 129, -1)]
         assert [line["what"] for line in made.site.audit if line["what"] == "export"]
+
+    run(console, test)
+
+
+def test_a_saved_body_that_is_as_it_is_stored_is_said_to_be_so(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        await made.send(Message(TOPIC, b"whole"))
+        damaged = said_to_be_compressed(TOPIC, b"no stream")
+        await made.session.call(made.site.pair.broker.address, damaged)
+        table = await made.site.get(f"/messages/{TOPIC}/export?as=csv&limit=9")
+        lines = await made.site.get(f"/messages/{TOPIC}/export?as=jsonl&limit=9")
+        saved = list(csv.DictReader(io.StringIO(table.text)))
+        saved += [json.loads(line) for line in lines.text.splitlines()]
+        said = {(item["queueOffset"] in (0, "0"), item.get("bodyError", "")[:8]) for item in saved}
+        assert said == {(True, ""), (False, "the zlib")}
 
     run(console, test)
 
