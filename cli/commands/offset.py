@@ -111,7 +111,8 @@ async def reset_offset_by_time(
             when = int(call.environment.clock() * 1000)
         target = await reset.offset_at(admin, broker, topic, queue, when, offset)
         row = await reset.one_queue(admin, broker, topic, group, queue, target)
-        await tell_if_early(call, admin, [broker])
+        if not await reset.is_of_5(admin, broker):  # the offset would be told to who comes later
+            await tell_if_early(call, admin, [broker])
     plain = (
         f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
         f"queueId[{queue}], broker[{broker}], timestamp(string)[{timestamp}], "

@@ -83,7 +83,7 @@ async def all_queues(admin: "Admin", wanted: OffsetReset, *, pretending: bool = 
 
     async def tell(each: "Admin", address: str) -> dict["MessageQueue", int] | None:
         if pretending and not (
-            await _is_online(each, address, wanted.group) or await _is_of_5(each, address)
+            await _is_online(each, address, wanted.group) or await is_of_5(each, address)
         ):
             return None
         try:
@@ -228,7 +228,7 @@ async def one_queue(
     A broker of 5.x tells consumers that are connected. An older one cannot tell them about one
     queue: then there must be none (Unavailable), for they would overwrite the offset.
     """
-    tells = await _is_of_5(admin, address)
+    tells = await is_of_5(admin, address)
     if not tells and await _is_online(admin, address, group):
         raise Unavailable(
             f"consumers of group {group} are connected, and the broker at {address} is older than "
@@ -267,7 +267,7 @@ async def foresee(
         known = {queue: stats[queue].consumer_offset for queue in stats if queue in offsets}
         # A broker that tells the consumers, or is of 5.x, resets the queues of the topic.
         told = not offline and (
-            await _is_online(each, address, wanted.group) or await _is_of_5(each, address)
+            await _is_online(each, address, wanted.group) or await is_of_5(each, address)
         )
         queues = sorted(known or offsets)
         if told:  # as a broker tells of them: before 5.2 it leaves those that are only read
@@ -317,7 +317,7 @@ def planned(
     return Planned(broker_name, queue_id, old, new, first, end, max(moved, 0), max(-moved, 0))
 
 
-async def _is_of_5(admin: "Admin", address: str) -> bool:
+async def is_of_5(admin: "Admin", address: str) -> bool:
     """Whether a broker is of RocketMQ 5 or later; one that says nothing known is not."""
     from mq.protocol.versions import version_number
 
