@@ -185,7 +185,7 @@ class TubeCopier:
         elif begin < end:
             if before and begin < offset:
                 gap = f"{key}: what was from {begin} to {offset} is not kept any more"
-                self.gaps = list(dict.fromkeys([*self.gaps, gap]))
+                self.gaps = resumable.all_gaps(self.gaps, [gap])
             self._ends[key] = end
             return
         await self._consumer.disconnect(key)
@@ -278,8 +278,7 @@ class TubeCopier:
             resumable.save(path, asked, partitions, self.gaps)
 
         with local_files.locked(path):
-            self._done = resumable.load(path, asked, "a copy")
-            self.gaps = resumable.load_gaps(path)
+            self._done, self.gaps = resumable.load(path, asked, "a copy")
             for key, values in self._done.items():
                 stored = values.get("stored", [])
                 if (
