@@ -92,6 +92,8 @@ class Timer:
         self._log = TimerLog(store.root / TIMER_LOG, config.mapped_file_size_timer_log)
         self._news = NextMessage()
         self._changed = asyncio.Event()  # a slot that may be the current one has got a unit
+        self._has_read = asyncio.Event()  # some of the queue, or it cannot now
+        self._is_stuck = False  # nothing of the queue comes into the wheel
         self._is_last_slot = False  # no other is to be begun
         self._finished = asyncio.Event()
         # Physical offsets of what was put from the slot that is being delivered: that begins again
@@ -233,6 +235,16 @@ class Timer:
     # from the queue into the wheel --------------------------------------------------------------
 
     async def _enqueue(self) -> None:
+        try:
+            await self._read_queue()
+        finally:
+            self._stuck()
+
+    def _stuck(self) -> None:
+        self._is_stuck = True
+        self._has_read.set()
+
+    async def _read_queue(self) -> None:
         queue = self._queue
         while True:
             self._offset = max(self._offset, queue.minimum)
@@ -247,8 +259,11 @@ class Timer:
                 for physical, _, _ in layout.ENTRY.iter_unpack(entries):
                     self._enqueue_entry(physical)
                     self._offset += 1
+                self._is_stuck = False
+                self._has_read.set()
             except OSError as error:
                 log.error("the timer waits: %s", error, extra={"failure": "timer"})
+                self._stuck()
                 await asyncio.sleep(RETRY_SECONDS)
             await asyncio.sleep(0)
 
@@ -298,6 +313,16 @@ class Timer:
         longest = min(slots * self._precision, kept, timer_log.LONGEST_DELAY)
         return max(longest, 2 * self._precision)  # less would put it again without a pause
 
+    async def _read_up(self) -> None:
+        """Return when what the queue has by now is in the wheel, unless nothing comes there.
+
+        A message may be taken back there: in time, though the loop was late, or the clock jumped.
+        """
+        end = self._queue.readable
+        while self._offset < end and not self._is_stuck:
+            self._has_read.clear()
+            await self._has_read.wait()
+
     # from the wheel to where it belongs ---------------------------------------------------------
 
     async def _deliver(self) -> None:
@@ -326,6 +351,7 @@ class Timer:
         waiting: list[tuple[int, int, Unit, StoredMessage | None]] = []
         withdrawn: set[str] = set()
         while True:
+            await self._read_up()
             last = self._wheel.slot(slot_time).last
             if last > seen:
                 for unit in self._log.chain(last, seen):

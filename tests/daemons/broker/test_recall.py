@@ -12,7 +12,8 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.recall import RecallHandle
 from tests.daemons.broker.test_delay import broker_on, pull, send
-from tests.daemons.broker.test_timer import now
+from tests.daemons.broker.test_timer import now, until
+from tests.daemons.stopped_time import stopped_time
 
 Recall = Callable[..., Awaitable[Command]]
 
@@ -39,17 +40,18 @@ def run(
 
 def test_a_message_that_is_recalled_never_comes(tmp_path: Path) -> None:
     async def script(broker: Broker, session: Session, recall: Recall) -> None:
-        due = now() + 2200
         handles = []
-        for unique in ("U", "V"):
-            properties = {"TIMER_DELIVER_MS": str(due), "UNIQ_KEY": unique}
-            reply = await send(session, broker.address, unique.encode(), properties)
-            handles.append(reply.fields["recallHandle"])
-        handle = RecallHandle.decode(handles[0])
-        assert handle[:2] == ("Later", "broker-a")
-        assert due - 1000 < handle.due <= due
-        assert handle.message_id == "U"
-        reply = await recall(handles[0])
+        with stopped_time() as stopped:
+            due = stopped.now + 2200
+            for unique in ("U", "V"):
+                properties = {"TIMER_DELIVER_MS": str(due), "UNIQ_KEY": unique}
+                reply = await send(session, broker.address, unique.encode(), properties)
+                handles.append(reply.fields["recallHandle"])
+            handle = RecallHandle.decode(handles[0])
+            assert handle[:2] == ("Later", "broker-a")
+            assert due - 1000 < handle.due <= due
+            assert handle.message_id == "U"
+            reply = await recall(handles[0])
         assert (reply.code, reply.fields["msgId"]) == (0, "U")
         assert reply.fields["MSG_REGION"] == "DefaultRegion"
         (message,) = await pull(session, broker.address, "Later", 1)
@@ -123,16 +125,25 @@ def test_a_recall_further_off_than_the_roll_window_is_kept_until_its_message_is_
     tmp_path: Path,
 ) -> None:
     async def script(broker: Broker, session: Session, recall: Recall) -> None:
-        due = str(now() + 1700)
         handles = []
+        due = str(stopped.now + 1700)
         for unique in ("U", "V"):
             properties = {"TIMER_DELIVER_MS": due, "UNIQ_KEY": unique}
             reply = await send(session, broker.address, unique.encode(), properties)
             handles.append(reply.fields["recallHandle"])
-        await asyncio.sleep(0.25)  # in another slot than its message: they roll apart
+        timer = broker.delivery.timer.timer
+        assert timer is not None
+        await until(lambda: timer._offset == 2)
+        stopped.advance(250)  # in another slot than its message: they roll apart
         assert (await recall(handles[0])).code == ResponseCode.SUCCESS
+        await until(lambda: timer._offset == 3)
+        stopped.advance(800)
+        await until(lambda: timer._offset == 5)  # the messages have rolled
+        # As a loop that stands still a moment: the recall rolls, and the messages are due.
+        stopped.advance(800)
         (message,) = await pull(session, broker.address, "Later", 1)
         assert message.body == b"V"
         assert broker.stores.messages.max_offset("Later", 1) == 1
 
-    run(tmp_path, script, timerPrecisionMs="100", timerRollWindowSlot="10")
+    with stopped_time() as stopped:
+        run(tmp_path, script, timerPrecisionMs="100", timerRollWindowSlot="10")
