@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage, decode_records
 from tests import answered
+from tests.daemons.stopped_time import stopped_time
 
 PATIENCE = 30.0
 
@@ -56,9 +58,10 @@ def test_a_delayed_message_comes_when_it_is_due_with_all_that_it_had(tmp_path: P
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             began = time.time()
             properties = {"DELAY": "1", "TAGS": "t", "KEYS": "k", "own": "x"}
-            reply = await send(session, broker.address, b"body", properties)
-            assert (reply.code, reply.fields["queueId"]) == (0, "1")
-            assert broker.stores.messages.max_offset("Later", 1) == 0
+            with stopped_time():
+                reply = await send(session, broker.address, b"body", properties)
+                assert (reply.code, reply.fields["queueId"]) == (0, "1")
+                assert broker.stores.messages.max_offset("Later", 1) == 0
             (message,) = await pull(session, broker.address, "Later", 1)
             assert time.time() - began >= 1
             assert (message.body, message.flag, message.born_timestamp) == (b"body", 5, 7)
@@ -94,13 +97,13 @@ def test_what_becomes_due_while_the_broker_is_down_comes_once_after_its_start(
     tmp_path: Path, flush: str
 ) -> None:
     async def script() -> None:
-        async with (
-            broker_on(tmp_path, flushDiskType=flush) as broker,
-            Session("127.0.0.1:1") as session,
-        ):
-            await send(session, broker.address, b"one", {"DELAY": "1"})
-            await pull(session, broker.address, "Later", 1)
-            await send(session, broker.address, b"two", {"DELAY": "1"})
+        async with AsyncExitStack() as until_it_is_down, Session("127.0.0.1:1") as session:
+            broker = broker_on(tmp_path, flushDiskType=flush)
+            async with broker:
+                await send(session, broker.address, b"one", {"DELAY": "1"})
+                await pull(session, broker.address, "Later", 1)
+                until_it_is_down.enter_context(stopped_time())
+                await send(session, broker.address, b"two", {"DELAY": "1"})
         saved = fastjson.loads((tmp_path / "config" / "delayOffset.json").read_bytes())
         assert saved == {"offsetTable": {"1": 1}}
         async with (

@@ -134,11 +134,14 @@ def test_a_setting_says_how_long_a_lock_lasts(tmp_path: Path) -> None:
 
     async def holders() -> list[str | None]:
         async with Broker(BrokerSettings.load(None, {**given, name: "20"})) as broker:
-            broker.clients.locks.lock("g", "one", [A])
-            before = broker.clients.locks.holder("g", A)
-            await asyncio.sleep(0.03)
-            broker.clients.locks.lock("g", "two", [A])
-            return [before, broker.clients.locks.holder("g", A)]
+            locks = broker.clients.locks
+            locks._clock = own = Clock()
+            locks.lock("g", "one", [A])
+            own.now += 0.019
+            before = locks.holder("g", A)
+            own.now += 0.002
+            locks.lock("g", "two", [A])
+            return [before, locks.holder("g", A)]
 
     assert asyncio.run(holders()) == ["one", "two"]
     with pytest.raises(ConfigError, match="lockMaxLiveTime=0: must be at least 1"):

@@ -11,13 +11,13 @@ from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.waiting import StoreResults
+from mq.daemons.broker.waiting import RETRY_SECONDS, StoreResults
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill
 from tests.daemons.broker.store.stores import fill_disk
 from tests.daemons.broker.test_delay import broker_on, pull, send
-from tests.daemons.broker.test_timer import now
+from tests.daemons.broker.test_timer import now, until
 from tests.daemons.broker.transactions.producers import HALF, TransactionPeer
 from tests.daemons.peer import Peer
 
@@ -86,9 +86,11 @@ def test_popped_messages_are_not_put_all_the_time_while_the_disk_is_full(
             monkeypatch.setattr(broker.stores.messages.appender, "call_when_stored", counted)
             with monkeypatch.context() as full:
                 fill_disk(full)
-                await asyncio.sleep(1.0)
-            # Each time three messages and the end of their check point, ten times a second.
-            assert 4 <= puts <= 60
+                # Each time three messages and the end of their check point.
+                await until(lambda: puts > 0)
+                began = asyncio.get_running_loop().time()
+                await until(lambda: puts > 4 * 4)
+                assert asyncio.get_running_loop().time() - began >= 3 * RETRY_SECONDS
             assert bodies(await consumer.pop(pollTime="10000", bornTime=str(now()))) == [
                 b"0",
                 b"1",

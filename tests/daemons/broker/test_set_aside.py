@@ -30,6 +30,7 @@ from tests.daemons.broker.transactions.producers import (
     TransactionPeer,
 )
 from tests.daemons.peer import Peer
+from tests.daemons.stopped_time import stopped_time
 
 
 def lines(root: Path) -> list[dict[str, Any]]:
@@ -200,17 +201,18 @@ def test_a_timed_message_with_full_properties_is_refused_at_the_send_or_comes(
 ) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
-            due = {"TIMER_DELIVER_MS": str(now() + 1000)}
-            properties = full_properties(due)
-            reply = await send(session, broker.address, b"full", properties)
-            assert reply.code == ResponseCode.MESSAGE_ILLEGAL
-            assert "properties" in (reply.remark or "")
-            # The most that is taken: nothing is left for what the timer adds on the way.
-            for room in range(60, 400):
-                properties = full_properties(due, room)
-                if (await send(session, broker.address, b"full", properties)).code == 0:
-                    break
-            await send(session, broker.address, b"small", due)
+            with stopped_time() as stopped:
+                due = {"TIMER_DELIVER_MS": str(stopped.now + 1000)}
+                properties = full_properties(due)
+                reply = await send(session, broker.address, b"full", properties)
+                assert reply.code == ResponseCode.MESSAGE_ILLEGAL
+                assert "properties" in (reply.remark or "")
+                # The most that is taken: nothing is left for what the timer adds on the way.
+                for room in range(60, 400):
+                    properties = full_properties(due, room)
+                    if (await send(session, broker.address, b"full", properties)).code == 0:
+                        break
+                await send(session, broker.address, b"small", due)
             found = await pull(session, broker.address, "Later", 2)
             assert [message.body for message in found] == [b"full", b"small"]
             assert found[0].properties["own"] == properties["own"]

@@ -2,7 +2,6 @@
 its master finds when it is back."""
 
 import asyncio
-import time
 from pathlib import Path
 
 from mq.client.session import Session
@@ -15,10 +14,7 @@ from tests.daemons.broker.pop.consumers import GROUP, PopConsumer, fill
 from tests.daemons.broker.pop.consumers import TOPIC as POPPED
 from tests.daemons.broker.transactions.producers import COMMIT, HALF, TOPIC, TransactionPeer
 from tests.daemons.peer import Peer
-
-
-def in_ms(milliseconds: int) -> str:
-    return str(time.time_ns() // 1_000_000 + milliseconds)
+from tests.daemons.stopped_time import stopped_time
 
 
 def test_a_timed_message_comes_once_through_another_broker(tmp_path: Path) -> None:
@@ -27,17 +23,20 @@ def test_a_timed_message_comes_once_through_another_broker(tmp_path: Path) -> No
             await send(other, b"topic")
             async with brokers.slave() as slave:
                 async with brokers.master() as master:
-                    await send(master, b"timed", TIMER_DELIVER_MS=in_ms(4000))
-                    await send(master, b"later", TIMER_DELIVER_MS=in_ms(10_000))
+                    await send(master, b"timed", TIMER_DELIVER_MS=str(stopped.now + 4000))
+                    await send(master, b"later", TIMER_DELIVER_MS=str(stopped.now + 10_000))
                     await is_copied(slave, master)
                 await acts(slave)
+                stopped.advance(5000)
                 assert await have(other, 2) == [b"timed", b"topic"]
                 async with brokers.master() as master:
+                    stopped.advance(6000)
                     assert await have(master, 1) == [b"later"]
                     assert bodies(other) == [b"timed", b"topic"]
                     assert slave.delivery.timer.timer is None
 
-    asyncio.run(script())
+    with stopped_time() as stopped:
+        asyncio.run(script())
 
 
 def test_an_open_transaction_is_ended_through_another_broker(tmp_path: Path) -> None:
@@ -107,13 +106,15 @@ def test_what_was_popped_and_is_not_acknowledged_comes_again_at_another_broker(
                     assert (await consumer.ack(popped[1])).code == ResponseCode.SUCCESS
                     refused = await consumer.ask()
                     assert refused.code != ResponseCode.SUCCESS
+                stopped.advance(4000)
                 assert await have(other, 1, retries) == [b"2"]
                 async with brokers.master() as master:
                     await sees(slave, master)
                     assert len(master.services.pop.points) == 0
                     assert bodies(other, retries) == [b"2"]
 
-    asyncio.run(script())
+    with stopped_time() as stopped:
+        asyncio.run(script())
 
 
 def test_groups_go_on_where_they_were_at_the_acting_slave(tmp_path: Path) -> None:

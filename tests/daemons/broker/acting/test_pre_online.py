@@ -10,10 +10,20 @@ import pytest
 
 from mq.daemons.broker.acting import pre_online, service
 from mq.daemons.broker.timer.checkpoint import FILE_NAME, TimerCheckpoint
-from tests.daemons.broker.acting.sets import SET, acts, bodies, cluster, is_copied, send
+from tests.daemons.broker.acting.sets import (
+    SET,
+    acts,
+    acts_no_more,
+    bodies,
+    cluster,
+    have,
+    is_copied,
+    send,
+)
 from tests.daemons.broker.replication.pair import until
 from tests.daemons.namesrv.servers import header, register
 from tests.daemons.peer import Peer
+from tests.daemons.stopped_time import stopped_monotonic, stopped_time
 
 
 @asynccontextmanager
@@ -81,15 +91,32 @@ def test_what_a_slave_delivers_while_its_master_waits_for_another_one_comes_once
                     await is_copied(slave, master)
                 await acts(slave)
                 await register(peer, told=header(SET, address, 2, enable_acting_master=True))
-                async with brokers.master(**short) as master:
-                    assert bodies(other) == [b"delayed", b"topic"]
+                with stopped_monotonic() as passed:
+                    master = brokers.master(**short)
+                    starting = asyncio.ensure_future(master.__aenter__())
+                    await acts_no_more(slave)
+                    passed.advance(600)
+                    await acts(slave)
+                    stopped.advance(4000)
+                    assert await have(other, 2) == [b"delayed", b"topic"]
+                    assert not starting.done()
+                    passed.advance(4000)
+                    await starting
+                try:
                     await until(lambda: master.delivery.delayed.offsets == {3: 1})
                     assert bodies(master) == []
+                finally:
+                    await master.__aexit__(None, None, None)
 
-    asyncio.run(script())
+    with stopped_time() as stopped:
+        asyncio.run(script())
 
 
-def test_a_master_that_is_to_ask_nobody_starts_at_once(tmp_path: Path) -> None:
+def test_a_master_that_is_to_ask_nobody_starts_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pre_online, "ASK_SECONDS", 60.0)
+
     async def script() -> None:
         async with cluster(tmp_path) as brokers, silent_member() as address:
             async with Peer(brokers.names.port) as peer:

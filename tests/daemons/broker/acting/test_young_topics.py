@@ -11,6 +11,7 @@ from tests.daemons.broker.pop.consumers import GROUP, PopConsumer, fill
 from tests.daemons.broker.pop.consumers import TOPIC as POPPED
 from tests.daemons.broker.replication.pair import caught_up
 from tests.daemons.peer import Peer
+from tests.daemons.stopped_time import stopped_time
 
 SHORT = {"messageDelayLevel": "1s 2s 3s", "autoCreateTopicEnable": "false"}
 
@@ -57,6 +58,8 @@ def test_what_a_young_group_has_popped_comes_again(tmp_path: Path) -> None:
                     assert len(popped) == 1
                     await caught_up(slave, master)
                 await acts(slave)
+                stopped.advance(3000)
                 assert len(await have(other, 1, f"%RETRY%{GROUP}_{POPPED}")) == 1
 
-    asyncio.run(script())
+    with stopped_time() as stopped:
+        asyncio.run(script())

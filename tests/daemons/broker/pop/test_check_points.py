@@ -19,7 +19,8 @@ from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, broker_on, fill
 from tests.daemons.broker.replication.pair import until
 from tests.daemons.broker.replication.sets import ScriptedControllers, set_master
-from tests.daemons.peer import Peer
+from tests.daemons.peer import PATIENCE, Peer
+from tests.daemons.stopped_time import stopped_time
 
 ONE_QUEUE = {"reviveQueueNum": "1"}
 
@@ -45,11 +46,10 @@ def test_an_old_check_point_is_written_again_and_keeps_its_acknowledgements(
                 assert (await consumer.ack(more)).code == ResponseCode.SUCCESS
             assert lasting.offset == 0
             assert revive_offset(broker) == -1  # nothing before its check point is done with
-            deadline = time.monotonic() + 10
-            while revive_offset(broker) < 13:
-                assert time.monotonic() < deadline
-                broker.services.pop.points.changed.set()
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(PATIENCE):
+                while revive_offset(broker) < 13:
+                    broker.services.pop.points.changed.set()
+                    await asyncio.sleep(0.01)
 
     async def after() -> None:
         async with broker_on(tmp_path, **ONE_QUEUE) as broker:
@@ -200,11 +200,10 @@ def test_what_a_deleted_group_or_topic_popped_does_not_come_again(tmp_path: Path
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
             consumer = PopConsumer(peer, broker)
             await fill(peer, 1)
-            assert len(await consumer.pop(invisibleTime="200")) == 1
-            assert (await peer.ask(207, {"groupName": GROUP})).code == ResponseCode.SUCCESS
-            async with asyncio.timeout(10):
-                while len(broker.services.pop.points):
-                    await peer.ask(28)
+            with stopped_time():
+                assert len(await consumer.pop(invisibleTime="200")) == 1
+                assert (await peer.ask(207, {"groupName": GROUP})).code == ResponseCode.SUCCESS
+            await until(lambda: not broker.services.pop.points)
             assert broker.services.pop.revival.revived == 0
             assert broker.stores.topics.get(f"%RETRY%{GROUP}_{TOPIC}") is None
 
@@ -316,8 +315,11 @@ def test_what_was_not_acknowledged_comes_again_though_it_was_due_before_it_could
             Peer(broker.port) as peer,
         ):
             await fill(peer, 1)
-            assert len(await PopConsumer(peer, broker).pop(invisibleTime="1000")) == 1
-            shutil.copytree(tmp_path / "1", killed / "1", ignore=shutil.ignore_patterns("*.tmp"))
+            with stopped_time():
+                assert len(await PopConsumer(peer, broker).pop(invisibleTime="1000")) == 1
+                shutil.copytree(
+                    tmp_path / "1", killed / "1", ignore=shutil.ignore_patterns("*.tmp")
+                )
         controllers = ScriptedControllers((1, 2))
         controllers.gate.clear()  # the other is waited for
         async with (

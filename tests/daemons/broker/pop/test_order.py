@@ -15,6 +15,7 @@ from tests.daemons.broker.pop.consumers import (
     fill,
 )
 from tests.daemons.peer import Peer
+from tests.daemons.stopped_time import stopped_time
 
 
 class OrderedConsumer(PopConsumer):
@@ -44,7 +45,7 @@ def test_the_next_messages_come_when_those_that_are_out_are_acknowledged(tmp_pat
         assert first[0].receipt.split(" ")[3] == "999"
         assert await consumer.in_order() == []
         async with Peer(broker.port) as other:
-            waiting = asyncio.create_task(OrderedConsumer(other, broker).in_order(pollTime="8000"))
+            waiting = asyncio.create_task(OrderedConsumer(other, broker).in_order(pollTime="20000"))
             for one in reversed(first):
                 assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
             second = await waiting
@@ -60,10 +61,11 @@ def test_the_next_messages_come_when_those_that_are_out_are_acknowledged(tmp_pat
 def test_what_is_not_acknowledged_comes_again_with_its_count(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         await fill(peer, 3)
-        first = await consumer.in_order(invisibleTime="300")
-        assert (await consumer.ack(first[0])).code == ResponseCode.SUCCESS
+        with stopped_time():
+            first = await consumer.in_order(invisibleTime="300")
+            assert (await consumer.ack(first[0])).code == ResponseCode.SUCCESS
         again = await consumer.ask(
-            order="true", maxMsgNums="2", queueId="0", invisibleTime="60000", pollTime="8000"
+            order="true", maxMsgNums="2", queueId="0", invisibleTime="60000", pollTime="20000"
         )
         assert again.code == ResponseCode.SUCCESS
         assert again.fields["msgOffsetInfo"] == "0 0 1,2"
@@ -91,7 +93,7 @@ def test_a_message_may_be_asked_for_again_at_another_time(tmp_path: Path) -> Non
         await fill(peer, 1)
         (popped,) = await consumer.in_order()
         async with Peer(broker.port) as other:
-            waiting = asyncio.create_task(OrderedConsumer(other, broker).in_order(pollTime="8000"))
+            waiting = asyncio.create_task(OrderedConsumer(other, broker).in_order(pollTime="20000"))
             fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0"}
             async with asyncio.timeout(10):
                 number = "0"

@@ -26,8 +26,9 @@ from tests.daemons.broker.pop.consumers import (
     fill,
 )
 from tests.daemons.peer import PATIENCE, Peer
+from tests.daemons.stopped_time import stopped_time
 
-POLL = {"pollTime": "8000"}
+POLL = {"pollTime": "20000"}
 PULL = {"consumerGroup": "P", "topic": "Large", "queueId": "0", "queueOffset": "0"}
 PULL |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
 PULL |= {"subscription": "*", "subVersion": "0"}
@@ -71,14 +72,13 @@ def test_each_message_is_popped_once_and_an_acknowledged_one_does_not_come_again
 def test_what_is_not_acknowledged_in_time_comes_again_in_the_retry_topic(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 3)
-        popped = await consumer.pop(invisibleTime="300")
-        assert bodies(popped) == [b"0", b"1", b"2"]
-        assert (await consumer.ack(popped[1])).code == ResponseCode.SUCCESS
-        began = time.monotonic()
+        with stopped_time():
+            popped = await consumer.pop(invisibleTime="300")
+            assert bodies(popped) == [b"0", b"1", b"2"]
+            assert (await consumer.ack(popped[1])).code == ResponseCode.SUCCESS
         again = await consumer.pop(**POLL)
         if len(again) < 2:
             again += await consumer.pop(**POLL)
-        assert time.monotonic() - began < 5
         assert bodies(again) == [b"0", b"2"]
         for one in again:
             assert one.topic == RETRY
@@ -110,13 +110,15 @@ def test_an_acknowledgement_that_comes_too_late_is_refused(tmp_path: Path) -> No
 def test_the_invisible_time_can_be_changed_both_ways(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 2)
-        longer, shorter = await consumer.pop(invisibleTime="1000")
-        reply = await consumer.hide(longer, 60_000)
-        assert reply.code == ResponseCode.SUCCESS
+        with stopped_time():
+            longer, shorter = await consumer.pop(invisibleTime="1000")
+            reply = await consumer.hide(longer, 60_000)
+            assert reply.code == ResponseCode.SUCCESS
+            hidden = await consumer.hide(shorter, 0)
+            assert hidden.code == ResponseCode.SUCCESS
         assert reply.fields["invisibleTime"] == "60000"
         new = f"{longer.offset} {reply.fields['popTime']} 60000 {reply.fields['reviveQid']} 0 "
         longer.receipt = f"{new}{consumer.broker_name} 0 {longer.offset}"
-        assert (await consumer.hide(shorter, 0)).code == ResponseCode.SUCCESS
         (again,) = await consumer.pop(**POLL)
         assert again.body == shorter.body
         assert (await consumer.ack(again)).code == ResponseCode.SUCCESS
@@ -223,7 +225,7 @@ def test_a_wait_ends_empty_and_too_many_that_wait_are_told(tmp_path: Path) -> No
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 1)
         async with Peer(broker.port) as other:
-            waiting = asyncio.create_task(PopConsumer(other, broker).ask(pollTime="700"))
+            waiting = asyncio.create_task(PopConsumer(other, broker).ask(**POLL))
             fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
             async with asyncio.timeout(10):
                 number = "0"
@@ -232,7 +234,9 @@ def test_a_wait_ends_empty_and_too_many_that_wait_are_told(tmp_path: Path) -> No
                     number = reply.fields["pollingNum"]
             reply = await consumer.ask(pollTime="700")
             assert reply.code == ResponseCode.POLLING_FULL
-            reply = await waiting
+            await send(peer, TOPIC, b"x", 0)
+            assert (await waiting).code == ResponseCode.SUCCESS
+            reply = await consumer.ask(pollTime="100")
             assert reply.code == ResponseCode.POLLING_TIMEOUT
             assert reply.remark == "NO_MESSAGE_IN_QUEUE"
             born = str(time.time_ns() // 1_000_000 - 60_000)
@@ -319,12 +323,12 @@ def test_a_notification_comes_when_there_is_something_to_pop(tmp_path: Path) -> 
 
         assert await has_message(0) == "false"
         assert await has_message(20) == "false"
-        waiting = asyncio.create_task(has_message(8000))
+        waiting = asyncio.create_task(has_message(20_000))
         async with Peer(broker.port) as other:
             await send(other, TOPIC, b"x")
             assert await waiting == "true"
         assert len(await consumer.pop(invisibleTime="200")) == 1
-        assert await has_message(8000) == "true"  # a retry counts
+        assert await has_message(20_000) == "true"  # a retry counts
 
     run(tmp_path, script)
 
@@ -333,9 +337,10 @@ def test_a_notification_comes_when_there_is_something_to_pop(tmp_path: Path) -> 
 def test_after_a_restart_only_what_was_not_acknowledged_comes(tmp_path: Path, flush: str) -> None:
     async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 6)
-        popped = await consumer.pop(maxMsgNums="4", invisibleTime="1000")
-        for one in popped[:3]:
-            assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+        with stopped_time():
+            popped = await consumer.pop(maxMsgNums="4", invisibleTime="1000")
+            for one in popped[:3]:
+                assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
 
     async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         got = await consumer.pop()

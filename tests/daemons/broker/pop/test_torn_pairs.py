@@ -15,6 +15,7 @@ from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, bodies, broker_on, fill
 from tests.daemons.broker.test_timer import now
 from tests.daemons.peer import Peer
+from tests.daemons.stopped_time import stopped_time
 
 SMALL = {"mappedFileSizeCommitLog": str(1 << 16)}
 FILLER = "Filler"
@@ -55,15 +56,16 @@ def test_a_message_whose_new_check_point_is_refused_keeps_the_old_one(
             log = broker.stores.messages.log
             await fill(peer, 1)
             before = log.position
-            (popped,) = await consumer.pop(invisibleTime="2000")
-            check_point = log.position - before
-            await leave_room(peer, broker, check_point + 40)  # and no acknowledgement
-            with monkeypatch.context() as failing:
-                failed = refuse_one(failing, b"TAGS\x01ck")
-                reply = await consumer.hide(popped, 500)
-                assert failed.is_set()
-            assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            again = await consumer.pop(pollTime="5000", bornTime=str(now()))
+            with stopped_time():
+                (popped,) = await consumer.pop(invisibleTime="1000")
+                check_point = log.position - before
+                await leave_room(peer, broker, check_point + 40)  # and no acknowledgement
+                with monkeypatch.context() as failing:
+                    failed = refuse_one(failing, b"TAGS\x01ck")
+                    reply = await consumer.hide(popped, 500)
+                    assert failed.is_set()
+                assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            again = await consumer.pop(pollTime="20000", bornTime=str(now()))
             assert bodies(again) == [b"0"]
 
     asyncio.run(script())
@@ -77,11 +79,13 @@ def test_a_message_that_is_refused_as_it_comes_again_is_tried_again(
             consumer = PopConsumer(peer, broker)
             await fill(peer, 0)
             await send(peer, TOPIC, b"m" * 1000)
-            await consumer.pop(invisibleTime="1000")
-            await leave_room(peer, broker, 1300)  # for the message, and no acknowledgement
             with monkeypatch.context() as failing:
-                await refuse_one(failing, b"m" * 1000).wait()
-            again = await consumer.pop(pollTime="5000", bornTime=str(now()))
+                with stopped_time():
+                    await consumer.pop(invisibleTime="300")
+                    await leave_room(peer, broker, 1300)  # the message, and no acknowledgement
+                    failed = refuse_one(failing, b"m" * 1000)
+                await failed.wait()
+            again = await consumer.pop(pollTime="20000", bornTime=str(now()))
             assert bodies(again) == [b"m" * 1000]
 
     asyncio.run(script())

@@ -385,12 +385,13 @@ def test_what_is_not_confirmed_stays_unread_behind_a_start(tmp_path: Path) -> No
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
         controllers.gate.clear()  # the slave leaves below
-        async with set_master(tmp_path, controllers, slaveTimeout="100") as first:
+        async with set_master(tmp_path, controllers, slaveTimeout="20000") as first:
             async with empty_member(first) as slave, Peer(first.port) as peer:
                 sending = asyncio.create_task(send(peer, b"a chair"))
                 *_, data = await slave.frame()
                 slave.say(len(data))
                 assert (await sending).code == ResponseCode.SUCCESS
+                first.settings.update({"slaveTimeout": "100"})
                 reply = await send(peer, b"a table")
                 assert reply.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
                 assert shown(first) == 1

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import orjson
@@ -27,7 +27,8 @@ from tests.daemons.broker.replication.pair import (
     slave_of,
     until,
 )
-from tests.daemons.peer import Peer
+from tests.daemons.peer import PATIENCE, Peer
+from tests.daemons.stopped_time import stopped_time
 from tests.interop.ports import free_port
 
 Script = Callable[[Broker, Broker], Awaitable[None]]
@@ -227,15 +228,18 @@ def test_what_a_master_said_is_forgotten_when_a_connection_to_it_has_ended(tmp_p
 
 
 def test_a_slave_made_master_delivers_once_what_the_master_had_not(tmp_path: Path) -> None:
-    async def main() -> None:
+    async def before() -> None:
         async with master(tmp_path, messageDelayLevel="1s 2s") as first:
             slave = slave_of(tmp_path, first, messageDelayLevel="1s 2s")
             async with slave, Peer(first.port) as peer:
                 await send(peer, b"soon", properties="DELAY\x011")
                 await until(lambda: first.delivery.delayed.offsets.get(1) == 1)
+                stopped.enter_context(stopped_time())
                 await send(peer, b"later", properties="DELAY\x012")
                 await caught_up(slave, first)
                 await synchronize(slave).round(first.address)
+
+    async def after() -> None:
         promoted = Broker(settings_of(tmp_path / "slave", messageDelayLevel="1s 2s"))
         async with promoted:
             queue = promoted.stores.messages.queue("Orders", 0)
@@ -243,7 +247,9 @@ def test_a_slave_made_master_delivers_once_what_the_master_had_not(tmp_path: Pat
             await asyncio.sleep(0.1)
             assert queue.readable == 2
 
-    asyncio.run(main())
+    with ExitStack() as stopped:
+        asyncio.run(before())
+    asyncio.run(after())
 
 
 # a wrong master -------------------------------------------------------------------------------
@@ -338,16 +344,17 @@ def test_an_answer_that_cannot_be_read_leaves_the_others(
     assert caplog.text.count("topics cannot be copied") == 1
 
 
-@pytest.mark.parametrize("refusals", [2, 1000])
+@pytest.mark.parametrize(("refusals", "seconds"), [(2, PATIENCE), (1000, 0.2)])
 def test_where_groups_are_is_not_taken_from_a_master_that_cannot_say_yet_where_its_log_ends(
     refusals: int,
+    seconds: float,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What Java's answers in the second behind its start was taken for an empty log."""
     monkeypatch.setattr("mq.daemons.broker.replication.metadata.LOOK_SECONDS", 0.01)
-    monkeypatch.setattr("mq.daemons.broker.replication.metadata.SAMPLED_SECONDS", 0.2)
+    monkeypatch.setattr("mq.daemons.broker.replication.metadata.SAMPLED_SECONDS", seconds)
     asked = 0
 
     def just_started(request: Command, channel: Channel) -> Command:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.replication import slave as slave_module
 from mq.daemons.broker.replication import slave_connection
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.channel import Channel
@@ -414,9 +415,10 @@ def test_a_master_that_does_not_settle_a_doubt_is_asked_less_and_less_often(
                 replication = slave.replication.slave
                 assert replication is not None
                 await until(lambda: "does not let this slave see" in replication.problem)
-                before = replication.endings
-                await asyncio.sleep(2)
-                assert 0 < replication.endings - before < 9
+                loop, before = asyncio.get_running_loop(), replication.endings
+                began = loop.time()
+                await until(lambda: replication.endings >= before + 3)
+                assert loop.time() - began > 5 * slave_module.FIRST_PAUSE  # 1, 2, 4, the first gone
 
     asyncio.run(main())
 

@@ -111,6 +111,7 @@ def test_a_slave_that_is_silent_costs_a_sender_slave_timeout(tmp_path: Path) -> 
                 assert "slaveTimeout" in (reply.remark or "")
                 slave.say(end_of(first))  # late: nobody is told anything else
                 await until(lambda: first.ha_master.nearest() == end_of(first))
+                first.settings.update({"slaveTimeout": "20000"})
                 waiting = await sending(peer)
                 slave.say(await end_after(first, end_of(first)))
                 assert (await waiting).code == ResponseCode.SUCCESS
@@ -225,6 +226,7 @@ def test_the_slave_is_named_where_the_disk_is_late_too(
                 gate.clear()
                 reply = await send(peer, b"late")
                 assert reply.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+                first.settings.update({"slaveTimeout": "20000"})
                 waiting = await sending(peer)
                 slave.say(await end_after(first, end_of(first)))
                 reply = await waiting
@@ -241,7 +243,7 @@ def test_what_the_disk_refuses_is_told_as_that_though_a_slave_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        changes = {**SYNC, "flushDiskType": "SYNC_FLUSH", "slaveTimeout": "300"}
+        changes = {**SYNC, "flushDiskType": "SYNC_FLUSH", "slaveTimeout": "20000"}
         async with master(tmp_path, **changes) as first:
             async with ScriptedSlave(first.ha_master.port) as slave, Peer(first.port) as peer:
                 slave.say(0)

@@ -142,7 +142,8 @@ def test_a_master_without_controllers_waits_for_as_many_slaves_as_it_is_told(
     tmp_path: Path,
 ) -> None:
     async def answer(count: int) -> Command:
-        changes = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "3", "slaveTimeout": "100"}
+        seconds = "20000" if count == 2 else "100"
+        changes = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "3", "slaveTimeout": seconds}
         async with (
             master(tmp_path / str(count), **changes) as first,
             Peer(first.port) as peer,

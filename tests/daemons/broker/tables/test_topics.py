@@ -13,6 +13,7 @@ from mq.daemons.dispatch import Overloaded
 from mq.daemons.state_file import write_atomically
 from mq.protocol.flags import TopicSysFlag
 from tests.daemons.broker.settings import broker_settings
+from tests.daemons.stopped_time import stopped_monotonic
 
 BORN = {
     "SELF_TEST_TOPIC": (1, 6),
@@ -200,6 +201,7 @@ def test_of_topics_made_in_a_row_the_first_is_saved_at_once_and_the_others_in_a_
     def write(path: Path, data: bytes) -> None:
         writers.append(threading.current_thread())
         write_atomically(path, data)
+        passed.advance(10)
 
     monkeypatch.setattr(state_file, "write_atomically", write)
     path = tmp_path / "topics.json"
@@ -214,7 +216,8 @@ def test_of_topics_made_in_a_row_the_first_is_saved_at_once_and_the_others_in_a_
         await topics.file.close()
         return topics
 
-    topics = asyncio.run(main())
+    with stopped_monotonic() as passed:  # but while it is written: no time passes in between
+        topics = asyncio.run(main())
     again = Topics(path, config())
     assert shape(again).keys() >= set(names)
     assert again.data_version == topics.data_version
