@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.service import PeerRateLimit
+from mq.protocol.command import Command
+from mq.protocol.frame import encode
 from tests.processes import is_readable
 
 NAME_SERVER = """
@@ -94,7 +96,9 @@ def test_a_user_signal_dumps_the_state_and_stops_nothing(tmp_path: Path) -> None
     with Child(tmp_path, "0") as child:
         port = child.line("boot success").rpartition(":")[2].strip()
         with socket.create_connection(("127.0.0.1", int(port))) as peer:
-            peer.sendall(b"\0\0\0")  # the beginning of a frame: a connection that is there
+            peer.sendall(encode(Command(99999)))
+            assert peer.recv(4)  # the connection is there
+            peer.sendall(b"\0\0\0")  # the beginning of a frame
             child.process.send_signal(signal.SIGUSR1)
             child.line("state: begin")
             child.line("state: listener main 127.0.0.1:")

@@ -20,7 +20,7 @@ from mq.protocol.message import decode_record
 from mq.protocol.versions import CURRENT_VERSION
 from tests import answered
 from tests.daemons.broker.harness import Harness, create_topic, send, serve
-from tests.daemons.peer import Peer
+from tests.daemons.peer import PATIENCE, Peer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -75,7 +75,8 @@ def test_a_consumer_answers_for_its_inner_state(tmp_path: Path) -> None:
 def test_a_consumer_that_does_not_answer_is_named(
     tmp_path: Path, way: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq.daemons.broker.handlers.relay.CALL_SECONDS", 0.05)
+    if way == "silent":
+        monkeypatch.setattr("mq.daemons.broker.handlers.relay.CALL_SECONDS", 0.05)
 
     async def script(broker: Harness, peer: Peer) -> None:
         async with Peer(broker.port) as consumer:
@@ -179,7 +180,7 @@ def test_a_reset_without_topic_or_offsets_is_refused(tmp_path: Path) -> None:
 
 @answered.by_broker(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
 def test_consumers_say_how_far_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mq.daemons.broker.handlers.relay.STATUS_SECONDS", 0.2)
+    seconds = "mq.daemons.broker.handlers.relay.STATUS_SECONDS"
 
     async def script(broker: Harness, peer: Peer) -> None:
         fields = {"topic": "T", "group": "g"}
@@ -187,14 +188,20 @@ def test_consumers_say_how_far_they_are(tmp_path: Path, monkeypatch: pytest.Monk
         reply = await peer.ask(code, fields)
         assert reply.remark == "No Any Consumer online in the consumer group: [g]"
         async with Peer(broker.port) as one, Peer(broker.port) as silent:
-            await join(one, "c1")
             await join(silent, "c2")
+            with monkeypatch.context() as short:
+                short.setattr(seconds, 0.05)
+                reply = await peer.ask(code, fields)
+            assert GetConsumerStatusBody.decode(reply.body).consumer_table == {}
+            await join(one, "c1")
 
             async def answer() -> None:
                 request = await next_of(one, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
                 body = GetConsumerStatusBody(message_queue_table={QUEUE: 7})
                 one.answer(request, body=body.encode())
+                await silent.close()
 
+            monkeypatch.setattr(seconds, PATIENCE)
             reply = await while_asking(peer.ask(code, fields), answer())
             assert GetConsumerStatusBody.decode(reply.body).consumer_table == {"c1": {QUEUE: 7}}
 

@@ -128,9 +128,9 @@ def test_timed_messages_are_delivered_after_a_cleaning_and_after_the_next_start(
     async def receive(broker: Broker, session: Session, offset: int) -> list[bytes]:
         fields = {"consumerGroup": "G", "topic": "Later", "queueId": "1", "maxMsgNums": "32"}
         fields |= {"queueOffset": str(offset), "sysFlag": "6", "commitOffset": "0"}
-        fields |= {"suspendTimeoutMillis": "5000", "subscription": "*", "subVersion": "0"}
+        fields |= {"suspendTimeoutMillis": "20000", "subscription": "*", "subVersion": "0"}
         command = Command(RequestCode.PULL_MESSAGE, fields)
-        reply = await session.invoke(broker.address, command, 20)
+        reply = await session.invoke(broker.address, command, 30)
         return [message.body for message in decode_records(reply.body)]
 
     async def script() -> None:

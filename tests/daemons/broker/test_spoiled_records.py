@@ -101,7 +101,7 @@ async def work(broker: Broker, session: Session, peer: Peer, done: int) -> None:
     wanted = {b"popped-%d" % done}
     taken = await consumer.pop(invisibleTime="300")
     assert wanted <= {one.body for one in taken}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while wanted:
             again = await consumer.pop(pollTime="1000", bornTime=str(now()))
             wanted -= {one.body for one in again}

@@ -1,7 +1,6 @@
 """A broker that goes on where another has come with the timer, and is killed."""
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,7 @@ from mq.daemons.broker.timer.inheritance import TimerCopy
 from mq.daemons.broker.timer.service import Timer
 from tests.daemons.broker.acting.sets import have, send
 from tests.daemons.broker.replication.pair import settings_of, until
-
-
-def in_ms(milliseconds: int) -> str:
-    return str(time.time_ns() // 1_000_000 + milliseconds)
+from tests.daemons.stopped_time import StoppedClock, stopped_time
 
 
 @pytest.mark.parametrize("kills", [1, 2])
@@ -28,9 +24,10 @@ def test_what_the_other_one_has_delivered_does_not_come_again_behind_a_kill_befo
 
     async def script() -> None:
         async with Broker(settings_of(tmp_path)) as broker:
-            await send(broker, b"timed", TIMER_DELIVER_MS=in_ms(1500))
+            await send(broker, b"timed", TIMER_DELIVER_MS=str(stopped.now + 1500))
             if count > 1:
-                await send(broker, b"later", TIMER_DELIVER_MS=in_ms(9000))
+                await send(broker, b"later", TIMER_DELIVER_MS=str(stopped.now + 9000))
+            stopped.advance(3000)
             await have(broker, 1)
             await until(lambda: broker.delivery.timer.timer._last_slot > 0)  # type: ignore[union-attr]
             await broker.delivery.timer.timer.save()  # type: ignore[union-attr]
@@ -40,18 +37,20 @@ def test_what_the_other_one_has_delivered_does_not_come_again_behind_a_kill_befo
             patch.setattr(Timer, "save", killed)
             for _ in range(kills):
                 async with Broker(settings_of(tmp_path)) as broker:
-                    await reads(broker, count)
+                    await reads(broker, count, stopped)
         async with Broker(settings_of(tmp_path)) as broker:
-            await reads(broker, count)
+            await reads(broker, count, stopped)
+            stopped.advance(8000)
             found = await have(broker, count)
             assert found == [b"later", b"timed"][-count:]
 
-    asyncio.run(script())
+    with stopped_time() as stopped:
+        asyncio.run(script())
 
 
-async def reads(broker: Broker, count: int) -> None:
+async def reads(broker: Broker, count: int, time: StoppedClock) -> None:
     """Wait until the timer has read its queue, and has looked at what was due by then."""
     timer = broker.delivery.timer.timer
     assert timer is not None
     await until(lambda: timer._offset == count)
-    await asyncio.sleep(1.2)
+    await until(lambda: timer._read_time + 1000 > time.now)

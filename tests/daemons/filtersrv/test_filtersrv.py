@@ -23,6 +23,7 @@ from tests.daemons.filtersrv.servers import (
     upload,
     without_seccomp,
 )
+from tests.daemons.own_records import own_records
 from tests.daemons.peer import Peer
 
 KEY = Key(TOPIC, GROUP)
@@ -386,7 +387,8 @@ def test_where_no_sandbox_is_allowed_classes_are_refused_with_one_line(
 
     with caplog.at_level(logging.ERROR, "mq.daemons.filtersrv"):
         asyncio.run(main())
-    assert [record.getMessage() for record in caplog.records] == [
+    records = own_records(caplog, "mq.daemons.filtersrv", logging.ERROR)
+    assert [record.getMessage() for record in records] == [
         "this machine allows no sandbox, so no class runs here: pyseccomp is not installed "
         "(pip install 'mq[filtersrv]')"
     ]

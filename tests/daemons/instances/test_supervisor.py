@@ -51,7 +51,7 @@ def test_sigterm_while_one_has_not_begun_stops_all_of_them(tmp_path: Path) -> No
         [sys.executable, "-c", _SUPERVISOR, json.dumps(commands)],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout
@@ -87,7 +87,7 @@ def test_a_second_sigterm_ends_one_that_does_not_heed_the_first(tmp_path: Path) 
                 process.send_signal(signal.SIGTERM)
             if "SIGTERM: stopping" in line:
                 process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 70
+        assert process.wait(60) == 70
     await_end(child)
 
 
@@ -127,7 +127,7 @@ def test_one_that_is_started_again_while_others_begin_is_told_as_having_ended(
         assert process.stdout is not None
         told = next(line for line in process.stdout if "of 2 brokers serve" in line)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert "1 of 2 brokers serve: late; fails has ended, and is started again" in told
 
 

@@ -15,6 +15,7 @@ from mq.daemons.snode.flow_control import FlowControl, FlowControlError, parse_l
 from mq.daemons.snode.interceptors import InterceptorGroup, intercepted
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests.daemons.own_records import own_records
 from tests.daemons.peer import Peer
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -189,7 +190,7 @@ def test_a_file_that_changes_is_read_and_a_broken_one_changes_nothing(
             assert [bool(refusal(control, SEND)) for _ in range(2)] == [False, True]
             await changed(told, "snode: [")
             assert refusal(control, SEND)  # the limit of one is in force
-            last = caplog.records[-1]
+            last = own_records(caplog, flow_control.log.name)[-1]
             assert last.levelno == logging.ERROR
             assert last.getMessage().startswith(f"flow control stays as it was: {path}: not YAML")
             await changed(told, None)
@@ -200,7 +201,7 @@ def test_a_file_that_changes_is_read_and_a_broken_one_changes_nothing(
         asyncio.run(main())
     finally:
         flow_control.log.filters.clear()
-    assert len([r for r in caplog.records if r.levelno == logging.ERROR]) == 1
+    assert len(own_records(caplog, flow_control.log.name, logging.ERROR)) == 1
 
 
 def test_a_client_over_the_limit_is_answered_with_busy(path: Path) -> None:

@@ -1,3 +1,4 @@
+import logging
 import os
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.daemons.broker.acl.accounts import (
     signed,
     whole,
 )
+from tests.daemons.own_records import own_records
 
 SOMEWHERE = "172.16.0.1"
 
@@ -240,7 +242,7 @@ def test_a_broken_file_leaves_the_rules_as_they_are_and_is_logged_once(
     (tmp_path / "conf" / "plain_acl.yml").write_text("accounts: [{accessKey: 'hidden_word")
     access.reload()
     access.check(Command(Code.UPDATE_BROKER_CONFIG, signed(ADMIN), b""), SOMEWHERE)
-    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    errors = own_records(caplog, "mq.daemons.acl", logging.ERROR)
     assert len(errors) == 1
     assert "stays as it was" in errors[0].getMessage()
     assert "hidden_word" not in errors[0].getMessage()

@@ -222,15 +222,15 @@ def test_ten_thousand_waiting_pulls_cost_nothing_until_a_message_wakes_all(
         )
         await held(broker, peer)
         assert len(broker.queue.waiting) == count
-        began = time.process_time()
+        began = time.thread_time()  # other threads are of other tests
         await asyncio.sleep(0.5)
-        assert time.process_time() - began < 0.2
-        began = time.process_time()
+        assert time.thread_time() - began < 0.2
+        began = time.thread_time()
         await broker.put(b"news")
         replies = [(await peer.receive()).opaque for _ in range(count)]
         assert replies == list(range(count))
         assert not broker.queue.waiting
-        assert time.process_time() - began < 20  # in constant time each: it takes a second
+        assert time.thread_time() - began < 20  # in constant time each: it takes a second
 
     serve(tmp_path, script)
 

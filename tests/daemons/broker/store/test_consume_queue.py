@@ -12,7 +12,7 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import DescriptorCache
 from mq.daemons.broker.store.queues import Queues
-from tests.daemons.broker.store.stores import fill_disk
+from tests.daemons.broker.store.stores import fill_disk, open_files
 
 PER_FILE = 5
 FILE = PER_FILE * 20
@@ -278,7 +278,6 @@ def test_a_damaged_entry_is_mended_where_it_is(tmp_path: Path, persisted: bool) 
 
 def test_more_queues_than_open_files_are_written_and_read(tmp_path: Path) -> None:
     descriptors = DescriptorCache(3)
-    before = len(os.listdir("/proc/self/fd"))
     queues = [
         ConsumeQueue("orders", number, tmp_path / str(number), FILE, descriptors)
         for number in range(20)
@@ -287,9 +286,9 @@ def test_more_queues_than_open_files_are_written_and_read(tmp_path: Path) -> Non
         fill(queue, 7)
         queue.persist()
     assert [numbers(queue) for queue in queues] == [list(range(7))] * 20
-    assert len(os.listdir("/proc/self/fd")) - before == 3
+    assert open_files(tmp_path) == 3
     descriptors.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files(tmp_path) == 0
 
 
 def test_a_deleted_queue_is_not_written_again(tmp_path: Path) -> None:

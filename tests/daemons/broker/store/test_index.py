@@ -1,6 +1,5 @@
 """The key index: what is found in it, its bytes, full files, and damage."""
 
-import os
 import random
 import struct
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from mq.daemons.broker.store.index import PUT, Index, key_hash
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.protocol.tags import java_hash
-from tests.daemons.broker.store.stores import put, with_store
+from tests.daemons.broker.store.stores import open_files, put, with_store
 
 SLOTS = 10
 ITEMS = 8  # room for 7: item 0 is never used
@@ -350,12 +349,12 @@ def test_a_full_disk_is_an_error_and_the_message_can_be_put_again(
         raise OSError(28, "No space left on device")
 
     index = index_at(tmp_path)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(files, "posix_fallocate", no_space)
         with pytest.raises(OSError, match="No space left"):
             put_keys(index, "T", ("a",), 1, NOW)
-    assert (index.files, len(os.listdir("/proc/self/fd"))) == ([], before)
+    assert (index.files, open_files(tmp_path)) == ([], before)
     put_keys(index, "T", ("a",), 1, NOW)
     with monkeypatch.context() as patch:
         patch.setattr(files, "posix_fallocate", no_space)

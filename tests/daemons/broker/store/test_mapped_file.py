@@ -9,10 +9,7 @@ import pytest
 from mq.client.machine import files
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import DescriptorCache, MappedFile
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+from tests.daemons.broker.store.stores import open_files
 
 
 def test_a_new_file_has_its_whole_length_as_a_hole(tmp_path: Path) -> None:
@@ -125,7 +122,7 @@ def test_no_descriptor_is_lost_where_a_file_cannot_be_made(
 
     cache = DescriptorCache(4)
     log = CommitLog([tmp_path], 4096)
-    before = open_files()
+    before = open_files(tmp_path)
     for name in ("ftruncate", "fsync"):
         with monkeypatch.context() as patch:
             patch.setattr(files, name, fail)
@@ -134,7 +131,7 @@ def test_no_descriptor_is_lost_where_a_file_cannot_be_made(
                     cache.open(tmp_path / "queue", 100)
             with pytest.raises(OSError, match="No space"):
                 log.add_file()
-    assert (open_files(), log.files) == (before, [])
+    assert (open_files(tmp_path), log.files) == (before, [])
     assert log.add_file().size == 4096
     log.close()
 

@@ -20,6 +20,7 @@ from mq.protocol.headers.send import Letter
 from mq.protocol.message import Message, StoredMessage, decode_record, encode_record
 from mq.protocol.message_id import encode_offset_id
 from mq.protocol.properties import encode as encode_properties
+from tests.daemons.own_records import own_records
 from tests.daemons.peer import Peer
 
 QUEUE = MessageQueue("T", "a", 3)
@@ -285,7 +286,7 @@ def test_a_consumer_that_falls_behind_what_it_was_pushed_is_warned_about_and_clo
         assert stage.service.counts == {"pushed": 1, "slow": 1}
 
     on_stage(1, scenario)
-    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    (warning,) = own_records(caplog, "mq.daemons.snode.push", logging.WARNING)
     text = warning.getMessage()
     assert "group g, client client-0" in text and "acknowledged 100" in text and "1125" in text
 
