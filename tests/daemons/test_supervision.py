@@ -23,7 +23,7 @@ def test_a_task_begins_again_after_each_error_with_longer_and_longer_pauses() ->
 
         async with Tasks() as tasks:
             tasks.spawn(fail, "failing")
-            await asyncio.wait_for(enough.wait(), 10)
+            await asyncio.wait_for(enough.wait(), 30)
             await asyncio.sleep(0)
             assert tasks.failures["failing"].count == 3
             assert tasks.info()["taskFailures"] == "3"
@@ -54,7 +54,7 @@ def test_a_task_that_has_done_its_work_ends_and_closing_cancels_the_others() -> 
 
         async with Tasks() as tasks:
             tasks.spawn(wait, "waiting")
-            await asyncio.wait_for(tasks.spawn(work, "work"), 10)
+            await asyncio.wait_for(tasks.spawn(work, "work"), 30)
             await started.wait()
             assert ended == ["work"]
         assert ended == ["work", "waiting"]
@@ -81,7 +81,7 @@ def test_a_task_goes_on_although_what_it_waited_for_was_cancelled() -> None:
 
         async with Tasks() as tasks:
             tasks.spawn(work, "work")
-            await asyncio.wait_for(again.wait(), 10)
+            await asyncio.wait_for(again.wait(), 30)
             assert tasks.failures["work"].text == "CancelledError"
 
     asyncio.run(main())

@@ -472,7 +472,7 @@ def test_of_a_file_deleted_during_a_cold_read_there_is_no_message(
         monkeypatch.setattr(MappedFile, "read_into", slow)
         start_pull(peer, request(0))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await reading.wait()
             broker.stores.messages.log.remove_first()
         finally:

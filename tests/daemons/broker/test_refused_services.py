@@ -110,7 +110,7 @@ def test_transactions_are_checked_after_the_store_refused(tmp_path: Path) -> Non
             await producer.prepare(b"a", now() - 1000)
             async with refusing(broker):
                 await asyncio.sleep(0.3)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 _, message = await producer.checks.get()
             assert message.body == b"a"
             assert broker.stores.messages.max_offset(HALF, 0) >= 2
@@ -130,7 +130,7 @@ def test_outcomes_that_come_before_they_are_waited_for_end_no_later_wait() -> No
         await asyncio.sleep(0)
         assert not waiting.done()
         callbacks[0](None)
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 30)
         assert results.all_well
 
     def refuse(_: object) -> None:

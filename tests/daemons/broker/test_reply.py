@@ -153,7 +153,7 @@ def test_a_client_is_found_until_it_has_left_all_its_groups(tmp_path: Path) -> N
         await asker.beat("one")
         assert (await reply(session, broker.address, b"x")).code == 0
         await asker.session.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while broker.clients.producers.find("asker") is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 

@@ -237,7 +237,7 @@ def test_a_half_without_room_for_its_checks_is_given_up_and_others_are_checked(
             half = StoredMessage(HALF, b"full", old, born_timestamp=now() - 1000)
             broker.delivery.transactions.put_half(half)
             other = await producer.prepare(b"other", now() - 1000)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 _, message = await producer.checks.get()
                 assert message.body == b"other"
                 while broker.delivery.checks.given_up == 0:

@@ -28,7 +28,7 @@ NAME, CLUSTER = "broker-a", "c"
 def controller(url: str, **settings: str) -> Controller:
     """A controller on a free port."""
     fixed = {"listenPort": "0", "bindAddress": "127.0.0.1", "etcdEndpoints": url}
-    fixed |= {"leaderLeaseSeconds": "2", "scanNotActiveBrokerInterval": "50"}
+    fixed |= {"leaderLeaseSeconds": "30", "scanNotActiveBrokerInterval": "50"}
     return Controller(ControllerSettings.load(None, {**fixed, **settings}))
 
 

@@ -61,7 +61,7 @@ def test_sets_that_wait_for_a_heartbeat_do_not_hold_up_the_election_of_another(
             await second.beat(timeout=_LONG)
             assert list(elections._due) == ["late-1", "late-2", "prompt"]
             work = asyncio.create_task(elections.work())
-            await until(lambda: elections.held == 1, 10)
+            await until(lambda: elections.held == 1)
             assert (await prompt.info()).fields["masterBrokerId"] == "2"
             assert list(elections._due) == ["late-1", "late-2"]
             work.cancel()
@@ -127,7 +127,7 @@ def test_an_election_that_comes_to_no_end_is_due_still(
                 with suppress(RuntimeError, asyncio.CancelledError):
                     await work
             work = asyncio.create_task(elections.work())  # as the supervisor does
-            await until(lambda: elections.held == 1, 10)
+            await until(lambda: elections.held == 1)
             assert (await left.info()).fields["masterBrokerId"] == "2"
             work.cancel()
 

@@ -43,7 +43,7 @@ def test_all_name_the_leader_and_one_that_follows_says_who_is_to_be_asked(
 ) -> None:
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            leader, second, third = await several(stack, etcd, "named")
+            leader, second, third = await several(stack, etcd, "named", leaderLeaseSeconds="6")
             for one in (leader, second, third):
                 await until(lambda one=one: len(one.leadership.controllers) == 3)  # type: ignore[misc]
                 await until(lambda one=one: one.leadership.leader == leader.address)  # type: ignore[misc]
@@ -183,7 +183,9 @@ def test_leads_again_when_etcd_was_away_for_longer_than_the_lease(tmp_path: Path
 
     async def main() -> None:
         with EtcdServer(tmp_path) as etcd:
-            async with controller(etcd.url, controllerDLegerGroup="away") as one:
+            async with controller(
+                etcd.url, controllerDLegerGroup="away", leaderLeaseSeconds="2"
+            ) as one:
                 await until(lambda: one.leadership.leads)
                 etcd.kill()
                 await until(lambda: not one.leadership._created)

@@ -35,7 +35,7 @@ def test_all_values_are_logged_again_and_again_but_secrets_and_too_many(
                 header = PutKVConfigRequestHeader(namespace="N", key=key, value=value)
                 reply = await peer.ask(RequestCode.PUT_KV_CONFIG, header)
                 assert reply.code == ResponseCode.SUCCESS
-            await asyncio.wait_for(rounds.wait(), 5)
+            await asyncio.wait_for(rounds.wait(), 30)
 
     monkeypatch.setattr(kv, "FIRST_LOG_SECONDS", 0.0)
     monkeypatch.setattr(kv, "LOG_SECONDS", 0.01)

@@ -121,13 +121,13 @@ def test_nothing_is_left_of_a_broker_whose_connection_ends_half_way(tmp_path: Pa
         for half_way in moments:
             async with Peer(server.port) as broker:
                 broker.writer.write(encode(LARGE))
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     while not half_way():  # noqa: ASYNC110 - turn by turn
                         await asyncio.sleep(0)
                 for channel in list(server.listener.channels):
                     if channel.remote == broker.address:
                         channel.abort()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while server.listener.dispatcher.tasks:  # noqa: ASYNC110 - turn by turn
                     await asyncio.sleep(0)
             assert (server.routes.live, server.routes.topics) == ({}, {})
@@ -141,7 +141,7 @@ def test_the_newer_of_two_connections_of_a_broker_counts(tmp_path: Path) -> None
     async def script(server: NameServer, peer: Peer) -> None:
         async with Peer(server.port) as old:
             old.writer.write(encode(LARGE))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while not _half_way(server)():  # noqa: ASYNC110 - turn by turn
                     await asyncio.sleep(0)
             new = registration(topic("topic-19999", queues=3), topic("own"), counter=1)

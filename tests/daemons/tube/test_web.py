@@ -410,7 +410,7 @@ def test_a_connection_that_is_just_being_accepted_does_not_outlive_its_port(
     async def main() -> None:
         await server.__aenter__()
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
         assert not server.connections

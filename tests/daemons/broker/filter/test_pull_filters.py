@@ -77,7 +77,7 @@ async def pull(peer: Peer, offset: int = 0, /, **more: str) -> tuple[Command, li
 
 async def held(broker: Broker) -> None:
     """Wait until a pull waits."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not broker.stores.messages.queue(TOPIC, 0).waiting:  # noqa: ASYNC110  (it has no event)
             await asyncio.sleep(0)
 

@@ -60,7 +60,7 @@ def test_a_slave_that_may_not_ask_its_master_says_so(
             old = await is_master(first, 1)
             async with member_of(tmp_path, controller, "two", **guarded) as second:
                 await is_slave(second, old.address)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(30):
                     while "namesrvAclFile" not in caplog.text:  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
 

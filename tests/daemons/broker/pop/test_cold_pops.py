@@ -49,7 +49,7 @@ def test_a_held_pop_gets_what_has_to_be_read(
                 consumer.pop(pollTime="60000", bornTime=str(milliseconds()))
             )
             queue = broker.stores.messages.queue(TOPIC, 0)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while not queue.waiting:  # noqa: ASYNC110  (it has no event)
                     await asyncio.sleep(0)
             waiting = dict(queue.waiting)

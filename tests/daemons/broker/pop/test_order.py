@@ -95,7 +95,7 @@ def test_a_message_may_be_asked_for_again_at_another_time(tmp_path: Path) -> Non
         async with Peer(broker.port) as other:
             waiting = asyncio.create_task(OrderedConsumer(other, broker).in_order(pollTime="20000"))
             fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0"}
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 number = "0"
                 while number == "0":
                     asked = await peer.ask(RequestCode.POLLING_INFO, fields)

@@ -202,7 +202,7 @@ def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Pa
                 fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
 
                 async def until(count: int) -> None:
-                    async with asyncio.timeout(10):
+                    async with asyncio.timeout(30):
                         number = ""
                         while number != str(count):
                             reply = await asking.ask(RequestCode.POLLING_INFO, fields)
@@ -227,7 +227,7 @@ def test_a_wait_ends_empty_and_too_many_that_wait_are_told(tmp_path: Path) -> No
         async with Peer(broker.port) as other:
             waiting = asyncio.create_task(PopConsumer(other, broker).ask(**POLL))
             fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 number = "0"
                 while number == "0":
                     reply = await peer.ask(RequestCode.POLLING_INFO, fields)

@@ -167,7 +167,7 @@ def test_a_closed_connection_leaves_no_pull_behind(tmp_path: Path) -> None:
             (channel,) = (c for c in broker.listener.channels if c.remote == other.address)
             closed = asyncio.Event()
             channel.on_close.append(lambda _: closed.set())
-        await asyncio.wait_for(closed.wait(), 10)
+        await asyncio.wait_for(closed.wait(), 30)
         waiting = [
             len(broker.stores.messages.queue("orders", number).waiting) for number in range(3)
         ]

@@ -117,7 +117,7 @@ def test_a_change_that_is_refused_was_not_made(
         controllers.failure = ControllerRefused(2001, "another epoch")
         async with asked_set(tmp_path, controllers) as (first, peer):
             async with empty_member(first):
-                await until(lambda: state_of(first).refused_changes == 1)
+                await until(lambda: state_of(first).refused_changes > 0)
             await until(lambda: not state_of(first).slaves)
             assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
 
@@ -170,7 +170,7 @@ def test_news_of_the_old_set_amid_a_question_do_not_answer_it(tmp_path: Path) ->
             assert shown(first) == 1
             controllers.failure = TimeoutError("nobody answers")
             controllers.gate.set()
-            await until(lambda: state_of(first).refused_changes == 1)
+            await until(lambda: state_of(first).refused_changes > 0)
             controllers.tell(frozenset({1}), 1)
             assert state_of(first).waited_for == {1, 2}
 

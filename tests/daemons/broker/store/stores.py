@@ -144,7 +144,7 @@ class Sink:
 
     async def next_write(self) -> list[Command]:
         """Wait for replies; takes the oldest write."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self.written.wait()
         write = self.writes.pop(0)
         if not self.writes:

@@ -375,7 +375,7 @@ def test_no_message_is_taken_before_every_cause_to_refuse_is_gone(tmp_path: Path
         with pytest.raises(StoreRefused, match="because of the index"):
             await put(store, "orders", 0, b"no")
         appender.accept("index")
-        await asyncio.wait_for(put(store, "orders", 0, b"yes"), 10)
+        await asyncio.wait_for(put(store, "orders", 0, b"yes"), 30)
         assert bodies(store, "orders", 0) == [b"yes"]
 
     with_store(tmp_path, work)

@@ -249,7 +249,7 @@ def test_the_disk_that_was_full_is_tried_again_by_the_next_round(
 
         monkeypatch.setattr(files, "pwrite", fail_twice)
         rounds = asyncio.ensure_future(store.checkpointer.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await written.wait()
         assert store.queue("orders", 0).persisted == 1
         rounds.cancel()

@@ -136,7 +136,7 @@ def test_after_a_failed_fsync_nobody_is_left_without_an_answer(
                 raise OSError(5, "Input/output error")
 
             patch.setattr(files, "fdatasync", fail)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 # In every turn, so that a batch is open in the one in which the news comes.
                 while store.appender.refusal is None:
                     append(store, sink, sent)

@@ -400,7 +400,7 @@ def test_a_disk_that_fails_does_not_end_the_cleaner(
         disk.retention._ratio = ratio
         monkeypatch.setattr(files, "unlink", unlink)
         cleaning_up = asyncio.ensure_future(disk.retention.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await deleted.wait()
         assert not cleaning_up.done()
         cleaning_up.cancel()

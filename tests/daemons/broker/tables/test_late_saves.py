@@ -88,7 +88,7 @@ def test_a_late_save_does_not_bring_back_delay_offsets_of_before(
 
 
 async def _has_read(timer: Timer, offset: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while timer._offset < offset:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

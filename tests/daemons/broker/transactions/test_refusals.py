@@ -88,7 +88,7 @@ def test_a_half_that_cannot_be_put_again_stays_where_it_is(
             assert peer.checks.empty()
             assert len(kept(broker, HALF)) == 1
             await broker.delivery.checks.round()
-            await asyncio.wait_for(peer.checks.get(), 10)
+            await asyncio.wait_for(peer.checks.get(), 30)
             assert (await peer.end(half, COMMIT)).code == 0
             assert await peer.consumed() == [b"x"]
 

@@ -179,7 +179,7 @@ def test_the_producer_of_an_open_transaction_is_asked(tmp_path: Path) -> None:
         await peer.prepare(b"young")
         await asyncio.sleep(0.002)  # so that the first is not of the millisecond of the round
         await broker.delivery.checks.round()
-        header, message = await asyncio.wait_for(peer.checks.get(), 10)
+        header, message = await asyncio.wait_for(peer.checks.get(), 30)
         assert peer.checks.empty()
         assert (header.msg_id, header.transaction_id, header.topic) == ("old", "old", TOPIC)
         assert (message.topic, message.queue_id, message.body) == (TOPIC, 2, b"old")
@@ -204,7 +204,7 @@ def test_an_end_by_the_old_offset_ends_what_a_check_has_put_again(tmp_path: Path
         half = await peer.prepare(b"x", now() - OLD)
         await asyncio.sleep(0.002)
         await broker.delivery.checks.round()
-        header, _ = await asyncio.wait_for(peer.checks.get(), 10)
+        header, _ = await asyncio.wait_for(peer.checks.get(), 30)
         assert (await peer.end(half, COMMIT)).code == 0
         half.offset, half.physical = header.tran_state_table_offset, header.commit_log_offset
         assert (await peer.end(half, COMMIT)).code == ResponseCode.SYSTEM_ERROR
@@ -378,7 +378,7 @@ def test_ends_are_known_after_a_start_without_saved_offsets(tmp_path: Path) -> N
         await peer.prepare(b"x", now() - OLD)
         await asyncio.sleep(0.002)
         await broker.delivery.checks.round()
-        header, _ = await asyncio.wait_for(peer.checks.get(), 10)
+        header, _ = await asyncio.wait_for(peer.checks.get(), 30)
         half = await peer.prepare(b"y", now() - OLD)
         half.offset, half.physical = header.tran_state_table_offset, header.commit_log_offset
         assert (await peer.end(half, COMMIT)).code == 0
@@ -386,7 +386,7 @@ def test_ends_are_known_after_a_start_without_saved_offsets(tmp_path: Path) -> N
     async def after(broker: Broker, peer: TransactionPeer) -> None:
         assert broker.delivery.transactions.ledger.offsets() == [2]
         await broker.delivery.checks.round()
-        _, message = await asyncio.wait_for(peer.checks.get(), 10)
+        _, message = await asyncio.wait_for(peer.checks.get(), 30)
         assert message.body == b"y"
         assert await peer.consumed() == [b"x"]
 
