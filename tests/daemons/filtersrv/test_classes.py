@@ -89,6 +89,7 @@ def test_where_sandboxes_have_become_impossible_not_every_pull_starts_a_process(
             assert sandbox is not None
             await sandbox.close()
             without_seccomp(monkeypatch, tmp_path)
+            monkeypatch.setattr("mq.daemons.filtersrv.classes.FIRST_PAUSE", 60.0)
             with pytest.raises(NoClass, match="this machine allows no sandbox"):
                 await at.match(FIRST, b"", 0)
             with pytest.raises(NoClass, match="it is started again in a moment"):
