@@ -174,7 +174,7 @@ def test_a_slow_request_is_counted_and_logged(
             assert value(samples, "mq_slow_requests_total", request="GET_BROKER_CONFIG") == 1
 
     asyncio.run(main())
-    assert re.search(r"request 26 of 127\.0\.0\.1:\d+ took 0\.\d+ s", caplog.text)
+    assert re.search(r"request 26 of 127\.0\.0\.1:\d+ took \d+\.\d+ s", caplog.text)
 
 
 def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
@@ -215,7 +215,8 @@ def test_others_are_served_while_figures_of_very_many_groups_are_put_together(
     tmp_path: Path,
 ) -> None:
     async def main() -> float:
-        async with broker_on(tmp_path) as broker:
+        # It does nothing else meanwhile that takes long.
+        async with broker_on(tmp_path, flushConsumerOffsetInterval="3600000") as broker:
             for number in range(10_000):
                 counter = broker.stats.counters.groups[f"topic-{number}", "group", 0] = (
                     GroupCounter()

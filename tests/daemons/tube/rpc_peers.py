@@ -40,7 +40,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def run(test: Coroutine[None, None, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(100):
             await test
 
     asyncio.run(limited())
