@@ -90,6 +90,7 @@ def test_a_peer_that_does_not_read_is_not_served() -> None:
         async with serving(handle) as listener, client(listener) as peer:
             peer.send(*[request(serial) for serial in range(150)])
             await peer.writer.drain()
+            await until(lambda: bool(listener.channels))
             (channel,) = listener.channels
             await until(lambda: channel.stalled)
             assert served < 100

@@ -302,6 +302,7 @@ def test_a_peer_that_takes_no_answers_gets_no_more_of_them() -> None:
     async def flood(server: WebServer) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(get("/broker.htm?method=large", close=False) * 200)
+        await until(lambda: bool(server.connections))
         (taken,) = server.connections
         await until(lambda: taken._is_full)
         calls = server.calls
