@@ -17,6 +17,7 @@ QUEUES = 16
 def test_the_consume_stats_of_a_broker_hold_nobody_up(tmp_path: Path) -> None:
     async def main() -> None:
         fixed = {"brokerName": "b", "listenPort": "0", "storePathRootDir": str(tmp_path)}
+        fixed |= {"flushConsumerOffsetInterval": "3600000"}  # nor does a save meanwhile
         loaded = BrokerSettings.load(None, fixed)
         async with Broker(loaded) as broker, Peer(broker.port) as peer, Peer(broker.port) as other:
             for name in ("A", "B", "C"):

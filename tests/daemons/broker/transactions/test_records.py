@@ -102,12 +102,12 @@ def test_ten_thousand_that_were_given_up_end_one_by_one_without_a_look_at_each_o
     for offset in range(count):
         ledger.add(half(offset, f"U{offset}"), offset)
         ledger.give_up(offset)
-    began = time.process_time()
+    began = time.thread_time()
     for offset in range(0, count, 2):
         assert ledger.find(half(offset, f"U{offset}")) == offset
         ledger.begin_ends([offset])
         ledger.remove([offset])
-    assert time.process_time() - began < 0.5  # 1.5 s where all of them are looked at
+    assert time.thread_time() - began < 0.5  # 1.5 s where all of them are looked at
     assert [ledger.find(half(n, f"U{n}")) for n in (0, 1, 2, 3)] == [None, 1, None, 3]
     ledger.add(half(count, "U1"), count)  # its producer has sent it again
     assert ledger.find(half(1, "U1")) == count
