@@ -264,6 +264,46 @@ def test_a_group_is_made_once_an_enode_is_not_busy_any_more_and_not_over_one_tha
     asyncio.run(main())
 
 
+def test_a_group_that_is_looked_at_while_it_is_made_is_still_made_at_the_other_enodes(
+    tmp_path: Path,
+) -> None:
+    """It counted as made by somebody else where an enode had it that had not answered yet."""
+    empty = SubscriptionGroupWrapper().encode()
+    table = {"fresh": SubscriptionGroupConfig(group_name="fresh")}
+    has: list[str] = []
+    looked = asyncio.Event()
+
+    def late(request: Command, channel: Channel) -> Command:
+        if request.code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:
+            if not looked.is_set():
+                return request.reply(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]system busy")
+            has.append("late")
+        is_list = request.code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        return request.reply(body=empty if is_list else b"")
+
+    async def main() -> None:
+        async with scripted({int(code): late for code in RequestCode}) as there:
+
+            async def slow(request: Command, channel: Channel) -> Command:
+                if request.code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:
+                    has.append("slow")
+                    await one.snode.groups.read()  # as every few seconds
+                    looked.set()
+                if request.code != RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
+                    return request.reply()
+                found = SubscriptionGroupWrapper(subscription_group_table=table).encode()
+                return request.reply(body=found if has else empty)
+
+            async with beside(slow, tmp_path) as (one, peer):
+                one.pretend("broker-c", int(there.split(":")[1]))
+                await one.snode.enodes.look()
+                await one.snode.groups.read()
+                await beat(peer, "c1", "fresh")
+                await until(lambda: "late" in has)
+
+    asyncio.run(main())
+
+
 def test_an_enode_that_comes_while_others_are_asked_keeps_a_group_as_it_has_it(
     tmp_path: Path,
 ) -> None:
