@@ -26,10 +26,13 @@ sys.dont_write_bytecode = False
 
 # A machine that is busy with other tests takes longer to answer than a user wants to wait. Tests of
 # what happens without an answer say how long they wait for one.
-for _options in (ClientOptions, ProducerOptions):
+for _options, _names in (
+    (ClientOptions, ("timeout", "connect_timeout")),
+    (ProducerOptions, ("timeout",)),
+):
     _defaults = _options.__init__.__kwdefaults__
-    assert _defaults is not None
-    _defaults["timeout"] = 30.0
+    assert _defaults is not None and _defaults.keys() >= set(_names)
+    _defaults.update(dict.fromkeys(_names, 30.0))
 
 # A shell that starts the suite in the background has processes ignore Ctrl-C; tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
