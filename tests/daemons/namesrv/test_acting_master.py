@@ -106,7 +106,11 @@ async def member() -> AsyncIterator[tuple[str, asyncio.Queue[Command]]]:
         yield f"127.0.0.1:{listener.port}", told
 
 
-def test_members_hear_who_has_the_lowest_id(tmp_path: Path) -> None:
+def test_members_hear_who_has_the_lowest_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.daemons.namesrv.acting_master.NOTICE_SECONDS", PATIENCE)
+
     async def script(server: NameServer, peer: Peer) -> None:
         async with member() as (slave, slave_told), member() as (master, master_told):
 
