@@ -253,6 +253,7 @@ class Timer:
                 if self._offset < queue.readable:
                     self._offset = queue.next_file_index(self._offset)
                 else:
+                    self._has_read.set()
                     await self._news.wait(queue)
                 continue
             try:
