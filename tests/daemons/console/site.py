@@ -353,7 +353,9 @@ class Consoles:
                 pair = await parts.enter_async_context(
                     Standalone(name_server_port=0, broker_port=0, properties=broker)
                 )
-            given = {"listenPort": "0", "dataPath": str(self.folder / "console")}
+            # A machine that is busy with other tests takes longer than who looks at a page waits.
+            given = {"requestTimeoutMillis": "30000", "pageTimeoutMillis": "60000"}
+            given |= {"listenPort": "0", "dataPath": str(self.folder / "console")}
             found = ConsoleSettings.load(None, given | dict(settings or {}))
             sources = [
                 ClusterSource(
