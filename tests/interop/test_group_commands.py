@@ -34,7 +34,7 @@ def client_id(cluster: Cluster) -> str:
 def test_the_state_of_a_member_is_what_java_prints(both_tools: Cluster, release: str) -> None:
     arguments = ("consumerStatus", "-g", GROUP, "-i", client_id(both_tools))
     tool = both_tools.java if release == "4.9.7" else both_tools.java_5
-    for _ in range(4):  # times of pulls move on between two calls
+    for _ in range(20):  # times of pulls move on between two calls
         java = tool(*arguments, "-n", both_tools.namesrv)
         ours = both_tools.ours(*arguments)
         if release == "5.5.0":  # this release always has the heads of what is not there

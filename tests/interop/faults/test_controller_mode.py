@@ -181,7 +181,7 @@ def test_ours_under_a_java_controller_fail_over_and_java_clients_go_on(common: C
             began = time.monotonic()
             killed.kill()
             assert one.master_but(old) == other.address
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + PATIENCE
             while not takes_a_send(other.address):
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
