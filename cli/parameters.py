@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from mq.cli.moments import FORMS
+
 
 def topic_option(text: str = "Topic name.", *, metavar: str = "TOPIC") -> Any:
     return typer.Option("-t", "--topic", metavar=metavar, help=text)
@@ -28,3 +30,10 @@ def cluster_option(text: str, *, name: str = "--clusterName") -> Any:
 
 
 Topic = Annotated[str, topic_option()]
+BeginTimestamp = Annotated[
+    str | None,
+    typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
+]
+EndTimestamp = Annotated[
+    str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there.")
+]

@@ -15,7 +15,7 @@ from mq.protocol.bodies import (
     ProcessQueueInfo,
     SubscriptionData,
 )
-from mq.protocol.codes import CURRENT_VERSION, version_name
+from mq.protocol.versions import CURRENT_VERSION, version_name
 
 _MIB = 1024 * 1024
 

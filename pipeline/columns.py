@@ -30,10 +30,17 @@ _PROPERTY_END = property_text.PROPERTY_SEPARATOR.encode()
 class Context:
     """What the records themselves do not say, and what several columns are made of."""
 
-    def __init__(self, broker_name: str | None, bodies: list[bytes] | None = None) -> None:
-        """`bodies` are those of all records, decompressed, where any of them is compressed."""
+    def __init__(
+        self,
+        broker_name: str | None,
+        bodies: list[bytes] | None = None,
+        body_errors: list[str | None] | None = None,
+    ) -> None:
+        """`bodies` are those of all records, decompressed, where any of them is compressed;
+        `body_errors` say of each why it is still as it is stored, None where it is whole."""
         self.broker_name = broker_name
         self.bodies = bodies
+        self.body_errors = body_errors
         self._properties: PropertyTable | None = None
 
     def properties(self, records: Records) -> PropertyTable:
@@ -87,6 +94,10 @@ def _body(records: Records, context: Context) -> pa.Array:
     return parts(records.buffer, pa.binary(), records.body_at, records.body_length)
 
 
+def _body_error(records: Records, context: Context) -> pa.Array:
+    return pa.array(context.body_errors or [None] * len(records), pa.string())
+
+
 def _topic(records: Records, context: Context) -> pa.Array:
     return parts(records.buffer, pa.string(), records.topic_at, records.topic_length)
 
@@ -126,7 +137,7 @@ def _broker_name(records: Records, context: Context) -> pa.Array:
 
 
 def _queue_id(records: Records, context: Context) -> pa.Array:
-    return _int32(records.int32(records.positions + AT["queue_id"]))
+    return _int32(records.queue_id())
 
 
 def _flag(records: Records, context: Context) -> pa.Array:
@@ -221,11 +232,13 @@ COLUMNS: Mapping[str, Mapping[str, Maker]] = {
     "msgId": {"string": _message_id},
 }
 
-# What a table has if its schema asks for it: how often a message was given back to the broker
-# , and the bytes that it takes in the log, compressed as it is there.
+# What a table has if its schema asks for it: how often a message was given back to the broker, the
+# bytes that it takes in the log, compressed as it is there, and why its body could not be
+# decompressed, null for one that is whole.
 FURTHER_COLUMNS: Mapping[str, Mapping[str, Maker]] = {
     "reconsumeTimes": {"int": _reconsume_times},
     "storedSize": {"int": _stored_size},
+    "bodyError": {"string": _body_error},
 }
 
 

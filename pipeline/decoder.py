@@ -1,6 +1,8 @@
 """Decoder of replies: Arrow record batches of the columns that a query wants."""
 
+import logging
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -8,10 +10,15 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from mq.pipeline.columns import COLUMNS, FURTHER_COLUMNS, Context, find_property, is_compressed
+from mq.pipeline.errors import DamagedBody
+from mq.pipeline.offsets import Queue
 from mq.pipeline.records import Integers, Records
 from mq.pipeline.tables import Table
 from mq.protocol.compression import decompress
+from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.properties import PropertyKey
+
+log = logging.getLogger(__name__)
 
 # Four compressed megabytes can be gigabytes of bodies: a batch ends when it has so many bytes.
 _BATCH_BYTES = 32 * 1024 * 1024
@@ -20,21 +27,27 @@ _BATCH_BYTES = 32 * 1024 * 1024
 class Decoder:
     """Makes record batches for one schema."""
 
-    def __init__(self, schema: StructType, tags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, schema: StructType, tags: Sequence[str] = (), *, fail_on_damage: bool = True
+    ) -> None:
         """`tags` are those that are wanted, all if there are none: brokers compare hashes only.
+        Bodies that cannot be decompressed come as they are stored without `fail_on_damage`, and
+        the log says so.
 
         Raises SchemaError for what messages do not have.
         """
         self._table = Table(schema, {**COLUMNS, **FURTHER_COLUMNS})
-        self._wants_body = any(name.lower() == "body" for name in schema.names)
+        self._wants_body = not {"body", "bodyerror"}.isdisjoint(map(str.lower, schema.names))
         self._tags = pa.array(tags, pa.string())
+        self._fail_on_damage = fail_on_damage
 
     def batches(
         self, buffer: bytearray, positions: Integers, broker_name: str
     ) -> Iterator[pa.RecordBatch]:
         """The messages whose records lie at these positions, which ascend. None makes no batch.
 
-        Raises RemoteProtocolError for damaged records and bodies that cannot be decompressed.
+        Raises RemoteProtocolError for damaged records, DamagedBody for a body that cannot be
+        decompressed if that is to fail.
         """
         yield from self.tables(Records(buffer, positions), broker_name)
 
@@ -48,32 +61,70 @@ class Decoder:
         if not len(records):
             return
         if self._wants_body and is_compressed(records).any():
-            for some, bodies in _decompressed(records):
-                yield self._batch(some, Context(broker_name, bodies))
+            for some, bodies, errors in _decompressed(records):
+                self._tell(some, errors, broker_name)
+                yield self._batch(some, Context(broker_name, bodies, errors))
         else:
             yield self._batch(records, Context(broker_name, None))
 
     def _batch(self, records: Records, context: Context) -> pa.RecordBatch:
         return self._table.batch(len(records), lambda make: make(records, context))
 
+    def _tell(self, records: Records, errors: list[str | None], broker_name: str | None) -> None:
+        """Raise DamagedBody for the first of the records with an error, or log it and how many
+        there are: not each, which may be millions."""
+        damaged = [index for index, error in enumerate(errors) if error is not None]
+        if not damaged:
+            return
+        what = f"{_place(records, damaged[0], broker_name)}: {errors[damaged[0]]}"
+        if self._fail_on_damage:
+            raise DamagedBody(what)
+        log.warning(
+            "%s; bodies that are given as they are stored: %d of %d",
+            *(what, len(damaged), len(records)),
+        )
 
-def _decompressed(records: Records) -> Iterator[tuple[Records, list[bytes]]]:
-    """The records in parts that are not too large, each part with its bodies."""
+
+def _place(records: Records, index: int, broker_name: str | None) -> str:
+    """Where the message of a record is; of files the broker is not known unless options name it."""
+    begin = int(records.topic_at[index])
+    topic = records.buffer[begin : begin + int(records.topic_length[index])]
+    queue_id = int(records.queue_id()[index])
+    queue = Queue(topic.decode("utf-8", "replace"), broker_name or "?", queue_id)
+    return f"{queue}: the message at offset {records.queue_offset()[index]}"
+
+
+class _Part(NamedTuple):
+    """Some records, with the body of each, and why it could not be decompressed."""
+
+    records: Records
+    bodies: list[bytes]
+    errors: list[str | None]
+
+
+def _decompressed(records: Records) -> Iterator[_Part]:
+    """The records in parts that are not too large."""
     begins = records.body_at.tolist()
     ends = (records.body_at + records.body_length).tolist()
     flags = records.sys_flag.tolist()
     chosen = np.zeros(len(records), np.bool_)
     bodies: list[bytes] = []
+    errors: list[str | None] = []
     size = 0
     view = memoryview(records.buffer)
     for index, (begin, end, flag) in enumerate(zip(begins, ends, flags, strict=True)):
-        body = bytes(decompress(view[begin:end], flag)) if end > begin else b""
+        error = None
+        try:
+            body = bytes(decompress(view[begin:end], flag)) if end > begin else b""
+        except RemoteProtocolError as damage:
+            body, error = bytes(view[begin:end]), str(damage)
         bodies.append(body)
+        errors.append(error)
         chosen[index] = True
         size += len(body)
         if size >= _BATCH_BYTES:
-            yield records.only(chosen), bodies
+            yield _Part(records.only(chosen), bodies, errors)
             chosen[:] = False
-            bodies, size = [], 0
+            bodies, errors, size = [], [], 0
     if bodies:
-        yield records.only(chosen), bodies
+        yield _Part(records.only(chosen), bodies, errors)

@@ -11,7 +11,9 @@ PipelineError
 ├── BrokerAway         a broker stays away whose messages a stream has to read
 ├── PartitionOccupied  another client of the group has a partition of TubeMQ, and keeps it
 ├── DataLoss           messages that were to be read are gone, and failOnDataLoss is true
-├── DamagedStore       files of a store are not as they should be, and failOnDamage is true
+├── Damaged            failOnDamage is true
+│   ├── DamagedStore   and files of a store are not as they should be
+│   └── DamagedBody    and a body cannot be decompressed
 ├── RowError           a row that no message can be made of
 ├── WriteFailed        rows could not be sent, however often it was tried
 └── CommitFailed       messages that were prepared could not all be made visible
@@ -74,18 +76,35 @@ class DataLoss(PipelineError):
         self.what = what
 
 
-class DamagedStore(PipelineError):
-    """A part of a commit log that should be messages is something else."""
+class Damaged(PipelineError):
+    """Something is not as it should be, and a query may go on without it, or with it as it is."""
+
+    way_on = ""
 
     def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what}. To leave it out, and only report it in the log: "
-            '.option("failOnDamage", "false"); to list all damage: .option("report", "damage")'
-        )
+        super().__init__(f"{what}. {self.way_on}")
         self.what = what
 
-    def __reduce__(self) -> tuple[type["DamagedStore"], tuple[str]]:
-        return DamagedStore, (self.what,)
+    def __reduce__(self) -> tuple[type["Damaged"], tuple[str]]:
+        return type(self), (self.what,)
+
+
+class DamagedStore(Damaged):
+    """A part of a commit log that should be messages is something else."""
+
+    way_on = (
+        "To leave it out, and only report it in the log: "
+        '.option("failOnDamage", "false"); to list all damage: .option("report", "damage")'
+    )
+
+
+class DamagedBody(Damaged):
+    """A body that its producer compressed cannot be decompressed."""
+
+    way_on = (
+        "To take such bodies as they are stored, and only report them in the log: "
+        '.option("failOnDamage", "false"); the column bodyError says which they are'
+    )
 
 
 class BrokerAway(PipelineError):

@@ -66,6 +66,7 @@ class ReadOptions(ClusterOptions, PlanOptions):
     commit_offsets: bool = option("commitOffsets", _commit_offsets, "group", False)
     min_partitions: int | None = option("minPartitions", parsing.number(1, 100_000), "16")
     include_properties: bool = option("includeProperties", parsing.yes, "true", False)
+    fail_on_damage: bool = option("failOnDamage", parsing.yes, "false", True)
 
     def session(self) -> BlockingSession:
         """A session to the cluster. Raises ClientError for TLS files that cannot be used."""

@@ -24,7 +24,7 @@ def read(
     options: ReadOptions, schema: StructType, partition: Partition
 ) -> Iterator[pa.RecordBatch]:
     """Pull the ranges of a partition, one after the other, and decode them."""
-    decoder = Decoder(schema, options.tags())
+    decoder = Decoder(schema, options.tags(), fail_on_damage=options.fail_on_damage)
     settings = options.pull_settings()._replace(skip_absent=partition.skip_absent)
     with options.session() as session:
         for pulled in partition.ranges:

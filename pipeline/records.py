@@ -128,6 +128,9 @@ class Records:
         """The integers of 8 bytes at these places of the buffer."""
         return self._integers(">i8", places)
 
+    def queue_id(self) -> Integers:
+        return self.int32(self.positions + AT["queue_id"])
+
     def queue_offset(self) -> Integers:
         return self.int64(self.positions + AT["queue_offset"])
 

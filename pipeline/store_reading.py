@@ -92,8 +92,9 @@ def _and(
 def read(
     options: StoreOptions, schema: StructType, partition: StorePartition
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a partition. Raises DamagedStore for damage if that is to fail."""
-    decoder = Decoder(schema)
+    """The messages of a partition. Raises DamagedStore for damage, and DamagedBody for a body that
+    cannot be decompressed, if that is to fail."""
+    decoder = Decoder(schema, fail_on_damage=options.fail_on_damage)
     selection = RecordFilter(options)
     for part in partition.parts:
         for found in PartScan(part, verify=options.verify):

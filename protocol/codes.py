@@ -2,11 +2,46 @@
 
 Wire values: never renumber, never reuse. A gap in the numbers is a gap in Java too.
 Sources: org.apache.rocketmq.common.protocol.RequestCode and ResponseCode, remoting.protocol
-RemotingSysResponseCode and LanguageCode, common.MQVersion.
+RemotingSysResponseCode and LanguageCode.
+
+A request code is all that is known of a request, in one row (`mq.protocol.requests`). From the rows
+derive the access control of brokers and of name servers, what a dry run sends, the tables of
+docs/protocol.md and docs/permissions.md, and tests that walk every code. The header of a request is
+found by its declaration (`mq.protocol.headers.HEADERS`).
 """
 
+from collections.abc import Iterator
 from enum import Enum, IntEnum, unique
-from functools import lru_cache
+from typing import Any
+
+from mq.protocol.requests import (
+    ANY_ACCOUNT,
+    AS_GROUP,
+    AS_GROUP_NAMED,
+    BROKER,
+    CLIENT,
+    CONTROLLER,
+    END_OWN_TRANSACTION,
+    FILTER_SERVER,
+    GROUP_IN_BODY,
+    NAME_SERVER,
+    NOBODY,
+    PRESENCE,
+    READ,
+    READ_MESSAGE,
+    READ_TOPIC,
+    READ_TOPIC_AS_GROUP,
+    SEND,
+    SEND_BACK,
+    SEND_TO_TOPIC,
+    SNODE,
+    TOPIC_AND_GROUP_IN_BODY,
+    WRITE,
+    RequestKind,
+    Right,
+    Role,
+    Row,
+)
 
 ONLY_4 = "4.x"  # known to 4.9.8, gone in 5.x
 SINCE_5 = "5.x"  # unknown to 4.9.8
@@ -21,181 +56,225 @@ class Dialect(Enum):
     SNODE = "snode"  # SnodeCode, and RequestCode for what that does not have
 
 
-class _Code(IntEnum):
-    """A wire number that remembers which releases know it."""
+class _Asked(IntEnum):
+    """A request's number, with what is known of it."""
 
     _value_: int
+    kind: RequestKind
+    answered_by: Role
+    rights: tuple[Right, ...] | None
+    body: str
     release: str  #: "" for every release, else ONLY_4, SINCE_5 or ONLY_SNODE
 
-    def __new__(cls, value: int, release: str = "") -> "_Code":
-        member = int.__new__(cls, value)
-        member._value_ = value
-        member.release = release
+    def __new__(cls, *row: Any) -> "_Asked":
+        """The fields of a Row, which an enum takes apart as it does any tuple."""
+        number, *known = row
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.kind, member.answered_by, member.rights, member.body, member.release = known
         return member
+
+    @property
+    def needs(self) -> str:
+        """The rights for people: "SUB topic, SUB group", "any account", "an administrator"."""
+        if self.rights is None:
+            return "an administrator"
+        return ", ".join(map(str, self.rights)) or "any account"
 
 
 @unique
-class RequestCode(_Code):
+class RequestCode(_Asked):
     """What a request asks for."""
 
-    SEND_MESSAGE = 10
-    PULL_MESSAGE = 11
-    QUERY_MESSAGE = 12
-    QUERY_BROKER_OFFSET = 13
-    QUERY_CONSUMER_OFFSET = 14
-    UPDATE_CONSUMER_OFFSET = 15
-    UPDATE_AND_CREATE_TOPIC = 17
-    UPDATE_AND_CREATE_TOPIC_LIST = 18, SINCE_5
-    GET_ALL_TOPIC_CONFIG = 21
-    GET_TOPIC_CONFIG_LIST = 22
-    GET_TOPIC_NAME_LIST = 23
-    UPDATE_BROKER_CONFIG = 25
-    GET_BROKER_CONFIG = 26
-    TRIGGER_DELETE_FILES = 27
-    GET_BROKER_RUNTIME_INFO = 28
-    SEARCH_OFFSET_BY_TIMESTAMP = 29
-    GET_MAX_OFFSET = 30
-    GET_MIN_OFFSET = 31
-    GET_EARLIEST_MSG_STORETIME = 32
-    VIEW_MESSAGE_BY_ID = 33
-    HEART_BEAT = 34
-    UNREGISTER_CLIENT = 35
-    CONSUMER_SEND_MSG_BACK = 36
-    END_TRANSACTION = 37
-    GET_CONSUMER_LIST_BY_GROUP = 38
-    CHECK_TRANSACTION_STATE = 39
-    NOTIFY_CONSUMER_IDS_CHANGED = 40
-    LOCK_BATCH_MQ = 41
-    UNLOCK_BATCH_MQ = 42
-    GET_ALL_CONSUMER_OFFSET = 43
-    GET_ALL_DELAY_OFFSET = 45
-    CHECK_CLIENT_CONFIG = 46
-    GET_CLIENT_CONFIG = 47, SINCE_5
-    UPDATE_AND_CREATE_ACL_CONFIG = 50, ONLY_4
-    DELETE_ACL_CONFIG = 51, ONLY_4
-    GET_BROKER_CLUSTER_ACL_INFO = 52, ONLY_4
-    UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = 53, ONLY_4
-    GET_BROKER_CLUSTER_ACL_CONFIG = 54, ONLY_4  # of 4.9.7; 4.9.8 has dropped it
-    GET_TIMER_CHECK_POINT = 60, SINCE_5
-    GET_TIMER_METRICS = 61, SINCE_5
-    PUT_KV_CONFIG = 100
-    GET_KV_CONFIG = 101
-    DELETE_KV_CONFIG = 102
-    REGISTER_BROKER = 103
-    UNREGISTER_BROKER = 104
-    GET_ROUTEINFO_BY_TOPIC = 105
-    GET_BROKER_CLUSTER_INFO = 106
-    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
-    GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
-    GET_TOPIC_STATS_INFO = 202
-    GET_CONSUMER_CONNECTION_LIST = 203
-    GET_PRODUCER_CONNECTION_LIST = 204
-    WIPE_WRITE_PERM_OF_BROKER = 205
-    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
-    DELETE_SUBSCRIPTIONGROUP = 207
-    GET_CONSUME_STATS = 208
-    SUSPEND_CONSUMER = 209
-    RESUME_CONSUMER = 210
-    RESET_CONSUMER_OFFSET_IN_CONSUMER = 211
-    RESET_CONSUMER_OFFSET_IN_BROKER = 212
-    ADJUST_CONSUMER_THREAD_POOL = 213
-    WHO_CONSUME_THE_MESSAGE = 214
-    DELETE_TOPIC_IN_BROKER = 215
-    DELETE_TOPIC_IN_NAMESRV = 216
-    REGISTER_TOPIC_IN_NAMESRV = 217, SINCE_5
-    GET_KVLIST_BY_NAMESPACE = 219
-    RESET_CONSUMER_CLIENT_OFFSET = 220
-    GET_CONSUMER_STATUS_FROM_CLIENT = 221
-    INVOKE_BROKER_TO_RESET_OFFSET = 222
-    INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
-    GET_TOPICS_BY_CLUSTER = 224
-    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = 225, SINCE_5
-    QUERY_TOPIC_CONSUME_BY_WHO = 300
-    REGISTER_FILTER_SERVER = 301
-    REGISTER_MESSAGE_FILTER_CLASS = 302
-    QUERY_CONSUME_TIME_SPAN = 303
-    GET_SYSTEM_TOPIC_LIST_FROM_NS = 304
-    GET_SYSTEM_TOPIC_LIST_FROM_BROKER = 305
-    CLEAN_EXPIRED_CONSUMEQUEUE = 306
-    GET_CONSUMER_RUNNING_INFO = 307
-    QUERY_CORRECTION_OFFSET = 308
-    CONSUME_MESSAGE_DIRECTLY = 309
-    SEND_MESSAGE_V2 = 310
-    GET_UNIT_TOPIC_LIST = 311
-    GET_HAS_UNIT_SUB_TOPIC_LIST = 312
-    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = 313
-    CLONE_GROUP_OFFSET = 314
-    VIEW_BROKER_STATS_DATA = 315
-    CLEAN_UNUSED_TOPIC = 316
-    GET_BROKER_CONSUME_STATS = 317
-    UPDATE_NAMESRV_CONFIG = 318
-    GET_NAMESRV_CONFIG = 319
-    SEND_BATCH_MESSAGE = 320
-    QUERY_CONSUME_QUEUE = 321
-    QUERY_DATA_VERSION = 322
-    RESUME_CHECK_HALF_MESSAGE = 323
-    SEND_REPLY_MESSAGE = 324
-    SEND_REPLY_MESSAGE_V2 = 325
-    PUSH_REPLY_MESSAGE_TO_CLIENT = 326
-    ADD_WRITE_PERM_OF_BROKER = 327
-    GET_ALL_PRODUCER_INFO = 328
-    DELETE_EXPIRED_COMMITLOG = 329
-    QUERY_TOPICS_BY_CONSUMER = 343, SINCE_5
-    QUERY_SUBSCRIPTION_BY_CONSUMER = 345, SINCE_5
-    GET_TOPIC_CONFIG = 351, SINCE_5
-    GET_SUBSCRIPTIONGROUP_CONFIG = 352, SINCE_5
-    UPDATE_AND_GET_GROUP_FORBIDDEN = 353, SINCE_5
-    CHECK_ROCKSDB_CQ_WRITE_PROGRESS = 354, SINCE_5
-    EXPORT_ROCKSDB_CONFIG_TO_JSON = 355, SINCE_5
-    LITE_PULL_MESSAGE = 361, SINCE_5
-    RECALL_MESSAGE = 370, SINCE_5
-    QUERY_ASSIGNMENT = 400, SINCE_5
-    SET_MESSAGE_REQUEST_MODE = 401, SINCE_5
-    GET_ALL_MESSAGE_REQUEST_MODE = 402, SINCE_5
-    UPDATE_AND_CREATE_STATIC_TOPIC = 513, SINCE_5
-    GET_BROKER_MEMBER_GROUP = 901, SINCE_5
-    ADD_BROKER = 902, SINCE_5
-    REMOVE_BROKER = 903, SINCE_5
-    BROKER_HEARTBEAT = 904, SINCE_5
-    NOTIFY_MIN_BROKER_ID_CHANGE = 905, SINCE_5
-    EXCHANGE_BROKER_HA_INFO = 906, SINCE_5
-    GET_BROKER_HA_STATUS = 907, SINCE_5
-    RESET_MASTER_FLUSH_OFFSET = 908, SINCE_5
-    CONTROLLER_ALTER_SYNC_STATE_SET = 1001, SINCE_5
-    CONTROLLER_ELECT_MASTER = 1002, SINCE_5
-    CONTROLLER_REGISTER_BROKER = 1003, SINCE_5
-    CONTROLLER_GET_REPLICA_INFO = 1004, SINCE_5
-    CONTROLLER_GET_METADATA_INFO = 1005, SINCE_5
-    CONTROLLER_GET_SYNC_STATE_DATA = 1006, SINCE_5
-    GET_BROKER_EPOCH_CACHE = 1007, SINCE_5
-    NOTIFY_BROKER_ROLE_CHANGED = 1008, SINCE_5
-    UPDATE_CONTROLLER_CONFIG = 1009, SINCE_5
-    GET_CONTROLLER_CONFIG = 1010, SINCE_5
-    CLEAN_BROKER_DATA = 1011, SINCE_5
-    CONTROLLER_GET_NEXT_BROKER_ID = 1012, SINCE_5
-    CONTROLLER_APPLY_BROKER_ID = 1013, SINCE_5
-    UPDATE_COLD_DATA_FLOW_CTR_CONFIG = 2001, SINCE_5
-    REMOVE_COLD_DATA_FLOW_CTR_CONFIG = 2002, SINCE_5
-    GET_COLD_DATA_FLOW_CTR_INFO = 2003, SINCE_5
-    SET_COMMITLOG_READ_MODE = 2004, SINCE_5
-    AUTH_CREATE_USER = 3001, SINCE_5
-    AUTH_UPDATE_USER = 3002, SINCE_5
-    AUTH_DELETE_USER = 3003, SINCE_5
-    AUTH_GET_USER = 3004, SINCE_5
-    AUTH_LIST_USER = 3005, SINCE_5
-    AUTH_CREATE_ACL = 3006, SINCE_5
-    AUTH_UPDATE_ACL = 3007, SINCE_5
-    AUTH_DELETE_ACL = 3008, SINCE_5
-    AUTH_GET_ACL = 3009, SINCE_5
-    AUTH_LIST_ACL = 3010, SINCE_5
-    POP_MESSAGE = 200050, SINCE_5
-    ACK_MESSAGE = 200051, SINCE_5
-    PEEK_MESSAGE = 200052, SINCE_5
-    CHANGE_MESSAGE_INVISIBLETIME = 200053, SINCE_5
-    NOTIFICATION = 200054, SINCE_5
-    POLLING_INFO = 200055, SINCE_5
-    POP_ROLLBACK = 200056, SINCE_5
-    BATCH_ACK_MESSAGE = 200151, SINCE_5
+    SEND_MESSAGE = Row(10, SEND, BROKER, SEND_TO_TOPIC)
+    # A pull can carry an offset to commit: whoever may only read takes that out first.
+    PULL_MESSAGE = Row(11, READ, BROKER | FILTER_SERVER | SNODE, READ_TOPIC_AS_GROUP)
+    QUERY_MESSAGE = Row(12, READ, BROKER, READ_TOPIC)
+    QUERY_BROKER_OFFSET = Row(13, READ, NOBODY)
+    QUERY_CONSUMER_OFFSET = Row(14, READ, BROKER | SNODE, READ_TOPIC_AS_GROUP)
+    UPDATE_CONSUMER_OFFSET = Row(15, WRITE, BROKER | SNODE, READ_TOPIC_AS_GROUP)
+    UPDATE_AND_CREATE_TOPIC = Row(17, WRITE, BROKER)
+    UPDATE_AND_CREATE_TOPIC_LIST = Row(
+        18, WRITE, BROKER, body="CreateTopicListRequestBody", release=SINCE_5
+    )
+    GET_ALL_TOPIC_CONFIG = Row(21, READ, BROKER, ANY_ACCOUNT)
+    GET_TOPIC_CONFIG_LIST = Row(22, READ, NOBODY)
+    GET_TOPIC_NAME_LIST = Row(23, READ, NOBODY)
+    UPDATE_BROKER_CONFIG = Row(25, WRITE, BROKER)
+    GET_BROKER_CONFIG = Row(26, READ, BROKER, ANY_ACCOUNT)
+    TRIGGER_DELETE_FILES = Row(27, WRITE, NOBODY)
+    GET_BROKER_RUNTIME_INFO = Row(28, READ, BROKER, ANY_ACCOUNT)
+    SEARCH_OFFSET_BY_TIMESTAMP = Row(29, READ, BROKER | SNODE, ANY_ACCOUNT)
+    GET_MAX_OFFSET = Row(30, READ, BROKER | SNODE, ANY_ACCOUNT)
+    GET_MIN_OFFSET = Row(31, READ, BROKER | SNODE, ANY_ACCOUNT)
+    GET_EARLIEST_MSG_STORETIME = Row(32, READ, BROKER, ANY_ACCOUNT)
+    VIEW_MESSAGE_BY_ID = Row(33, READ, BROKER, READ_MESSAGE)
+    HEART_BEAT = Row(34, PRESENCE, BROKER | SNODE, TOPIC_AND_GROUP_IN_BODY, body="HeartbeatData")
+    UNREGISTER_CLIENT = Row(35, PRESENCE, BROKER | SNODE, AS_GROUP)
+    CONSUMER_SEND_MSG_BACK = Row(36, SEND, BROKER | SNODE, SEND_BACK)
+    END_TRANSACTION = Row(37, WRITE, BROKER, END_OWN_TRANSACTION)
+    GET_CONSUMER_LIST_BY_GROUP = Row(38, READ, BROKER | SNODE, AS_GROUP)
+    CHECK_TRANSACTION_STATE = Row(39, WRITE, CLIENT)
+    NOTIFY_CONSUMER_IDS_CHANGED = Row(40, WRITE, CLIENT)
+    LOCK_BATCH_MQ = Row(41, WRITE, BROKER | SNODE, GROUP_IN_BODY, body="LockBatchRequestBody")
+    UNLOCK_BATCH_MQ = Row(42, WRITE, BROKER | SNODE, GROUP_IN_BODY, body="UnlockBatchRequestBody")
+    GET_ALL_CONSUMER_OFFSET = Row(43, READ, BROKER, ANY_ACCOUNT)
+    GET_ALL_DELAY_OFFSET = Row(45, READ, BROKER, ANY_ACCOUNT)
+    CHECK_CLIENT_CONFIG = Row(46, READ, BROKER | SNODE, ANY_ACCOUNT, body="CheckClientRequestBody")
+    GET_CLIENT_CONFIG = Row(47, READ, NOBODY, release=SINCE_5)
+    UPDATE_AND_CREATE_ACL_CONFIG = Row(50, WRITE, BROKER, release=ONLY_4)
+    DELETE_ACL_CONFIG = Row(51, WRITE, BROKER, release=ONLY_4)
+    GET_BROKER_CLUSTER_ACL_INFO = Row(52, READ, BROKER, release=ONLY_4)
+    UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = Row(53, WRITE, BROKER, release=ONLY_4)
+    # Of 4.9.7; 4.9.8 has dropped it.
+    GET_BROKER_CLUSTER_ACL_CONFIG = Row(54, READ, BROKER, release=ONLY_4)
+    GET_TIMER_CHECK_POINT = Row(60, READ, BROKER, ANY_ACCOUNT, release=SINCE_5)
+    GET_TIMER_METRICS = Row(61, READ, NOBODY, release=SINCE_5)
+    PUT_KV_CONFIG = Row(100, WRITE, NAME_SERVER)
+    GET_KV_CONFIG = Row(101, READ, NAME_SERVER)
+    DELETE_KV_CONFIG = Row(102, WRITE, NAME_SERVER)
+    REGISTER_BROKER = Row(103, WRITE, NAME_SERVER, body="RegisterBrokerBody")
+    UNREGISTER_BROKER = Row(104, WRITE, NAME_SERVER)
+    GET_ROUTEINFO_BY_TOPIC = Row(105, READ, NAME_SERVER | SNODE)
+    GET_BROKER_CLUSTER_INFO = Row(106, READ, NAME_SERVER)
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = Row(200, WRITE, BROKER, body="SubscriptionGroupConfig")
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG = Row(201, READ, BROKER, ANY_ACCOUNT)
+    GET_TOPIC_STATS_INFO = Row(202, READ, BROKER, ANY_ACCOUNT)
+    GET_CONSUMER_CONNECTION_LIST = Row(203, READ, BROKER, ANY_ACCOUNT)
+    GET_PRODUCER_CONNECTION_LIST = Row(204, READ, BROKER, ANY_ACCOUNT)
+    WIPE_WRITE_PERM_OF_BROKER = Row(205, WRITE, NAME_SERVER)
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = Row(206, READ, NAME_SERVER)
+    DELETE_SUBSCRIPTIONGROUP = Row(207, WRITE, BROKER)
+    GET_CONSUME_STATS = Row(208, READ, BROKER, ANY_ACCOUNT)
+    SUSPEND_CONSUMER = Row(209, WRITE, NOBODY)
+    RESUME_CONSUMER = Row(210, WRITE, NOBODY)
+    RESET_CONSUMER_OFFSET_IN_CONSUMER = Row(211, WRITE, NOBODY)
+    RESET_CONSUMER_OFFSET_IN_BROKER = Row(212, WRITE, NOBODY)
+    ADJUST_CONSUMER_THREAD_POOL = Row(213, WRITE, NOBODY)
+    WHO_CONSUME_THE_MESSAGE = Row(214, READ, NOBODY)
+    DELETE_TOPIC_IN_BROKER = Row(215, WRITE, BROKER)
+    DELETE_TOPIC_IN_NAMESRV = Row(216, WRITE, NAME_SERVER)
+    REGISTER_TOPIC_IN_NAMESRV = Row(217, WRITE, NAME_SERVER, body="TopicRouteData", release=SINCE_5)
+    GET_KVLIST_BY_NAMESPACE = Row(219, READ, NAME_SERVER)
+    RESET_CONSUMER_CLIENT_OFFSET = Row(220, WRITE, CLIENT, body="ResetOffsetBody")
+    GET_CONSUMER_STATUS_FROM_CLIENT = Row(221, READ, CLIENT)
+    INVOKE_BROKER_TO_RESET_OFFSET = Row(222, WRITE, BROKER)
+    INVOKE_BROKER_TO_GET_CONSUMER_STATUS = Row(223, READ, BROKER, ANY_ACCOUNT)
+    GET_TOPICS_BY_CLUSTER = Row(224, READ, NAME_SERVER)
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = Row(
+        225, WRITE, BROKER, body="SubscriptionGroupList", release=SINCE_5
+    )
+    QUERY_TOPIC_CONSUME_BY_WHO = Row(300, READ, BROKER, ANY_ACCOUNT)
+    # Its handler asks who it is: the one key that the broker gives to filter servers it starts.
+    REGISTER_FILTER_SERVER = Row(301, WRITE, BROKER, ANY_ACCOUNT)
+    REGISTER_MESSAGE_FILTER_CLASS = Row(302, WRITE, FILTER_SERVER, READ_TOPIC_AS_GROUP)
+    QUERY_CONSUME_TIME_SPAN = Row(303, READ, BROKER, ANY_ACCOUNT)
+    GET_SYSTEM_TOPIC_LIST_FROM_NS = Row(304, READ, NAME_SERVER)
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER = Row(305, READ, BROKER, ANY_ACCOUNT)
+    CLEAN_EXPIRED_CONSUMEQUEUE = Row(306, WRITE, BROKER)
+    GET_CONSUMER_RUNNING_INFO = Row(307, READ, BROKER | CLIENT, ANY_ACCOUNT)
+    QUERY_CORRECTION_OFFSET = Row(308, READ, BROKER, ANY_ACCOUNT)
+    CONSUME_MESSAGE_DIRECTLY = Row(309, WRITE, BROKER | CLIENT)
+    SEND_MESSAGE_V2 = Row(310, SEND, BROKER | SNODE, SEND_TO_TOPIC)
+    GET_UNIT_TOPIC_LIST = Row(311, READ, NAME_SERVER)
+    GET_HAS_UNIT_SUB_TOPIC_LIST = Row(312, READ, NAME_SERVER)
+    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = Row(313, READ, NAME_SERVER)
+    CLONE_GROUP_OFFSET = Row(314, WRITE, BROKER)
+    VIEW_BROKER_STATS_DATA = Row(315, READ, BROKER, ANY_ACCOUNT)
+    CLEAN_UNUSED_TOPIC = Row(316, WRITE, BROKER)
+    GET_BROKER_CONSUME_STATS = Row(317, READ, BROKER, ANY_ACCOUNT)
+    UPDATE_NAMESRV_CONFIG = Row(318, WRITE, NAME_SERVER)
+    GET_NAMESRV_CONFIG = Row(319, READ, NAME_SERVER)
+    SEND_BATCH_MESSAGE = Row(320, SEND, BROKER | SNODE, SEND_TO_TOPIC)
+    QUERY_CONSUME_QUEUE = Row(321, READ, BROKER, READ_TOPIC)
+    # This puts off the expiry of a broker, as BROKER_HEARTBEAT does.
+    QUERY_DATA_VERSION = Row(322, WRITE, NAME_SERVER, body="DataVersion")
+    RESUME_CHECK_HALF_MESSAGE = Row(323, WRITE, BROKER)
+    SEND_REPLY_MESSAGE = Row(324, SEND, BROKER, SEND_TO_TOPIC)
+    SEND_REPLY_MESSAGE_V2 = Row(325, SEND, BROKER, SEND_TO_TOPIC)
+    PUSH_REPLY_MESSAGE_TO_CLIENT = Row(326, WRITE, CLIENT)
+    ADD_WRITE_PERM_OF_BROKER = Row(327, WRITE, NAME_SERVER)
+    GET_ALL_PRODUCER_INFO = Row(328, READ, BROKER, ANY_ACCOUNT)
+    DELETE_EXPIRED_COMMITLOG = Row(329, WRITE, BROKER)
+    QUERY_TOPICS_BY_CONSUMER = Row(343, READ, BROKER, ANY_ACCOUNT, release=SINCE_5)
+    QUERY_SUBSCRIPTION_BY_CONSUMER = Row(345, READ, NOBODY, release=SINCE_5)
+    GET_TOPIC_CONFIG = Row(351, READ, BROKER, ANY_ACCOUNT, release=SINCE_5)
+    GET_SUBSCRIPTIONGROUP_CONFIG = Row(352, READ, BROKER, ANY_ACCOUNT, release=SINCE_5)
+    UPDATE_AND_GET_GROUP_FORBIDDEN = Row(353, WRITE, NOBODY, release=SINCE_5)
+    CHECK_ROCKSDB_CQ_WRITE_PROGRESS = Row(354, READ, NOBODY, release=SINCE_5)
+    EXPORT_ROCKSDB_CONFIG_TO_JSON = Row(355, WRITE, BROKER, release=SINCE_5)
+    LITE_PULL_MESSAGE = Row(361, READ, BROKER | SNODE, READ_TOPIC_AS_GROUP, release=SINCE_5)
+    RECALL_MESSAGE = Row(370, WRITE, BROKER, SEND_TO_TOPIC, release=SINCE_5)
+    QUERY_ASSIGNMENT = Row(
+        400,
+        READ,
+        BROKER,
+        TOPIC_AND_GROUP_IN_BODY,
+        body="QueryAssignmentRequestBody",
+        release=SINCE_5,
+    )
+    SET_MESSAGE_REQUEST_MODE = Row(
+        401, WRITE, BROKER, body="SetMessageRequestModeRequestBody", release=SINCE_5
+    )
+    GET_ALL_MESSAGE_REQUEST_MODE = Row(402, READ, BROKER, ANY_ACCOUNT, release=SINCE_5)
+    UPDATE_AND_CREATE_STATIC_TOPIC = Row(
+        513, WRITE, NOBODY, body="TopicQueueMappingDetail", release=SINCE_5
+    )
+    GET_BROKER_MEMBER_GROUP = Row(901, READ, NAME_SERVER, release=SINCE_5)
+    ADD_BROKER = Row(902, WRITE, NOBODY, release=SINCE_5)
+    REMOVE_BROKER = Row(903, WRITE, NOBODY, release=SINCE_5)
+    BROKER_HEARTBEAT = Row(904, WRITE, NAME_SERVER | CONTROLLER, release=SINCE_5)
+    NOTIFY_MIN_BROKER_ID_CHANGE = Row(905, WRITE, BROKER, ANY_ACCOUNT, release=SINCE_5)
+    # What it can change in Java it cannot here: see its handler. A notice only has a broker ask.
+    EXCHANGE_BROKER_HA_INFO = Row(906, WRITE, BROKER, ANY_ACCOUNT, release=SINCE_5)
+    GET_BROKER_HA_STATUS = Row(907, READ, BROKER, ANY_ACCOUNT, release=SINCE_5)
+    RESET_MASTER_FLUSH_OFFSET = Row(908, WRITE, NOBODY, release=SINCE_5)
+    CONTROLLER_ALTER_SYNC_STATE_SET = Row(
+        1001, WRITE, CONTROLLER, body="SyncStateSet", release=SINCE_5
+    )
+    CONTROLLER_ELECT_MASTER = Row(1002, WRITE, CONTROLLER, release=SINCE_5)
+    CONTROLLER_REGISTER_BROKER = Row(1003, WRITE, CONTROLLER, release=SINCE_5)
+    CONTROLLER_GET_REPLICA_INFO = Row(1004, READ, CONTROLLER, release=SINCE_5)
+    CONTROLLER_GET_METADATA_INFO = Row(1005, READ, CONTROLLER, release=SINCE_5)
+    CONTROLLER_GET_SYNC_STATE_DATA = Row(1006, READ, CONTROLLER, release=SINCE_5)
+    GET_BROKER_EPOCH_CACHE = Row(1007, READ, BROKER, ANY_ACCOUNT, release=SINCE_5)
+    NOTIFY_BROKER_ROLE_CHANGED = Row(
+        1008, WRITE, BROKER, ANY_ACCOUNT, body="SyncStateSet", release=SINCE_5
+    )
+    UPDATE_CONTROLLER_CONFIG = Row(1009, WRITE, CONTROLLER, release=SINCE_5)
+    GET_CONTROLLER_CONFIG = Row(1010, READ, CONTROLLER, release=SINCE_5)
+    CLEAN_BROKER_DATA = Row(1011, WRITE, CONTROLLER, release=SINCE_5)
+    CONTROLLER_GET_NEXT_BROKER_ID = Row(1012, WRITE, CONTROLLER, release=SINCE_5)
+    CONTROLLER_APPLY_BROKER_ID = Row(1013, WRITE, CONTROLLER, release=SINCE_5)
+    UPDATE_COLD_DATA_FLOW_CTR_CONFIG = Row(2001, WRITE, NOBODY, release=SINCE_5)
+    REMOVE_COLD_DATA_FLOW_CTR_CONFIG = Row(2002, WRITE, NOBODY, release=SINCE_5)
+    GET_COLD_DATA_FLOW_CTR_INFO = Row(2003, READ, NOBODY, release=SINCE_5)
+    SET_COMMITLOG_READ_MODE = Row(2004, WRITE, NOBODY, release=SINCE_5)
+    AUTH_CREATE_USER = Row(3001, WRITE, NOBODY, body="UserInfo", release=SINCE_5)
+    AUTH_UPDATE_USER = Row(3002, WRITE, NOBODY, body="UserInfo", release=SINCE_5)
+    AUTH_DELETE_USER = Row(3003, WRITE, NOBODY, release=SINCE_5)
+    AUTH_GET_USER = Row(3004, READ, NOBODY, release=SINCE_5)
+    AUTH_LIST_USER = Row(3005, READ, NOBODY, release=SINCE_5)
+    AUTH_CREATE_ACL = Row(3006, WRITE, NOBODY, body="AclInfo", release=SINCE_5)
+    AUTH_UPDATE_ACL = Row(3007, WRITE, NOBODY, body="AclInfo", release=SINCE_5)
+    AUTH_DELETE_ACL = Row(3008, WRITE, NOBODY, release=SINCE_5)
+    AUTH_GET_ACL = Row(3009, READ, NOBODY, release=SINCE_5)
+    AUTH_LIST_ACL = Row(3010, READ, NOBODY, release=SINCE_5)
+    POP_MESSAGE = Row(200050, WRITE, BROKER, READ_TOPIC_AS_GROUP, release=SINCE_5)
+    ACK_MESSAGE = Row(200051, WRITE, BROKER, READ_TOPIC_AS_GROUP, release=SINCE_5)
+    PEEK_MESSAGE = Row(200052, READ, BROKER, READ_TOPIC_AS_GROUP, release=SINCE_5)
+    CHANGE_MESSAGE_INVISIBLETIME = Row(200053, WRITE, BROKER, READ_TOPIC_AS_GROUP, release=SINCE_5)
+    NOTIFICATION = Row(200054, READ, BROKER, READ_TOPIC_AS_GROUP, release=SINCE_5)
+    POLLING_INFO = Row(200055, READ, BROKER, READ_TOPIC_AS_GROUP, release=SINCE_5)
+    POP_ROLLBACK = Row(200056, WRITE, BROKER, release=SINCE_5)
+    BATCH_ACK_MESSAGE = Row(
+        200151,
+        WRITE,
+        BROKER,
+        TOPIC_AND_GROUP_IN_BODY,
+        body="BatchAckMessageRequestBody",
+        release=SINCE_5,
+    )
 
 
 #: Of the answer to a snode's heartbeat: which dialect the connection speaks from then on.
@@ -203,19 +282,23 @@ DIALECT_FIELD = "dialect"
 
 
 @unique
-class SnodeCode(_Code):
+class SnodeCode(_Asked):
     """What a request asks for in the dialect of snodes, where that differs from RequestCode.
 
-    351 to 355 mean something else to a broker of 5.x, on an ordinary connection.
+    351 to 355 mean something else to a broker of 5.x, on an ordinary connection. Of a broker the
+    dialect asks for an administrator: see Row.
     """
 
-    REGISTER_SNODE = 350, ONLY_SNODE
-    SNODE_PULL_MESSAGE = 351, ONLY_SNODE
-    PUSH_MESSAGE = 352, ONLY_SNODE
-    GET_SNODE_CLUSTER_INFO = 353, ONLY_SNODE
-    GET_SNODE_INFO = 354, ONLY_SNODE
-    CREATE_RETRY_TOPIC = 355, ONLY_SNODE
+    REGISTER_SNODE = Row(350, WRITE, NAME_SERVER, release=ONLY_SNODE)
+    SNODE_PULL_MESSAGE = Row(351, READ, BROKER | SNODE, READ_TOPIC_AS_GROUP, release=ONLY_SNODE)
+    PUSH_MESSAGE = Row(352, WRITE, CLIENT, release=ONLY_SNODE)
+    GET_SNODE_CLUSTER_INFO = Row(353, READ, NAME_SERVER, release=ONLY_SNODE)
+    GET_SNODE_INFO = Row(354, READ, NAME_SERVER, release=ONLY_SNODE)
+    CREATE_RETRY_TOPIC = Row(355, WRITE, BROKER | SNODE, AS_GROUP_NAMED, release=ONLY_SNODE)
 
+
+#: A request code of either dialect.
+AnyCode = RequestCode | SnodeCode
 
 #: Those that send messages, as themselves: not one that is answered, or sent back.
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -224,7 +307,48 @@ SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND
 PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
-class ResponseCode(_Code):
+def answered_by(role: Role, dialect: Dialect | None = None) -> Iterator[AnyCode]:
+    """What is asked of a broker, a name server, a client, a controller or a snode.
+
+    Without a dialect what any connection may ask: of a broker the ordinary codes. (The codes of the
+    two meet at brokers only: at the port of a snode there is one dialect, and of what a name server
+    or a client is asked no number has two meanings.)
+    """
+    if dialect is None and role is BROKER:
+        dialect = Dialect.ORDINARY
+    if dialect in (None, Dialect.ORDINARY):
+        yield from (code for code in RequestCode if role in code.answered_by)
+    if dialect in (None, Dialect.SNODE):
+        yield from (code for code in SnodeCode if role in code.answered_by)
+
+
+def kind_of(code: int) -> RequestKind:
+    """What a request does. A number that no row has writes: nobody knows that it does not.
+
+    A bare number is taken for one of the ordinary dialect.
+    """
+    if isinstance(code, _Asked):
+        return code.kind
+    try:
+        return RequestCode(code).kind
+    except ValueError:
+        return RequestKind.WRITE
+
+
+class _Result(IntEnum):
+    """A response code that remembers which releases know it."""
+
+    _value_: int
+    release: str  #: "" for every release, else ONLY_4 or SINCE_5
+
+    def __new__(cls, value: int, release: str = "") -> "_Result":
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.release = release
+        return member
+
+
+class ResponseCode(_Result):
     """What came of a request.
 
     5.x gave 209, 210 and 211 a second meaning: the 4.9.8 name is the canonical one here, because
@@ -321,42 +445,3 @@ class LanguageCode(IntEnum):
     OMS = 11
     RUST = 12
     NODE_JS = 13
-
-
-CURRENT_VERSION = 409  # MQVersion.Version.V4_9_8, the release that this project follows
-
-
-def version_name(version: int) -> str:
-    """The name of a release from its number on the wire: 409 is "V4_9_8".
-
-    Numbers beyond the list read as "HIGHER_VERSION", as in MQVersion.getVersionDesc; a negative
-    one, at which Java throws, does too.
-    """
-    names = _version_names()
-    return names[version] if 0 <= version < len(names) else names[-1]
-
-
-def version_number(name: str) -> int:
-    """The number of a release from its name, the other way round.
-
-    Raises:
-        ValueError: there is no release of that name.
-    """
-    return _version_names().index(name)
-
-
-@lru_cache(maxsize=1)
-def _version_names() -> tuple[str, ...]:
-    """The ordinals of MQVersion.Version: but for the first, each release follows its SNAPSHOT."""
-    names = ["V3_0_0_SNAPSHOT", "V3_0_0_ALPHA1"]
-    names += [f"V3_0_0_BETA{n}" for n in range(1, 6)]
-    for n in range(6, 10):
-        names += [f"V3_0_0_BETA{n}_SNAPSHOT", f"V3_0_0_BETA{n}"]
-    names.append("V3_0_0_FINAL")
-    patches = [("V3_0", range(1, 16)), ("V3_1", range(10)), ("V3_2", range(10))]
-    patches += [(f"V3_{minor}", range(1, 10)) for minor in range(3, 10)]  # no V3_3_0 … V3_9_0
-    patches += [(f"V{major}_{minor}", range(10)) for major in (4, 5) for minor in range(10)]
-    for series, numbers in patches:
-        for patch in numbers:
-            names += [f"{series}_{patch}_SNAPSHOT", f"{series}_{patch}"]
-    return (*names, "HIGHER_VERSION")

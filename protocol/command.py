@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from mq.protocol.codes import CURRENT_VERSION, LanguageCode
+from mq.protocol.codes import LanguageCode
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
+from mq.protocol.versions import CURRENT_VERSION
 
 if TYPE_CHECKING:
     from mq.protocol.bodies.schema import Body

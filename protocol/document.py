@@ -15,19 +15,16 @@ from typing import Any
 
 from mq.protocol import bodies, headers
 from mq.protocol.bodies.schema import Body, BodyField
-from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode, SnodeCode
-from mq.protocol.headers.schema import Field, Header
-from mq.protocol.requests import (
-    BROKER,
-    CONTROLLER,
-    FILTER_SERVER,
-    NAME_SERVER,
-    REQUESTS,
-    SNODE_REQUESTS,
-    Request,
-    RequestKind,
+from mq.protocol.codes import (
+    AnyCode,
+    LanguageCode,
+    RequestCode,
+    ResponseCode,
+    SnodeCode,
     answered_by,
 )
+from mq.protocol.headers.schema import Field, Header
+from mq.protocol.requests import BROKER, CONTROLLER, FILTER_SERVER, NAME_SERVER, RequestKind
 
 MARK = "<!-- generated from here on: python -m mq.protocol.document -->\n"
 PATH = Path("docs/protocol.md")
@@ -56,17 +53,17 @@ def permission_tables() -> tuple[str, ...]:
     """What a broker and a filter server want of an account, and a name server and a controller of
     who asks them."""
     broker, filter_server = (
-        [(str(int(row.code)), row.code.name, row.needs) for row in answered_by(role)]
+        [(str(int(code)), code.name, code.needs) for code in answered_by(role)]
         for role in (BROKER, FILTER_SERVER)
     )
     others = (
         [
             (
-                str(int(row.code)),
-                row.code.name,
-                "everyone" if row.kind is RequestKind.READ else "a writer",
+                str(int(code)),
+                code.name,
+                "everyone" if code.kind is RequestKind.READ else "a writer",
             )
-            for row in answered_by(role)
+            for code in answered_by(role)
         ]
         for role in (NAME_SERVER, CONTROLLER)
     )
@@ -96,14 +93,14 @@ def _codes() -> Iterator[str]:
     yield "name servers let ask is in [permissions.md](permissions.md).\n"
     yield from _table(
         ("code", "name", "header", "body", "kind", "answered by", "releases"),
-        (_code_row(row) for row in REQUESTS.values()),
+        map(_code_row, RequestCode),
     )
     yield "\n## Request codes of snodes\n"
     yield "What these numbers mean at a name server and a snode, and at a broker on a connection"
     yield "that a snode has opened ([0059](decisions/0059-dialects.md)); others mean the same.\n"
     yield from _table(
         ("code", "name", "header", "body", "kind", "answered by", "releases"),
-        (_code_row(row) for row in SNODE_REQUESTS.values()),
+        map(_code_row, SnodeCode),
     )
     yield "\n## Response codes\n"
     aliases: dict[int, list[str]] = {}
@@ -119,19 +116,17 @@ def _codes() -> Iterator[str]:
     yield from _table(("code", "name"), ((str(int(code)), code.name) for code in LanguageCode))
 
 
-def _code_row(row: Request) -> tuple[str, ...]:
-    if isinstance(row.code, SnodeCode):
-        header = headers.SNODE_HEADERS.get(row.code)
-    else:
-        header = headers.HEADERS.get(row.code)
-    roles = ", ".join((role.name or "").lower().replace("_", " ") for role in row.answered_by)
+def _code_row(code: AnyCode) -> tuple[str, ...]:
+    by_code = headers.SNODE_HEADERS if isinstance(code, SnodeCode) else headers.HEADERS
+    header = by_code.get(code)
+    roles = ", ".join((role.name or "").lower().replace("_", " ") for role in code.answered_by)
     return (
-        *(str(int(row.code)), row.code.name),
+        *(str(int(code)), code.name),
         header.__name__ if header else "",
-        row.body,
-        row.kind.value,
+        code.body,
+        code.kind.value,
         roles,
-        row.code.release or "all",
+        code.release or "all",
     )
 
 

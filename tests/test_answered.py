@@ -1,6 +1,5 @@
-"""The rows of mq.protocol.requests say who answers what: of all codes, and each with its test."""
+"""The rows of mq.protocol.codes say who answers what: of all codes, and each with its test."""
 
-import ast
 import asyncio
 import re
 from functools import cache
@@ -22,8 +21,7 @@ from mq.daemons.listener import Listener
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.snode.app import Snode
-from mq.protocol.codes import Dialect
-from mq.protocol.headers.schema import AnyCode
+from mq.protocol.codes import AnyCode, Dialect, answered_by
 from mq.protocol.requests import (
     BROKER,
     CLIENT,
@@ -32,18 +30,14 @@ from mq.protocol.requests import (
     NAME_SERVER,
     SNODE,
     Role,
-    answered_by,
 )
 from tests import answered
 from tests.client.brokers import served
 from tests.daemons.snode.world import snode_settings
 
 ROOT = Path(__file__).parents[1]
-TABLES = (
-    *(answered.CONTROLLER, answered.BROKER, answered.NAME_SERVER),
-    *(answered.SNODE, answered.BROKER_OF_SNODES, answered.FILTER_SERVER),
-)
-NAMED = sorted({item for table in TABLES for item in table.items()})
+SHOWN = answered.tables()
+NAMED = sorted({item for table in SHOWN.values() for item in table.items()})
 
 
 def codes(listener: Listener) -> set[int]:
@@ -55,7 +49,7 @@ def codes(listener: Listener) -> set[int]:
 
 
 def rows(role: Role) -> set[int]:
-    return {int(row.code) for row in answered_by(role)}
+    return set(map(int, answered_by(role)))
 
 
 def test_a_broker_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path) -> None:
@@ -64,11 +58,11 @@ def test_a_broker_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path
         async with Broker(BrokerSettings.load(None, fixed)) as broker:
             assert codes(broker.fast_listener) <= codes(broker.listener)
             of_snodes = {code for _, code in broker.listener.dispatcher.in_dialect}
-            assert of_snodes == set(answered.BROKER_OF_SNODES)
-            assert of_snodes == {int(row.code) for row in answered_by(BROKER, Dialect.SNODE)}
+            assert of_snodes == set(SHOWN["by_broker_of_snodes"])
+            assert of_snodes == set(map(int, answered_by(BROKER, Dialect.SNODE)))
             return codes(broker.listener)
 
-    assert asyncio.run(ask()) == rows(BROKER) == set(answered.BROKER)
+    assert asyncio.run(ask()) == rows(BROKER) == set(SHOWN["by_broker"])
 
 
 def test_a_name_server_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path) -> None:
@@ -77,7 +71,7 @@ def test_a_name_server_answers_what_the_rows_say_and_each_has_its_test(tmp_path:
         async with NameServer(NamesrvSettings.load(None, fixed)) as name_server:
             return codes(name_server.listener)
 
-    assert asyncio.run(ask()) == rows(NAME_SERVER) == set(answered.NAME_SERVER)
+    assert asyncio.run(ask()) == rows(NAME_SERVER) == set(SHOWN["by_name_server"])
 
 
 def test_a_controller_answers_what_the_rows_say_and_each_has_its_test() -> None:
@@ -86,7 +80,7 @@ def test_a_controller_answers_what_the_rows_say_and_each_has_its_test() -> None:
         async with Controller(ControllerSettings.load(None, fixed)) as controller:
             return codes(controller.listener)
 
-    assert asyncio.run(ask()) == rows(CONTROLLER) == set(answered.CONTROLLER)
+    assert asyncio.run(ask()) == rows(CONTROLLER) == set(SHOWN["by_controller"])
 
 
 def test_a_filter_server_answers_what_the_rows_say_and_each_has_its_test() -> None:
@@ -95,7 +89,7 @@ def test_a_filter_server_answers_what_the_rows_say_and_each_has_its_test() -> No
         async with FilterServer(FiltersrvSettings.load(None, nowhere)) as server:
             return codes(server.listener)
 
-    assert asyncio.run(ask()) == rows(FILTER_SERVER) == set(answered.FILTER_SERVER)
+    assert asyncio.run(ask()) == rows(FILTER_SERVER) == set(SHOWN["by_filter_server"])
 
 
 def test_a_snode_answers_what_the_rows_say_and_each_has_its_test() -> None:
@@ -103,7 +97,7 @@ def test_a_snode_answers_what_the_rows_say_and_each_has_its_test() -> None:
         async with Snode(snode_settings("127.0.0.1:1")) as snode:
             return codes(snode.listener)
 
-    assert asyncio.run(ask()) == rows(SNODE) == set(answered.SNODE)
+    assert asyncio.run(ask()) == rows(SNODE) == set(SHOWN["by_snode"])
 
 
 def test_clients_answer_what_the_rows_say(tmp_path: Path) -> None:
@@ -120,18 +114,15 @@ def test_clients_answer_what_the_rows_say(tmp_path: Path) -> None:
                 return set(session._handlers)
 
     # One that is pushed to answers 352, too: see tests/client/push.
-    assert asyncio.run(ask()) == {int(r.code) for r in answered_by(CLIENT, Dialect.ORDINARY)}
+    assert asyncio.run(ask()) == set(map(int, answered_by(CLIENT, Dialect.ORDINARY)))
 
 
 @pytest.mark.parametrize(("code", "test"), NAMED)
-def test_a_test_that_is_named_is_there_and_knows_the_request(code: AnyCode, test: str) -> None:
-    path, _, name = test.partition("::")
+def test_a_test_that_says_so_asks_for_the_request(code: AnyCode, test: str) -> None:
+    path, _, _ = test.partition("::")
     source = (ROOT / "tests" / path).read_text()
-    functions = {
-        node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)
-    }
-    assert name in functions
-    mentioned = code.name in source or f"{int(code)}" in source
+    beside = re.sub(r"^@answered\.\w+\([^)]*\)", "", source, flags=re.M)
+    mentioned = code.name in beside or f"{int(code)}" in beside
     assert mentioned or any(code.name in module for module in helpers(ROOT / "tests" / path))
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mq.cli.early import tell_if_early
 from mq.cli.parameters import broker_option, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
@@ -56,9 +57,11 @@ async def consumer_connection(
                 found = await admin.consumer_connection(broker_addr, consumer_group)
             else:
                 found = await admin.group_connection(consumer_group)
-        except (ConsumerNotOnline, RouteNotFound):
+        except (ConsumerNotOnline, RouteNotFound) as error:
             if not await groups.exists(admin, consumer_group):
                 raise
+            if isinstance(error, ConsumerNotOnline):
+                await tell_if_early(call, admin, [error.address])
             return _nobody(consumer_group)
     rows = [_client(item) for item in found.connection_set]
     subscriptions = [

@@ -385,7 +385,7 @@ async def _group_row(admin: "Admin", group: str, failures: list[str]) -> Row:
     """
     from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
     from mq.protocol.bodies import ConsumeType
-    from mq.protocol.codes import version_name
+    from mq.protocol.versions import version_name
 
     tps: float | None = 0.0
     lag: int | None = 0

@@ -153,7 +153,7 @@ async def _ask_all(
 
 
 def _version(connection: "Connection") -> str:
-    from mq.protocol.codes import version_name
+    from mq.protocol.versions import version_name
 
     return version_name(connection.version)
 

@@ -134,7 +134,7 @@ async def _clients(admin: "Admin", groups: "Iterable[str]", unseen: dict[str, st
     """Language and release of every consumer that is connected, each once. A group whose members
     cannot be asked for is put into `unseen`, with why."""
     from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
-    from mq.protocol.codes import version_name
+    from mq.protocol.versions import version_name
 
     found = set()
     for group in groups:

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.moments import FORMS, span_of
-from mq.cli.parameters import Topic, cluster_option, group_option, topic_option
+from mq.cli.moments import span_of
+from mq.cli.parameters import (
+    BeginTimestamp,
+    EndTimestamp,
+    Topic,
+    cluster_option,
+    group_option,
+    topic_option,
+)
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
 from mq.cli.runtime.errors import UsageError
@@ -20,6 +27,7 @@ from mq.cli.show.lazy import LongText, Mapped, pieces_of
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result, nested, number, text, time
 from mq.client.operations.errors import BadData, NotFound
+from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.unpacking import Unpacked
 
 if TYPE_CHECKING:
@@ -290,14 +298,8 @@ async def query_msg_by_key(
     msg_key: Annotated[
         str, typer.Option("-k", "--msgKey", metavar="KEY", help="Key of the message.")
     ],
-    begin_timestamp: Annotated[
-        str | None,
-        typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
-    ] = None,
-    end_timestamp: Annotated[
-        str | None,
-        typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there."),
-    ] = None,
+    begin_timestamp: BeginTimestamp = None,
+    end_timestamp: EndTimestamp = None,
     max_num: Annotated[
         int,
         typer.Option("-m", "--maxNum", metavar="N", help="At most N messages from each broker."),
@@ -340,13 +342,8 @@ async def query_msg_by_key(
         plain += f"{item.message_id:<50} {item.queue_id:>4} {item.queue_offset:>40}\n"
     result = message_text.result(Unpacked(messages))
     result.plain = plain
-    result.failures += _lines(topic, errors)
+    result.failures += unsaid(topic, errors)
     return result
-
-
-def _lines(topic: str, errors: "list[MQError]") -> list[str]:
-    """A line for each broker that did not say what it has."""
-    return [f"topic {topic}: {error}" for error in errors]
 
 
 @gives(message_text.COLUMNS, _DIRECTLY, data=_DETAILS)
@@ -395,7 +392,7 @@ async def query_msg_by_unique_key(
         # 4.9 keeps only the oldest even with -a (MQAdminImpl.queryMessage).
         found = messages if show_all else messages[:1]
         result = await _details(call, admin, Unpacked(found), offset_id=False, shown=1)
-        result.failures += _lines(topic, errors)
+        result.failures += unsaid(topic, errors)
         return result
 
 

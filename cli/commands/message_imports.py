@@ -117,12 +117,9 @@ async def _import(
     from mq.cli.runtime.progress import progress
     from mq.client.operations import local_files
     from mq.client.operations.messages import resumable
-    from mq.client.operations.messages.importing import (
-        LONGEST_LINE,
-        Importer,
-        load_state,
-    )
+    from mq.client.operations.messages.importing import Importer, load_state
     from mq.client.operations.messages.line_source import LineSource
+    from mq.client.operations.messages.lines import LONGEST_LINE
     from mq.client.operations.messages.rate import Rate
 
     asked = {"topic": to_topic, "nameServers": call.name_servers, "map": sending.mapping or []}

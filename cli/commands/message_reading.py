@@ -9,7 +9,7 @@ import typer
 
 from mq.cli.moments import FORMS
 from mq.cli.moments import parse as parse_moment
-from mq.cli.parameters import Topic, group_option
+from mq.cli.parameters import BeginTimestamp, EndTimestamp, Topic, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages
 from mq.cli.runtime.errors import CommandError, UsageError
@@ -48,13 +48,6 @@ SubExpression = Annotated[
         metavar="TAGS",
         help="Only messages with one of these tags: 'TagA || TagB'.",
     ),
-]
-BeginTimestamp = Annotated[
-    str | None,
-    typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
-]
-EndTimestamp = Annotated[
-    str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there.")
 ]
 
 
@@ -229,9 +222,7 @@ async def consume_message(
         str | None,
         typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
     ] = None,
-    end_timestamp: Annotated[
-        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there.")
-    ] = None,
+    end_timestamp: EndTimestamp = None,
     message_number: Annotated[
         int, typer.Option("-c", "--MessageNumber", metavar="N", help="At most N messages.")
     ] = 128,

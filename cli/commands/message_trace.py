@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.moments import FORMS, span_of
+from mq.cli.moments import span_of
+from mq.cli.parameters import BeginTimestamp, EndTimestamp
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.options import subject
@@ -13,6 +14,7 @@ from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.client.operations import java_order
 from mq.client.operations.errors import NotFound
+from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.traces import Entry, entries, row
 from mq.protocol.names import TRACE_TOPIC
 
@@ -46,14 +48,8 @@ async def query_msg_trace_by_id(
     trace_topic: Annotated[
         str, typer.Option("-t", "--traceTopic", metavar="TOPIC", help="Topic with the traces.")
     ] = TRACE_TOPIC,
-    begin_timestamp: Annotated[
-        str | None,
-        typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"Start here: {FORMS}."),
-    ] = None,
-    end_timestamp: Annotated[
-        str | None,
-        typer.Option("-e", "--endTimestamp", metavar="TIME", help="End there."),
-    ] = None,
+    begin_timestamp: BeginTimestamp = None,
+    end_timestamp: EndTimestamp = None,
     max_num: Annotated[
         int,
         typer.Option("-c", "--maxNum", metavar="N", help="At most N messages from each broker."),
@@ -76,7 +72,7 @@ async def query_msg_trace_by_id(
             trace_topic, msg_id, max_num, *span, decompress=False, failures=errors
         )
     found, failures = entries(messages, msg_id)
-    failures += [f"topic {trace_topic}: {error}" for error in errors]
+    failures += unsaid(trace_topic, errors)
     if not messages:
         for error in errors:
             raise error

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mq.cli.early import tell_if_early
 from mq.cli.moments import FORMS
 from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import Topic, cluster_option, group_option
@@ -99,15 +100,19 @@ async def reset_offset_by_time(
     async with call.admin() as admin:
         if broker is None and queue is None and offset is None:
             wanted = reset.OffsetReset(topic, group, when, bool(force), cplus, route_topic)
-            rows, failures, online = await reset.all_queues(admin, wanted, pretending=call.dry_run)
-            plain = reset_text.heading(wanted, timestamp, online) + reset_text.table(rows, online)
-            return reset_text.result(rows, plain, failures)
+            done = await reset.all_queues(admin, wanted, pretending=call.dry_run)
+            await tell_if_early(call, admin, done.without)
+            plain = reset_text.heading(wanted, timestamp, done.told)
+            plain += reset_text.table(done.moved, done.told)
+            return reset_text.result(done.moved, plain, done.failures)
         if broker is None or queue is None:
             raise UsageError("-b/--broker and -q/--queue (and -o/--offset) belong together")
         if when < 0:
             when = int(call.environment.clock() * 1000)
         target = await reset.offset_at(admin, broker, topic, queue, when, offset)
         row = await reset.one_queue(admin, broker, topic, group, queue, target)
+        if not await reset.is_of_5(admin, broker):  # the offset would be told to who comes later
+            await tell_if_early(call, admin, [broker])
     plain = (
         f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
         f"queueId[{queue}], broker[{broker}], timestamp(string)[{timestamp}], "
@@ -164,8 +169,9 @@ async def skip_accumulated_message(
     """
     wanted = reset.OffsetReset(topic, group, reset.TO_THE_END, bool(force), route_topic=route_topic)
     async with call.admin() as admin:
-        rows, failures, online = await reset.all_queues(admin, wanted, pretending=call.dry_run)
-    return reset_text.result(rows, reset_text.table(rows, online), failures)
+        done = await reset.all_queues(admin, wanted, pretending=call.dry_run)
+        await tell_if_early(call, admin, done.without)
+    return reset_text.result(done.moved, reset_text.table(done.moved, done.told), done.failures)
 
 
 def _time(call: Call, timestamp: str) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli import inputs
+from mq.cli.early import tell_if_early
 from mq.cli.parameters import cluster_option, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
@@ -325,7 +326,9 @@ async def offset_import(
         raise UsageError("--earliest goes with --by timestamp")
     now = int(call.environment.clock() * 1000)
     async with call.admin() as admin:
-        outcomes = await setting.importer(admin, now, by_time=by_time).run(records)
+        importer = setting.importer(admin, now, by_time=by_time)
+        outcomes = await importer.run(records)
+        await tell_if_early(call, admin, importer.without)
     return _imported(outcomes)
 
 

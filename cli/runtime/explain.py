@@ -27,7 +27,11 @@ _REFUSALS: dict[type[client.BrokerError], tuple[Status, str]] = {
     client.PullNotFound: (Status.NOT_FOUND, ""),
     client.SubscriptionGroupNotExist: (Status.NOT_FOUND, "create it: mq updateSubGroup"),
     client.SubscriptionNotExist: (Status.NOT_FOUND, ""),
-    client.ConsumerNotOnline: (Status.NOT_FOUND, "start a consumer of the group and try again"),
+    client.ConsumerNotOnline: (
+        Status.NOT_FOUND,
+        "start a consumer of the group and try again; a broker that has just started hears of "
+        "those that run within 30 s",
+    ),
     client.MessageIllegal: (Status.BAD_DATA, ""),
     client.SubscriptionParseFailed: (Status.USAGE, "write tags as 'TagA || TagB'"),
     client.RequestNotSupported: (

@@ -14,6 +14,24 @@ from mq.cli.moments import seconds
 from mq.cli.show.output import Format
 from mq.cli.show.record_format import BodyFormat
 
+_Output = Annotated[
+    Format | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="Format. Default: MQ_OUTPUT; else table on a terminal, plain elsewhere.",
+    ),
+]
+_Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        parser=seconds,
+        help="Seconds to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.",
+    ),
+]
+
 
 def cluster(
     namesrv_addr: Annotated[
@@ -26,14 +44,7 @@ def cluster(
             "NAMESRV_ADDR, the current context, 127.0.0.1:9876.",
         ),
     ] = None,
-    output: Annotated[
-        Format | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Format. Default: MQ_OUTPUT; else table on a terminal, plain elsewhere.",
-        ),
-    ] = None,
+    output: _Output = None,
     context: Annotated[
         str | None,
         typer.Option("--context", metavar="NAME", help="Context to use. Default: MQ_CONTEXT."),
@@ -55,15 +66,7 @@ def cluster(
             help="Use TLS as this tls.properties says. Default: MQ_TLS_CONFIG, the context.",
         ),
     ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout",
-            metavar="SECONDS",
-            parser=seconds,
-            help="Seconds to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.",
-        ),
-    ] = None,
+    timeout: _Timeout = None,
 ) -> None:
     """Which cluster, and in which format."""
 
@@ -86,14 +89,7 @@ def tube(
             help="Port of the masters' web API.",
         ),
     ] = 8080,
-    output: Annotated[
-        Format | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Format. Default: MQ_OUTPUT; else table on a terminal, plain elsewhere.",
-        ),
-    ] = None,
+    output: _Output = None,
     acl_file: Annotated[
         str | None,
         typer.Option(
@@ -111,15 +107,7 @@ def tube(
             help="Use TLS as this tls.properties says. Default: MQ_TLS_CONFIG.",
         ),
     ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout",
-            metavar="SECONDS",
-            parser=seconds,
-            help="Seconds to wait for each answer: 2, 500ms. Default: MQ_TIMEOUT, 5.",
-        ),
-    ] = None,
+    timeout: _Timeout = None,
 ) -> None:
     """Which cluster of TubeMQ, and in which format."""
 

@@ -63,6 +63,9 @@ DOCUMENT = (
     nested("properties", "every property by name"),
     nested("body", "the body, as bodyEncoding says"),
     text("bodyEncoding", "utf-8 or base64; with --body also json and hex"),
+    text(
+        "bodyError", "why the body is as it is stored: it cannot be decompressed; null if it is not"
+    ),
 )
 
 

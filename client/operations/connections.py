@@ -18,7 +18,7 @@ class Client(NamedTuple):
 def client_of(connection: "Connection | ProducerInfo") -> Client:
     """What a broker says of a connection, as people read it."""
     from mq.protocol.bodies import Connection
-    from mq.protocol.codes import version_name
+    from mq.protocol.versions import version_name
 
     if isinstance(connection, Connection):
         address = connection.client_addr

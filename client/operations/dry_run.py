@@ -1,6 +1,6 @@
 """Sessions that ask and change nothing: what would change something is recorded.
 
-Reads are an allow list, the rows of mq.protocol.requests that say so: any other request counts as a
+Reads are an allow list, the rows of mq.protocol.codes that say so: any other request counts as a
 change and is not sent. Whoever sent it gets an answer as if all had gone well, so that a command
 goes on to its next change.
 """
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mq.client.blocking import BlockingSession
 from mq.client.operations.changes import Changes
-from mq.protocol.codes import PULLS, RequestCode
+from mq.protocol.codes import PULLS, RequestCode, kind_of
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.send import Letter
-from mq.protocol.requests import RequestKind, kind_of
+from mq.protocol.requests import RequestKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

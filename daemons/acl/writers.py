@@ -3,7 +3,7 @@
 Reads are for everyone. A write is taken from an address of writeAllowList, or, with aclEnable, from
 who signs as an administrator of the ACL files: whoever registers a broker has every message of a
 topic sent to where he likes. A code that is neither, as one that is served some day without a row
-in mq.protocol.requests, is for administrators alone.
+in mq.protocol.codes, is for administrators alone.
 """
 
 import logging
@@ -18,9 +18,9 @@ from mq.daemons.acl.writers_config import ALLOW_LIST, GuardedSettings
 from mq.daemons.channel import Channel
 from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Refused
-from mq.protocol.codes import ResponseCode
+from mq.protocol.codes import ResponseCode, answered_by
 from mq.protocol.command import Command
-from mq.protocol.requests import RequestKind, Role, answered_by
+from mq.protocol.requests import RequestKind, Role
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ class WriteAccess:
     def __init__(self, settings: GuardedSettings, role: Role, home: str | None) -> None:
         self._settings = settings
         self._daemon = settings.daemon
-        rows = list(answered_by(role))
-        self._reads = frozenset(int(row.code) for row in rows if row.kind is RequestKind.READ)
-        self._writes = frozenset(int(row.code) for row in rows) - self._reads
+        codes = list(answered_by(role))
+        self._reads = frozenset(int(code) for code in codes if code.kind is RequestKind.READ)
+        self._writes = frozenset(map(int, codes)) - self._reads
         config = settings.writers
         files = AclFiles(Path(home or "."), config.acl_plain_file) if config.acl_enable else None
         self.signers = None if files is None else Signers(files)

@@ -1,7 +1,7 @@
 """Sessions below the pages that refuse what their user may not: the second of two refusals.
 
 The first is at the route. Here nobody needs to know what a page wants to do: what is not a read by
-`mq.protocol.requests` is refused unless a change was confirmed, whoever wrote the page.
+`mq.protocol.codes` is refused unless a change was confirmed, whoever wrote the page.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from mq.client.operations.changes import Changes
 from mq.client.operations.errors import OperationError
 from mq.client.session import Session
 from mq.daemons.console.permissions import Permission
-from mq.protocol.codes import PULLS, RequestCode
+from mq.protocol.codes import PULLS, RequestCode, kind_of
 from mq.protocol.command import Command
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.send import Letter
-from mq.protocol.requests import RequestKind, kind_of
+from mq.protocol.requests import RequestKind
 
 if TYPE_CHECKING:
     from mq.client.peer import Peer

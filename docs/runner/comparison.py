@@ -24,6 +24,8 @@ _MOVING = (
     ("TOOK", re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|µs)\b")),
     ("FIGURE", re.compile(r"(?<![\w.])-?\d+\.\d+(?!\.?\w)")),
 )
+# Said of a broker that has just started: on a busy machine it has not by the time of a command.
+_BY_SPEED = re.compile(r": it started \d+ s ago, ").search
 _DIGITS = re.compile(r"\d+")
 
 
@@ -34,6 +36,11 @@ def shape(line: str, figures_vary: bool = False) -> str:
     if figures_vary:
         line = _DIGITS.sub("0", line)
     return " ".join(line.split())
+
+
+def is_by_speed(line: str) -> bool:
+    """Whether a line is printed on a fast machine only, and no page can show it."""
+    return _BY_SPEED(line) is not None
 
 
 def copied(line: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from docs.runner.cluster import Cluster
-from docs.runner.comparison import LEFT_OUT, copied, matched, shape
+from docs.runner.comparison import LEFT_OUT, copied, is_by_speed, matched, shape
 from docs.runner.notebook import Notebook, SparkSetup
 from docs.runner.page import Page, Setup, Step
 
@@ -133,7 +133,7 @@ class Play:
             said = (late.stdout or b"").decode(errors="replace")
             return 124, [*said.splitlines(), f"(it has not ended after {_STEP_SECONDS} s)"]
         shown = self._cluster.to_show(ended.stdout).splitlines()
-        return ended.returncode, [line.rstrip() for line in shown]
+        return ended.returncode, [line.rstrip() for line in shown if not is_by_speed(line)]
 
     def _run_cell(self, code: str) -> tuple[int, list[str]]:
         status, text = self._notebook.run(self._cluster.to_run(_replaced(code, self._copied)))

@@ -19,6 +19,9 @@ Of a broker whose queues were never archived nobody knows, unless --expected-bro
 Topics that the broker compacts by itself (5.x, cleanup.policy=COMPACTION) have gaps everywhere and
 cannot be archived.
 
+A body that cannot be decompressed is archived as it is stored, with why in the column bodyError,
+and reported by the run that reads it.
+
 --begin counts for queues that the archive does not have yet; --end is for what a run may add.
 """
 
@@ -35,7 +38,7 @@ from mq.pipeline.jobs.archive_log import ArchiveLog, Manifest
 from mq.pipeline.jobs.archive_plan import Plan, absent, made_anew, plan
 from mq.pipeline.jobs.choice import MessageChoice, folder_option
 from mq.pipeline.jobs.declaration import BadArchive, BrokersAway, JobError, option, switch
-from mq.pipeline.jobs.job_result import JobResult, Shape, number, text
+from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, told_of_damaged
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue, to_nested
 
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 READ = (
     "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, tags string, "
     "keys string, properties map<string,string>, flag int, body binary, bornTimestamp timestamp, "
-    "storeTimestamp timestamp, bornHost string, reconsumeTimes int"
+    "storeTimestamp timestamp, bornHost string, reconsumeTimes int, bodyError string"
 )
 # With the columns that are names of folders last, as Spark's readers have them.
 SCHEMA = f"{READ.removeprefix('topic string, ')}, day date, topic string"
@@ -145,6 +148,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
     planned = _plan(options, cluster, log)
     added: dict[Queue, Range] = {}
     lost = planned.lost
+    damaged = 0
     begins = planned.begins
     while True:
         from mq.pipeline.planning import limited
@@ -155,7 +159,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
         }
         if not ranges and not lost:
             break
-        add(spark, log, cluster, ranges, lost, options.parts)
+        damaged += add(spark, log, cluster, ranges, lost, options.parts).damaged
         lost = ()
         for queue, each in ranges.items():
             added[queue] = Range(added.get(queue, each).begin, each.end)
@@ -164,7 +168,8 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
         (*queue, each.begin, each.end, each.end - each.begin)
         for queue, each in sorted(added.items())
     ]
-    return JobResult([QUEUES.of(rows)], planned.failures, notes)
+    failures = [*planned.failures, *told_of_damaged(damaged, "archived as they are stored")]
+    return JobResult([QUEUES.of(rows)], failures, notes)
 
 
 def add(
@@ -180,8 +185,9 @@ def add(
     ends = {queue: each.end for queue, each in ranges.items()}
     staging = log.new_staging()
     marks: dict[Queue, tuple[int, int]] = {}
+    damaged = 0
     if ranges:
-        marks = _stage(spark, log.folder.child(staging), cluster, ranges, parts)
+        marks, damaged = _stage(spark, log.folder.child(staging), cluster, ranges, parts)
     manifest = Manifest(
         number=log.next_number,
         staging=staging,
@@ -190,6 +196,7 @@ def add(
         files=tuple(log.folder.files(staging)),
         messages=sum(each.end - each.begin for each in ranges.values()),
         lost=lost,
+        damaged=damaged,
         marks={**log.marks, **marks},
     )
     log.commit(manifest)
@@ -202,9 +209,10 @@ def _stage(
     cluster: ClusterAccess,
     ranges: Mapping[Queue, Range],
     parts: int | None,
-) -> dict[Queue, tuple[int, int]]:
-    """Write the messages of a batch to a folder of its own, and check them."""
+) -> tuple[dict[Queue, tuple[int, int]], int]:
+    """Write the messages of a batch to a folder of its own, and `check` them."""
     options = {
+        "failOnDamage": "false",
         "topic": ",".join(sorted({queue.topic for queue in ranges})),
         "startingOffsets": json.dumps(
             to_nested({queue: each.begin for queue, each in ranges.items()})
@@ -218,9 +226,12 @@ def _stage(
     return check(spark.read.schema(SCHEMA).parquet(path), ranges)
 
 
-def check(staged: "DataFrame", ranges: Mapping[Queue, Range]) -> dict[Queue, tuple[int, int]]:
-    """Count the messages of a batch. Returns the last one of each queue: its offset and when it was
-    stored, in ms. Raises JobError unless each offset is there exactly once."""
+def check(
+    staged: "DataFrame", ranges: Mapping[Queue, Range]
+) -> tuple[dict[Queue, tuple[int, int]], int]:
+    """Count the messages of a batch. Returns the last one of each queue (its offset and when it was
+    stored, in ms), and how many bodies could not be decompressed. Raises JobError unless each
+    offset is there exactly once."""
     from pyspark.sql import functions as f
 
     found = {
@@ -232,6 +243,7 @@ def check(staged: "DataFrame", ranges: Mapping[Queue, Range]) -> dict[Queue, tup
             f.max("queueOffset").alias("last"),
             f.count_distinct("queueOffset").alias("different"),
             f.max_by(f.unix_millis("storeTimestamp"), "queueOffset").alias("stored"),
+            f.count("bodyError").alias("damaged"),
         )
         .collect()
     }
@@ -246,7 +258,8 @@ def check(staged: "DataFrame", ranges: Mapping[Queue, Range]) -> dict[Queue, tup
                 f"{queue}: {count} messages were read of the {size} from offset {each.begin} to "
                 f"{each.end}; nothing of this batch was archived: run again"
             )
-    return {queue: (row["last"], row.stored) for queue, row in found.items()}
+    last = {queue: (row["last"], row.stored) for queue, row in found.items()}
+    return last, sum(row.damaged for row in found.values())
 
 
 def _wanted(ranges: Mapping[Queue, Range]) -> "Column":

@@ -39,7 +39,8 @@ class Manifest:
 
     `ends` has every queue that the archive holds, also those that the batch did not touch. `files`
     are the names in the staging folder; `lost` are gaps: offsets that were deleted at the broker
-    before they could be archived, as (queue, first, end). `marks` are, of every queue, the last
+    before they could be archived, as (queue, first, end). `damaged` is how many bodies could not be
+    decompressed, and are as brokers store them. `marks` are, of every queue, the last
     message that was archived: its offset, and when it was stored in ms since 1970.
     """
 
@@ -50,6 +51,7 @@ class Manifest:
     files: tuple[str, ...]
     messages: int
     lost: tuple[tuple[Queue, int, int], ...] = ()
+    damaged: int = 0
     marks: Mapping[Queue, tuple[int, int]] = field(default_factory=dict)
     made: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -64,6 +66,7 @@ class Manifest:
             "files": list(self.files),
             "messages": self.messages,
             "lost": [[*queue, first, end] for queue, first, end in self.lost],
+            "damaged": self.damaged,
             "marks": [[*queue, *mark] for queue, mark in sorted(self.marks.items())],
         }
         return json.dumps(value, indent=2).encode()
@@ -85,6 +88,7 @@ class Manifest:
                 (Queue(topic, broker, queue), first, end)
                 for topic, broker, queue, first, end in value["lost"]
             ),
+            damaged=int(value.get("damaged", 0)),
             marks={
                 Queue(topic, broker, queue): (offset, stored)
                 for topic, broker, queue, offset, stored in value.get("marks", ())

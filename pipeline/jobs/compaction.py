@@ -9,6 +9,9 @@ A message with an empty body deletes its key: the result has no message of it. F
 one, so --tombstone-tag names a tag that means the same. Messages without the key are left out and
 counted.
 
+The last message of a key may have a body that cannot be decompressed: it is reported. Parquet has
+it as it is stored, with why in the column bodyError; a topic has no message of that key.
+
 Parquet is written to a new folder, which appears when it is complete; --replace writes it again. In
 a topic the messages of a key go to the same queue, by a sharding key, and in no order otherwise;
 messages that were there stay: it should be empty, or a topic that is compacted, too.
@@ -22,7 +25,7 @@ from mq.pipeline.jobs import archive
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import MessageChoice
 from mq.pipeline.jobs.declaration import JobError, option, switch
-from mq.pipeline.jobs.job_result import JobResult, Shape, number, text
+from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, told_of_damaged
 from mq.pipeline.jobs.storage import Folder
 from mq.protocol.names import check_topic
 
@@ -162,15 +165,17 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
     folder = None if options.folder is None else Folder(spark, options.folder)
     if folder is not None:
         _check(folder, options.replace)
-    messages = cluster.read(spark, READ, **options.source_options())
+    messages = cluster.read(spark, READ, failOnDamage="false", **options.source_options())
     last = last_by_key(with_key(messages, options.property)).persist()
     result = kept(last, options.tombstone_tag)
+    damaged = result.where("bodyError is not null").count()
+    what_became = "written as they are stored" if folder is not None else "not sent"
     if folder is not None:
         folder.write_whole(result)
         notes = [f"written: {folder.path}"]
     else:
         assert options.to is not None
-        _send(result, options.to, cluster)
+        _send(result.where("bodyError is null"), options.to, cluster)
         notes = [f"sent to topic {options.to}"]
     table = COUNTS.collect(counts(last, options.tombstone_tag))
     last.unpersist()
@@ -178,7 +183,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
     if without:
         name = "keys" if options.property is None else f"property {options.property}"
         notes.append(f"{without} messages have no {name} and were left out")
-    return JobResult([table], notes=notes)
+    return JobResult([table], told_of_damaged(damaged, what_became), notes)
 
 
 def _check(folder: Folder, replace: bool) -> None:

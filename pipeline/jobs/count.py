@@ -1,7 +1,8 @@
 """Count messages and bytes per topic and queue.
 
 Bytes are those of bodies, as consumers get them: decompressed. The times are when the broker stored
-the first and the last of the messages counted.
+the first and the last of the messages counted. Bodies that cannot be decompressed are counted as
+they are stored, and reported.
 """
 
 from dataclasses import dataclass
@@ -9,12 +10,15 @@ from typing import TYPE_CHECKING
 
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import MessageChoice
-from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time, told_of_damaged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SCHEMA = "topic string, brokerName string, queueId int, storeTimestamp timestamp, body binary"
+SCHEMA = (
+    "topic string, brokerName string, queueId int, storeTimestamp timestamp, body binary, "
+    "bodyError string"
+)
 
 QUEUES = Shape(
     "queues",
@@ -39,7 +43,7 @@ class Options(MessageChoice):
 
 
 def by_queue(messages: "DataFrame") -> "DataFrame":
-    """A row for each queue: topic, brokerName, queueId, messages, bytes, first, last."""
+    """A row for each queue: topic, brokerName, queueId, messages, bytes, first, last, damaged."""
     from pyspark.sql import functions as f
 
     return messages.groupBy("topic", "brokerName", "queueId").agg(
@@ -47,11 +51,17 @@ def by_queue(messages: "DataFrame") -> "DataFrame":
         f.sum(f.length("body")).alias("bytes"),
         f.min("storeTimestamp").alias("first"),
         f.max("storeTimestamp").alias("last"),
+        f.count("bodyError").alias("damaged"),
     )
 
 
 def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
     """Count."""
-    messages = cluster.read(spark, SCHEMA, **options.source_options())
-    counted = by_queue(messages).orderBy("topic", "brokerName", "queueId")
-    return JobResult([QUEUES.collect(counted)])
+    from pyspark.sql import functions as f
+
+    messages = cluster.read(spark, SCHEMA, failOnDamage="false", **options.source_options())
+    counted = by_queue(messages).orderBy("topic", "brokerName", "queueId").persist()
+    table = QUEUES.collect(counted)
+    (damaged,) = counted.agg(f.coalesce(f.sum("damaged"), f.lit(0))).first() or (0,)
+    counted.unpersist()
+    return JobResult([table], told_of_damaged(damaged, "counted as they are stored"))

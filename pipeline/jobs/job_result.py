@@ -82,6 +82,11 @@ class Table:
     rows: list[tuple[Any, ...]]
 
 
+def told_of_damaged(count: int, what_became: str) -> list[str]:
+    """The failure of so many bodies, and what became of them; none where there are none."""
+    return [f"{count} bodies cannot be decompressed, and are {what_became}"] * bool(count)
+
+
 @dataclass(frozen=True)
 class JobResult:
     """What a job has done.

@@ -7,7 +7,8 @@ all queues of the archive are dealt out to those of the target in turn.
 
 Bodies, tags, keys, flags, sharding keys and the users' own properties are kept. Message ids, times,
 delays and whatever else RocketMQ sets itself are new: a replayed message is a new message. Messages
-with an empty body, which no broker takes, are left out and reported.
+with an empty body, which no broker takes, and those whose body could not be decompressed, are left
+out and reported.
 
 A task sends the messages for one queue, --rate of them a second at most; how many tasks run at a
 time is up to Spark (local[*]: one per core). Without --exactly-once a task that fails and is tried
@@ -29,7 +30,7 @@ from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import HOME
 from mq.pipeline.jobs.choice import folder_option, time_option
 from mq.pipeline.jobs.declaration import BrokersAway, JobError, option, switch
-from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time, told_of_damaged
 from mq.pipeline.jobs.pacing import paced, small_batches
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue
@@ -129,12 +130,16 @@ class Options:
 
 def load(spark: "SparkSession", folder: str) -> "DataFrame":
     """The messages in a folder. Raises JobError for a folder that has none."""
+    from pyspark.sql import functions as f
+
     target = Folder(spark, folder)
     if target.names(HOME):
         return archive.read(spark, folder)
     if not any(name.endswith(".parquet") for name in target.files()):
         raise JobError(f"{folder} has no Parquet files; make an archive: mq spark submit archive")
     frame = spark.read.parquet(target.path)
+    if "bodyError" not in frame.columns:
+        frame = frame.withColumn("bodyError", f.lit(None).cast("string"))
     missing = [name for name in _NEEDED if name not in frame.columns]
     if missing:
         raise JobError(
@@ -164,22 +169,24 @@ def chosen(frame: "DataFrame", options: Options) -> "DataFrame":
 
 
 def by_queue(frame: "DataFrame") -> "DataFrame":
-    """A row per queue: topic, brokerName, queueId, messages, bytes, first, last, empty.
+    """A row per queue: topic, brokerName, queueId, messages, bytes, first, last, empty, damaged.
 
-    `empty` are those that cannot be sent; `messages` are the others.
+    `empty` and `damaged` are those that cannot be sent; `messages` are the others.
     """
     from pyspark.sql import functions as f
 
     size = f.length("body")
-    full = size > 0
+    whole = f.col("bodyError").isNull()
+    full = whole & (size > 0)
     return (
         frame.groupBy(*_QUEUE)
         .agg(
             f.count_if(full).alias("messages"),
-            f.sum(size).alias("bytes"),
+            f.sum(f.when(whole, size).otherwise(0)).alias("bytes"),
             f.min("storeTimestamp").alias("first"),
             f.max("storeTimestamp").alias("last"),
-            (f.count("*") - f.count_if(full)).alias("empty"),
+            (f.count_if(whole) - f.count_if(full)).alias("empty"),
+            f.count("bodyError").alias("damaged"),
         )
         .orderBy(*_QUEUE)
     )
@@ -219,7 +226,7 @@ def targets(
 def prepared(frame: "DataFrame", to: Mapping[Queue, "MessageQueue"]) -> "DataFrame":
     """What is written to the topics: a task for each target queue, in the order of offsets.
 
-    Messages with an empty body are left out.
+    Messages with an empty body, or one that could not be decompressed, are left out.
     """
     from pyspark.sql import functions as f
 
@@ -234,7 +241,8 @@ def prepared(frame: "DataFrame", to: Mapping[Queue, "MessageQueue"]) -> "DataFra
     )
     mapping = f.broadcast(frame.sparkSession.createDataFrame(rows, schema))
     kept = [name for name in _SENT if name in frame.columns]
-    joined = frame.where(f.length("body") > 0).join(mapping, list(_QUEUE))
+    sendable = frame.where(f.col("bodyError").isNull() & (f.length("body") > 0))
+    joined = sendable.join(mapping, list(_QUEUE))
     if hasattr(joined, "repartitionById"):  # since Spark 4.1: no task has two queues
         parted = joined.repartitionById(len(order), "task")
     else:
@@ -267,6 +275,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobR
         rows.append((*source, row.messages, row.bytes, *times, *where))
     empty = sum(row.empty for row in counted)
     failures = [f"{empty} messages have an empty body, which no broker takes"] * bool(empty)
+    failures += told_of_damaged(sum(row.damaged for row in counted), "not sent")
     if options.count_only:
         return JobResult([QUEUES.of(rows)], failures, ["nothing was sent: --count-only"])
     messages = prepared(frame, to)

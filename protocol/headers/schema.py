@@ -17,13 +17,12 @@ not an error there, and so it has that default here, even if Java calls it CFNot
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
-from mq.protocol.codes import RequestCode, SnodeCode
+from mq.protocol.codes import AnyCode
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 
 Int = Annotated[int, 32]  # java.lang.Integer
 Long = Annotated[int, 64]  # java.lang.Long
 
-AnyCode = RequestCode | SnodeCode
 
 _MISSING: Any = object()
 

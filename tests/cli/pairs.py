@@ -130,6 +130,20 @@ def dead_broker(
     """Have the name server believe in a broker that does not answer, with topics of two queues.
 
     `number` is its id, not 0 for a slave."""
+    command = registration(*topics, name=name, cluster=cluster, address=address, number=number)
+    with BlockingSession(name_server) as session:
+        run(session.call(name_server, command))
+        yield
+
+
+def registration(
+    *topics: str,
+    name: str = "broker-dead",
+    cluster: str = "DefaultCluster",
+    address: str = DEAD,
+    number: int = 0,
+) -> Command:
+    """What has a name server believe in a broker, as `dead_broker` does."""
     configs = {
         topic: TopicConfig(topic_name=topic, read_queue_nums=2, write_queue_nums=2, perm=6)
         for topic in topics
@@ -147,10 +161,7 @@ def dead_broker(
         ),
         filter_server_list=[],
     )
-    with BlockingSession(name_server) as session:
-        command = Command(RequestCode.REGISTER_BROKER, header.encode(), body.encode())
-        run(session.call(name_server, command))
-        yield
+    return Command(RequestCode.REGISTER_BROKER, header.encode(), body.encode())
 
 
 def make_topic(pair: Standalone, topic: str, queues: int = 2, *, at: Broker | None = None) -> None:

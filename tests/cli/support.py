@@ -26,6 +26,11 @@ class Finished:
         return json.loads(self.out)
 
 
+def without_starts(err: str) -> list[str]:
+    """The lines of standard error, but for those that say that a broker has just started."""
+    return [line for line in err.splitlines() if ": it started " not in line]
+
+
 class Mq:
     """Runs commands with a configuration directory and variables of their own."""
 

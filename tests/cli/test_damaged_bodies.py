@@ -18,6 +18,15 @@ TOPIC = "Damaged"
 UNIQUE = "AC11000100002A9F0000000000000007"
 TOLD = f"message {UNIQUE}: its body is shown as it is stored: "
 
+SHOWING = [
+    "printMsg -t Damaged",
+    "printMsgByQueue -t Damaged -a broker-a -i 0 -p true -d true",
+    "consumeMessage -t Damaged",
+    "queryMsgByUniqueKey -t Damaged -i AC11000100002A9F0000000000000007 -a",
+    "queryMsgByOffset -t Damaged -b broker-a -i 0 -o 1",
+    "tail Damaged --last 2 --limit 2",
+]
+
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Standalone]:
@@ -39,15 +48,10 @@ async def _send(pair: Standalone, topic: str = TOPIC) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "printMsg -t Damaged",
+        *SHOWING,
         "printMsg -t Damaged -o json",
         "printMsg -t Damaged -o table --sort body",
         "printMsg -t Damaged --format %b",
-        "printMsgByQueue -t Damaged -a broker-a -i 0 -p true -d true",
-        "consumeMessage -t Damaged",
-        "queryMsgByUniqueKey -t Damaged -i AC11000100002A9F0000000000000007 -a",
-        "queryMsgByOffset -t Damaged -b broker-a -i 0 -o 1",
-        "tail Damaged --last 2 --limit 2",
     ],
 )
 def test_a_command_says_which_message_has_no_whole_body(
@@ -57,6 +61,24 @@ def test_a_command_says_which_message_has_no_whole_body(
     done = mq(*command.split())
     assert done.status == 0, done.err
     assert done.err.count(TOLD) == 1, done.err
+
+
+@pytest.mark.parametrize("command", [*SHOWING, "queryMsgByKey -t Damaged -k key"])
+def test_a_document_of_a_message_says_that_its_body_is_as_it_is_stored(
+    command: str, pair: Standalone, tmp_path: Path
+) -> None:
+    mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+    done = mq(*command.split(), "--output", "json")
+    streams = command.startswith("tail")
+    printed = done.out.splitlines() if streams else [json.dumps(done.json)]
+    documents = [each for line in printed for each in json.loads(line)["data"]]
+    errors = {each["queueOffset"]: each["bodyError"] for each in documents}
+    assert errors.get(0) is None and errors[1].startswith("the zlib body is damaged: "), done.out
+    file = tmp_path / "messages"
+    file.write_text("".join(f"{line}\n" for line in printed))
+    again = mq("message", "import", str(file), "-t", "Damaged", "--dry-run")
+    assert again.status == 65, again.err
+    assert "its body is as it was stored: the zlib body" in again.err
 
 
 def test_no_message_is_sent_again_as_if_its_body_were_whole(

@@ -14,8 +14,9 @@ from mq.client.pull_consumer import PullConsumer
 from mq.client.session import Session
 from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.protocol.bodies import TopicConfig
-from mq.protocol.codes import ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.message import Message
+from tests import answered
 from tests.client.brokers import Served, served
 from tests.daemons.broker.transactions.producers import now
 
@@ -210,6 +211,7 @@ def test_a_delayed_message_in_a_transaction_is_refused(delay: dict[str, int]) ->
 # messages that are due later ----------------------------------------------------------------------
 
 
+@answered.by_broker(RequestCode.RECALL_MESSAGE)
 def test_a_message_can_be_recalled_by_the_handle_of_its_send(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with served(tmp_path, recallMessageEnable="true") as at:

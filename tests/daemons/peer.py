@@ -6,10 +6,11 @@ import struct
 from collections.abc import Mapping
 from typing import Self
 
-from mq.protocol.codes import CURRENT_VERSION, LanguageCode
+from mq.protocol.codes import LanguageCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.frame import decode, encode
 from mq.protocol.headers.schema import Header
+from mq.protocol.versions import CURRENT_VERSION
 
 # A test that waits this long for a daemon in the same process has failed.
 PATIENCE = 30.0

@@ -19,11 +19,11 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import Channel
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
-from mq.protocol.codes import CURRENT_VERSION
 from mq.protocol.command import JSON, ROCKETMQ, Command
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.errors import LocalProtocolError
 from mq.protocol.frame import encode
+from mq.protocol.versions import CURRENT_VERSION
 from tests.fuzzing.targets import BY_NUMBER
 
 # A reply with one of these is an error that nobody thought of.

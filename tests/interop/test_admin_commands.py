@@ -9,6 +9,7 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from tests.cli.support import without_starts
 from tests.interop import peers
 from tests.interop.tools import BROKER, Cluster
 
@@ -122,7 +123,7 @@ def test_offsets_without_consumers_are_set_as_java_sets_them(
     java, theirs = cluster.theirs(*arguments), offsets(cluster, OFFLINE)
     put_back(cluster, OFFLINE)
     ours, mine = cluster.ours(*arguments), offsets(cluster, OFFLINE)
-    assert (ours.out, ours.err, ours.status) == (java, "", 0)
+    assert (ours.out, without_starts(ours.err), ours.status) == (java, [], 0)
     assert mine == theirs
     assert BROKER in java
 

@@ -1,10 +1,7 @@
 """Access control and TLS between our side and Java's: clients, mqadmin and the broker of 4.9."""
 
 import asyncio
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ from mq.client.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.message import Message
+from tests.cli.pairs import running_pair
 from tests.cli.support import Mq
 from tests.interop import peers
 from tests.interop.jvm import require_java
@@ -53,36 +51,6 @@ def write_tools(home: Path, key: AccessKey) -> None:
     (home / "conf" / "tools.yml").write_text(text)
 
 
-@contextmanager
-def ours(properties: dict[str, str]) -> Iterator[Standalone]:
-    """Our daemons in a loop of a thread, since the Java peers are waited for in this one."""
-    started: Future[tuple[Standalone, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        async with Standalone(name_server_port=0, broker_port=0, properties=properties) as pair:
-            await pair.broker.registration.first_round.wait()
-            started.set_result((pair, asyncio.get_running_loop(), stop))
-            await stop.wait()
-
-    def main() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=main)
-    thread.start()
-    pair, loop, stop = started.result(30)
-    try:
-        yield pair
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
-
-
 async def create_topics(namesrv: str, broker: str) -> None:
     async with Session(namesrv, credentials=ADMIN) as session:
         for topic in ("Orders", "Prices"):
@@ -104,7 +72,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalo
     require_java()
     home = tmp_path_factory.mktemp("guarded")
     write_accounts(home)
-    with ours({"aclEnable": "true", "rocketmqHome": str(home)}) as pair:
+    with running_pair({"aclEnable": "true", "rocketmqHome": str(home)}) as pair:
         asyncio.run(create_topics(pair.name_server_address, pair.broker.address))
         yield pair, home
 
@@ -228,7 +196,7 @@ def test_our_command_looks_up_by_unique_key_at_the_java_broker(
 def test_the_java_client_speaks_tls_with_our_daemons(tmp_path: Path) -> None:
     require_java()
     properties = {"tls.test.mode.enable": "true", "tls.server.mode": "permissive"}
-    with ours(properties) as pair:
+    with running_pair(properties) as pair:
         asyncio.run(create_topics(pair.name_server_address, pair.broker.address))
         relay = pair.name_server_address
         sent, *rest = secure(relay, None, "Orders", tls=True)

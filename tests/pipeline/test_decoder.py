@@ -1,4 +1,5 @@
 import json
+import pickle
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,7 +28,7 @@ from pyspark.sql.types import (  # noqa: E402
 
 from mq.pipeline.columns import default_schema  # noqa: E402
 from mq.pipeline.decoder import Decoder  # noqa: E402
-from mq.pipeline.errors import SchemaError  # noqa: E402
+from mq.pipeline.errors import DamagedBody, SchemaError  # noqa: E402
 from mq.pipeline.records import walk  # noqa: E402
 
 TYPES: dict[str, DataType] = {
@@ -65,7 +66,12 @@ def message(offset: int, body: bytes = b"body", **other: Any) -> StoredMessage:
     return StoredMessage("Orders", body, **{**values, **other})
 
 
-def decode(schema: str, *messages: StoredMessage, tags: tuple[str, ...] = ()) -> list[Any]:
+def decode(
+    schema: str,
+    *messages: StoredMessage,
+    tags: tuple[str, ...] = (),
+    fail_on_damage: bool = True,
+) -> list[Any]:
     """The rows, from a buffer that has other bytes before, between and behind the records."""
     buffer = bytearray(b"header")
     positions: list[int] = []
@@ -74,7 +80,7 @@ def decode(schema: str, *messages: StoredMessage, tags: tuple[str, ...] = ()) ->
         buffer += encode_record(each)
         positions += walk(buffer, start, len(buffer)).tolist()
         buffer += b"between"
-    decoder = Decoder(schema_of(schema), tags)
+    decoder = Decoder(schema_of(schema), tags, fail_on_damage=fail_on_damage)
     batches = list(decoder.batches(buffer, np.array(positions, np.int64), "broker-a"))
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
@@ -119,6 +125,42 @@ def test_compressed_bodies_come_as_they_were_sent(kind: CompressionType | None) 
     packed = compression.compress(body, kind or CompressionType.ZLIB)
     rows = decode("body binary", message(1), message(2, packed, sys_flag=flag), message(3, b""))
     assert [row["body"] for row in rows] == [b"body", body, b""]
+
+
+DAMAGED = (
+    b"x\x9c!",
+    "queue 3 of topic Orders at broker broker-a: the message at offset 2: the zlib body is ",
+)
+
+
+def test_a_body_that_cannot_be_decompressed_is_named_with_the_option_that_takes_it() -> None:
+    for schema in ("body binary", "bodyError string"):
+        with pytest.raises(DamagedBody) as raised:
+            decode(schema, message(1), message(2, DAMAGED[0], sys_flag=1))
+        assert str(raised.value).startswith(DAMAGED[1])
+        assert '.option("failOnDamage", "false")' in str(raised.value)
+        assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    assert decode("queueOffset bigint", message(2, DAMAGED[0], sys_flag=1)) == [{"queueOffset": 2}]
+
+
+def test_a_body_that_cannot_be_decompressed_comes_as_it_is_stored_where_that_is_wanted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    messages = [
+        message(1, compression.compress(b"whole"), sys_flag=1),
+        message(2, DAMAGED[0], sys_flag=1),
+        message(3),
+    ]
+    rows = decode("body binary, bodyError string", *messages, fail_on_damage=False)
+    assert [row["body"] for row in rows] == [b"whole", DAMAGED[0], b"body"]
+    errors = [row["bodyError"] for row in rows]
+    assert errors[::2] == [None, None] and errors[1].startswith("the zlib body is ")
+    (told,) = caplog.messages
+    assert told.startswith(DAMAGED[1]) and told.endswith("as they are stored: 1 of 3")
+
+
+def test_whole_bodies_have_no_error() -> None:
+    assert decode("bodyError string", message(1)) == [{"bodyError": None}]
 
 
 def test_bodies_that_grow_large_come_in_several_batches() -> None:

@@ -21,6 +21,7 @@ from mq.protocol.bodies import ConsumeFromWhere, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
+from tests import answered
 from tests.cli.support import Mq
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.peer import PATIENCE, Peer
@@ -168,6 +169,12 @@ def test_every_request_that_a_broker_answers_is_checked(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@answered.by_broker(
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+    RequestCode.DELETE_ACL_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+)
 def test_accounts_change_by_request_and_by_editing_the_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,5 @@
 """Name servers and brokers: whether they are there, agree, and have room."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 
@@ -8,10 +7,8 @@ from mq.client.operations.counted import counted
 from mq.client.operations.doctor.examination import Examination, reason
 from mq.client.operations.doctor.finding import Severity
 from mq.client.operations.doctor.sets import check_sets
+from mq.client.operations.uptime import seconds_up
 
-_RUNTIME = re.compile(
-    r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]"
-)  # how Java and we say how long a broker runs
 _RATIOS = ("commitLogDiskRatio", "consumeQueueDiskRatio")
 _ROOM = "delete what is not needed, or shorten fileReservedTime"
 _LOOPBACK = ("127.", "localhost:", "[::1]")
@@ -110,12 +107,11 @@ async def check_brokers(examination: Examination) -> None:
 
 def _check_clock(examination: Examination, address: str, runtime: Mapping[str, str]) -> None:
     """Its start and how long it runs give its time, to the second."""
-    found = _RUNTIME.search(runtime.get("runtime", ""))
+    up = seconds_up(runtime)
     boot = runtime.get("bootTimestamp", "")
-    if found is None or not boot.isdecimal():
+    if up is None or not boot.isdecimal():
         return
-    days, hours, minutes, seconds = map(int, found.groups())
-    its_time = int(boot) / 1000 + ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    its_time = int(boot) / 1000 + up
     off = its_time - examination.now
     if abs(off) > examination.limits.skew + 1:
         examination.say(

@@ -80,7 +80,7 @@ class Copier:
         """A line for each stretch of messages that were gone before they could be copied, and for
         each queue with bodies that cannot be decompressed: those are not copied. Those of the cut
         copy, too."""
-        return list(dict.fromkeys([*self._passed, *self._reader.gaps]))
+        return resumable.all_gaps(self._passed, self._reader.gaps)
 
     async def _one(self, span: Span, step: Callable[[int], None]) -> str | None:
         target = self._target(span)
@@ -118,8 +118,8 @@ class Copier:
             resumable.save(path, asked, queues, self.gaps)
 
         with local_files.locked(path):
-            self._done = _positions(path, resumable.load(path, asked, "a copy"))
-            self._passed = resumable.load_gaps(path)
+            state = resumable.load(path, asked, "a copy")
+            self._done, self._passed = _positions(path, state.queues), state.gaps
             self._reader = Reader(self._source, self._choice.at_times_of(asked))
             return await resumable.keep(path, save, self.run)
 

@@ -46,7 +46,9 @@ def document(
     message: "StoredMessage",
     text: "Callable[[StoredMessage], tuple[Any, str | None]]" = body_text,
 ) -> dict[str, Any]:
-    """A message whole, for JSON and YAML; `text` makes its body, and says how it is written."""
+    """A message whole, for JSON and YAML; `text` makes its body, and says how it is written.
+
+    `bodyError` is as in a line of an export, which an import stops at."""
     body, encoding = text(message)
     return {
         "messageId": message.message_id,
@@ -70,4 +72,5 @@ def document(
         "properties": dict(message.properties),
         "body": body,
         "bodyEncoding": encoding,
+        "bodyError": message.body_error or None,
     }

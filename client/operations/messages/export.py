@@ -9,6 +9,7 @@ from mq.client.operations.messages.file_sink import FileSink
 from mq.client.operations.messages.long_lines import Lines
 from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.reading import Reader, Span
+from mq.client.operations.messages.resumable import all_gaps
 from mq.client.operations.messages.sinks import Sink
 from mq.client.operations.progress import Progress, unseen
 from mq.protocol.message import StoredMessage
@@ -109,7 +110,7 @@ async def export(
     gaps = reader.gaps
     if isinstance(sink, FileSink):
         sink.incomplete = bool(failures)  # going on can add what failed, but not what is gone
-        gaps = list(dict.fromkeys([*sink.gaps, *gaps]))
+        gaps = all_gaps(sink.gaps, gaps)
     return Exported(spans, exporter.counts, failures + gaps)
 
 

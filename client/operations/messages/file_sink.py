@@ -23,7 +23,7 @@ from mq.client.operations.errors import NextStep, OperationError
 from mq.client.operations.messages.choice import is_same
 from mq.client.operations.messages.long_lines import Lines, LongLine, pieces_of
 from mq.client.operations.messages.reading import Span
-from mq.client.operations.messages.resumable import SAVE_SECONDS, unreadable
+from mq.client.operations.messages.resumable import SAVE_SECONDS, all_gaps, unreadable
 
 CHUNK = 4 * 1024 * 1024  # bytes handed to the thread that writes at a time
 MOST_WAITING = 3 * CHUNK  # bytes that may wait for the disk, and those of one chunk more
@@ -192,7 +192,7 @@ class FileSink:
             **self.positions,
             **{s.name: [s.next, s.end, *(s.seen or ())] for s in self._spans},
         }
-        gaps = list(dict.fromkeys([*self.gaps, *self._noted()]))
+        gaps = all_gaps(self.gaps, self._noted())
         good = (self._count, positions, gaps)
         self._jobs.append((self._thread.submit(self._work, chunk, good, saving), held))
 

@@ -1,6 +1,6 @@
 """Looking for a message by its id alone: in every topic, as far as that may go."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +22,11 @@ def not_read(topic: str, error: MQError) -> str:
     if isinstance(error, NoPermission):
         line += "; what it would say is missing: ask with an account that may read it"
     return line
+
+
+def unsaid(topic: str, errors: "Iterable[MQError]") -> list[str]:
+    """A line for each broker of a topic that did not say what it has."""
+    return [not_read(topic, error) for error in errors]
 
 
 class IdMatches(NamedTuple):

@@ -8,7 +8,7 @@ from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations import cluster, java_order, wire
 from mq.client.operations.counted import counted
 from mq.client.operations.messages import dead_letters
-from mq.client.operations.messages.finding import not_read
+from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.traces import entries
 from mq.client.operations.messages.unpacking import unpacked
 from mq.protocol import names
@@ -117,11 +117,7 @@ async def _traces(admin: "Admin", message_id: str) -> tuple[list["Pub | SubAfter
     except MQError as error:
         errors.append(error)
     found, failures = entries(traces, message_id)
-    return [record for record, _ in found], failures + _lines(topic, errors)
-
-
-def _lines(topic: str, errors: list[MQError]) -> list[str]:
-    return [not_read(topic, error) for error in errors]
+    return [record for record, _ in found], failures + unsaid(topic, errors)
 
 
 def _is_of(record: "Pub | SubAfter", message: "StoredMessage", groups: list[str]) -> bool:
@@ -154,7 +150,7 @@ async def _groups(admin: "Admin", message: "StoredMessage") -> tuple[list[str], 
             found |= dict.fromkeys(await wire.groups_of_topic(admin.session, address, topic))
         except MQError as error:
             errors.append(error)
-    return java_order.hash_order(found), _lines(topic, errors)
+    return java_order.hash_order(found), unsaid(topic, errors)
 
 
 async def _returned(
@@ -192,8 +188,8 @@ async def _copies(
     except RouteNotFound:
         return [], []
     except MQError as error:
-        return [], _lines(topic, [error])
-    return found, _lines(topic, errors)
+        return [], unsaid(topic, [error])
+    return found, unsaid(topic, errors)
 
 
 async def _delayed(
@@ -208,7 +204,7 @@ async def _delayed(
             address, topic, message.message_id, unique=True, decompress=False
         )
     except MQError as error:
-        return [], _lines(topic, [error])
+        return [], unsaid(topic, [error])
     for copy in copies:
         if copy.message_id != message.message_id:
             continue

@@ -19,7 +19,13 @@ from mq.client.operations.messages import resumable
 from mq.client.operations.messages.delays import Taken
 from mq.client.operations.messages.lanes import Lane
 from mq.client.operations.messages.line_source import LineSource
-from mq.client.operations.messages.lines import Line, MalformedLine, message_again, messages_of
+from mq.client.operations.messages.lines import (
+    LONGEST_LINE,
+    Line,
+    MalformedLine,
+    message_again,
+    messages_of,
+)
 from mq.client.operations.messages.rate import Rate
 from mq.client.operations.messages.resumable import unreadable
 from mq.client.operations.messages.sending import (
@@ -35,8 +41,6 @@ from mq.protocol.properties import PropertyKey
 if TYPE_CHECKING:
     from mq.protocol.message import Message
 
-# A body of 4 MB as base64, and what may be around it; nobody sends as much.
-LONGEST_LINE = 64 * 1024 * 1024
 # As many sources stand for the lines that name no queue; it can be divided evenly among all usual
 # numbers of queues.
 _SPREAD = 240
@@ -259,7 +263,7 @@ def load_state(path: Path, asked: dict[str, Any]) -> dict[str, Done]:
     try:
         return {
             source: Done(int(values["line"]), str(values["to"]))
-            for source, values in resumable.load(path, asked, "an import").items()
+            for source, values in resumable.load(path, asked, "an import").queues.items()
         }
     except (LookupError, ValueError, TypeError) as error:
         raise unreadable(f"{path} is not the state of an import: {error!r}") from None

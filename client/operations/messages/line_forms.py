@@ -7,19 +7,24 @@ from mq.client.machine import clock
 from mq.client.operations.errors import InvalidRequest
 from mq.client.operations.messages.delays import Taken
 from mq.client.operations.messages.line_source import LineSource
-from mq.client.operations.messages.lines import Line, MalformedLine, message_again, messages_of
+from mq.client.operations.messages.lines import (
+    MOST_BESIDE,
+    Line,
+    MalformedLine,
+    message_again,
+    messages_of,
+)
 from mq.client.operations.messages.producing import Counting, Producing
 from mq.client.operations.messages.rate import Rate
 from mq.protocol.message import Message
 from mq.protocol.properties import PropertyKey
 
-# In JSON a byte of a body may be six (\\u0000); properties have 32 KB at most, keys of lines too.
-_JSON_FACTOR, _BESIDE = 6, 256 * 1024
+_JSON_FACTOR = 6  # in JSON a byte of a body may be so many: \u0000
 
 
 def longest(max_body: int, *, json: bool) -> int:
     """How many bytes a line may have."""
-    return (max_body * _JSON_FACTOR if json else max_body) + _BESIDE
+    return (max_body * _JSON_FACTOR if json else max_body) + MOST_BESIDE
 
 
 #: What a line means. Raises MalformedLine, InvalidRequest, ValueError.

@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from mq.client.operations.messages import json_bodies
+from mq.protocol.compression import MAX_DECOMPRESSED
 from mq.protocol.host import address_text, host_text
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.properties import (
@@ -31,12 +32,33 @@ from mq.protocol.properties import (
 
 
 class BodyForm(Enum):
-    """How bodies are written: text is base64 where it is not UTF-8, json is text where it is not
-    JSON that a value keeps (`json_bodies`)."""
+    """How bodies are written: text is base64 where it is not UTF-8, or long and shorter so; json is
+    text where it is not JSON that a value keeps (`json_bodies`)."""
 
     TEXT = "text"
     BASE64 = "base64"
     JSON = "json"
+
+
+# Bytes of a body from which on its line is made in pieces (`long_lines`).
+LONG = 256 * 1024
+# Bytes of a line beside its body: properties have 32 KB at most, and in JSON a byte may be six.
+MOST_BESIDE = 256 * 1024
+
+
+def is_short_text(json_bytes: int, body_bytes: int) -> bool:
+    """Whether a body may be text that takes so many bytes in JSON. A long one is base64 where that
+    is shorter: zeros are six times as long as text, and no import would take the line."""
+    return body_bytes <= LONG or json_bytes <= _base64_bytes(body_bytes)
+
+
+def _base64_bytes(body_bytes: int) -> int:
+    return (body_bytes + 2) // 3 * 4
+
+
+# The longest line that an export makes and an import takes: with a body as large as any that is
+# decompressed.
+LONGEST_LINE = _base64_bytes(MAX_DECOMPRESSED) + MOST_BESIDE
 
 
 class MalformedLine(ValueError):
@@ -143,9 +165,12 @@ Body = tuple[bytes, bytes]
 
 def _text_body(body: bytes) -> Body:
     try:
-        return orjson.dumps(body.decode()), b',"bodyEncoding":"utf-8"}\n'
+        text = orjson.dumps(body.decode())
     except UnicodeDecodeError:
         return _base64_body(body)
+    if is_short_text(len(text) - 2, len(body)):
+        return text, b',"bodyEncoding":"utf-8"}\n'
+    return _base64_body(body)
 
 
 def _base64_body(body: bytes) -> Body:

@@ -1,7 +1,6 @@
 """Lines of messages whose bodies are long, made in pieces while they are written.
 
-A body of zeros that somebody has sent as 60 KB is 60 MB when it is decompressed, and as JSON six
-times that.
+A body of zeros that somebody has sent as 60 KB is 60 MB when it is decompressed.
 """
 
 from base64 import b64encode
@@ -14,12 +13,11 @@ import orjson
 
 from mq.client.operations.messages import documents
 from mq.client.operations.messages.json_bodies import MOST_JSON
-from mq.client.operations.messages.lines import BodyForm, encoder, stored_tail
+from mq.client.operations.messages.lines import LONG, BodyForm, encoder, is_short_text, stored_tail
 
 if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
-LONG = 256 * 1024  # bytes of a body from which on its line is made in pieces
 _PIECE = 96 * 1024  # bytes of a body at a time: whole groups of three, as base64 has them
 
 
@@ -42,6 +40,7 @@ class LongLine:
     def __iter__(self) -> Iterator[bytes]:
         as_base64 = self._form is BodyForm.BASE64 or bool(self._error)
         is_text = not as_base64 and documents.is_utf8(self._body)
+        is_text = is_text and is_short_text(sum(map(len, _quoted(self._body))), len(self._body))
         yield self._head + b'"'
         yield from _quoted(self._body) if is_text else _base64(self._body)
         if self._error:

@@ -52,17 +52,13 @@ async def at_offset(session: "Caller", queue: MessageQueue, offset: int) -> Pull
     )
 
 
-async def by_id(admin: "Admin", message_id: str, topic: str) -> "list[StoredMessage]":
+async def by_id(admin: "Admin", message_id: str, topic: str) -> "IdMatches":
     """The messages of a topic that have a unique id, or the one of an offset id, of whatever topic.
-    Raises NotFound, MQError.
+    Raises NotFound; MQError where none has any, and some brokers do not answer.
 
-    An offset id names an address: only brokers that the name server knows are asked. The error of a
-    broker is raised, whatever others have: nobody would tell of it.
+    An offset id names an address: only brokers that the name server knows are asked.
     """
-    found = await _found(admin, message_id, topic)
-    if found.error is not None:
-        raise found.error
-    return found.messages
+    return await _found(admin, message_id, topic)
 
 
 async def anywhere(
@@ -91,12 +87,14 @@ async def by_key(
     count: int = 64,
     begin: int = 0,
     end: int = _END_OF_TIME,
+    failures: list[MQError] | None = None,
 ) -> "list[StoredMessage]":
-    """The messages that have a key, oldest first; at most `count` of each broker.
+    """The messages that have a key, oldest first; at most `count` of each broker. The error of a
+    broker is raised, or appended to `failures`, and then what the others have found is returned.
 
     Raises RouteNotFound, MQError.
     """
-    found = await stored_by_key(admin, topic, key, count, begin, end)
+    found = await stored_by_key(admin, topic, key, count, begin, end, failures)
     _restore(found)
     return found
 
@@ -110,8 +108,7 @@ async def stored_by_key(
     end: int = _END_OF_TIME,
     failures: list[MQError] | None = None,
 ) -> "list[StoredMessage]":
-    """As `by_key`, with bodies as they are stored. The error of a broker is raised, or appended to
-    `failures`, and then what the others have found is returned."""
+    """As `by_key`, with bodies as they are stored."""
     found = await admin.find_by_key(
         topic, key, count, begin, end, decompress=False, failures=failures
     )

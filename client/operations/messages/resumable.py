@@ -7,10 +7,10 @@ was passed over is in `gaps`, a line each: who goes on behind it tells of it all
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,8 +21,15 @@ from mq.client.operations.messages.choice import is_same
 SAVE_SECONDS = 5.0
 
 
-def load(path: Path, asked: dict[str, Any], what: str) -> dict[str, dict[str, Any]]:
-    """What was saved of each queue; empty where there is no file.
+class State(NamedTuple):
+    """What was saved of each queue, and the gaps until then."""
+
+    queues: dict[str, dict[str, Any]]
+    gaps: list[str]
+
+
+def load(path: Path, asked: dict[str, Any], what: str) -> State:
+    """What was saved; nothing where there is no file.
 
     `what` names the work in messages ("an import"). Raises BadData for a file that is not the
     state of such work, or of work that something else was asked of.
@@ -30,24 +37,20 @@ def load(path: Path, asked: dict[str, Any], what: str) -> dict[str, dict[str, An
     try:
         state = orjson.loads(path.read_bytes())
         queues = {str(name): dict(values) for name, values in state["queues"].items()}
+        gaps = [str(gap) for gap in state.get("gaps", ())]
         same = is_same(asked, state["asked"])
     except FileNotFoundError:
-        return {}
+        return State({}, [])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise unreadable(f"{path} is not the state of {what}: {error!r}") from None
     if not same:
         raise unreadable(f"{path} is of something else: {state['asked']}")
-    return queues
+    return State(queues, gaps)
 
 
-def load_gaps(path: Path) -> list[str]:
-    """What was passed over until that was saved, of a file that `load` has read."""
-    try:
-        return [str(gap) for gap in orjson.loads(path.read_bytes()).get("gaps", ())]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise unreadable(f"{path} does not tell what was passed over: {error!r}") from None
+def all_gaps(before: Iterable[str], since: Iterable[str]) -> list[str]:
+    """The gaps of work that was gone on with, each once: one may be found again."""
+    return list(dict.fromkeys([*before, *since]))
 
 
 def save(

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError, RouteNotFound
+from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.unpacking import unpacked
 from mq.protocol.host import address_text
 from mq.protocol.names import TRACE_TOPIC
@@ -148,8 +149,7 @@ async def look_up(
     if errors and not found:
         raise errors[0]
     made = timeline(found, word)
-    unsaid = (f"topic {trace_topic}: {error}" for error in errors)
-    return replace(made, failures=(*made.failures, *unsaid))
+    return replace(made, failures=(*made.failures, *unsaid(trace_topic, errors)))
 
 
 def timeline(traces: "list[StoredMessage]", word: str) -> Traces:

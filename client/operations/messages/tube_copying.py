@@ -182,7 +182,7 @@ class TubeCopier:
         elif begin < end:
             if before and begin < offset:
                 gap = f"{key}: what was from {begin} to {offset} is not kept any more"
-                self.gaps = list(dict.fromkeys([*self.gaps, gap]))
+                self.gaps = resumable.all_gaps(self.gaps, [gap])
             self._ends[key] = end
             return
         await self._consumer.disconnect(key)
@@ -263,8 +263,7 @@ class TubeCopier:
             resumable.save(path, asked, partitions, self.gaps)
 
         with local_files.locked(path):
-            self._done = resumable.load(path, asked, "a copy")
-            self.gaps = resumable.load_gaps(path)
+            self._done, self.gaps = resumable.load(path, asked, "a copy")
             for key, values in self._done.items():
                 if type(values.get("next")) is not int or type(values.get("to")) is not str:
                     raise resumable.unreadable(f"{path}: {key} has {values}")

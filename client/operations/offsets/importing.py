@@ -79,6 +79,11 @@ class Import:
         )
         return sorted(outcomes, key=lambda outcome: outcome.key)
 
+    @property
+    def without(self) -> set[str]:
+        """The addresses of brokers that know no member of a group that was to be set."""
+        return {address for (address, _), running in self._running.items() if running is False}
+
     def _moved(self, record: OffsetRecord) -> OffsetRecord:
         broker = self._brokers.get(record.key.broker_name, record.key.broker_name)
         key = record.key._replace(broker_name=broker)

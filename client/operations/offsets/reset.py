@@ -43,6 +43,16 @@ class Moved(NamedTuple):
     offset: int
 
 
+class ResetDone(NamedTuple):
+    """What was done, what failed, whether consumers were told, and the addresses of the brokers
+    that know none of the group."""
+
+    moved: list[Moved]
+    failures: list[str]
+    told: bool
+    without: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """What a reset does to a queue: the group goes on from `new` instead of `old`.
@@ -62,13 +72,10 @@ class Planned:
     again: int
 
 
-async def all_queues(
-    admin: "Admin", wanted: OffsetReset, *, pretending: bool = False
-) -> tuple[list[Moved], list[str], bool]:
+async def all_queues(admin: "Admin", wanted: OffsetReset, *, pretending: bool = False) -> ResetDone:
     """Tell the consumers, or set the offsets where nobody is connected.
 
     With `pretending`, in a dry run, no broker says that nobody is there: so each is asked before.
-    Returns what was done, what failed, and whether consumers were told.
     """
     from mq.client.errors import ConsumerNotOnline, RemoteSystemError
 
@@ -76,7 +83,7 @@ async def all_queues(
 
     async def tell(each: "Admin", address: str) -> dict["MessageQueue", int] | None:
         if pretending and not (
-            await _is_online(each, address, wanted.group) or await _is_of_5(each, address)
+            await _is_online(each, address, wanted.group) or await is_of_5(each, address)
         ):
             return None
         try:
@@ -103,7 +110,8 @@ async def all_queues(
     if None in done.values():
         rows, failures = await at_brokers(admin, wanted)
         failures += _unheard(wanted.group, done)
-        return rows, failures, False
+        without = [address for address, table in done.items() if table is None]
+        return ResetDone(rows, failures, False, without)
     moved: dict[MessageQueue, int] = {}
     parts = []
     for table_ in done.values():
@@ -114,7 +122,7 @@ async def all_queues(
     rows = [
         Moved(queue.broker_name, queue.queue_id, None, None, None, moved[queue]) for queue in order
     ]
-    return rows, failures, True
+    return ResetDone(rows, failures, True, [])
 
 
 def _unheard(group: str, told: "Mapping[str, dict[MessageQueue, int] | None]") -> Iterator[str]:
@@ -220,7 +228,7 @@ async def one_queue(
     A broker of 5.x tells consumers that are connected. An older one cannot tell them about one
     queue: then there must be none (Unavailable), for they would overwrite the offset.
     """
-    tells = await _is_of_5(admin, address)
+    tells = await is_of_5(admin, address)
     if not tells and await _is_online(admin, address, group):
         raise Unavailable(
             f"consumers of group {group} are connected, and the broker at {address} is older than "
@@ -259,7 +267,7 @@ async def foresee(
         known = {queue: stats[queue].consumer_offset for queue in stats if queue in offsets}
         # A broker that tells the consumers, or is of 5.x, resets the queues of the topic.
         told = not offline and (
-            await _is_online(each, address, wanted.group) or await _is_of_5(each, address)
+            await _is_online(each, address, wanted.group) or await is_of_5(each, address)
         )
         queues = sorted(known or offsets)
         if told:  # as a broker tells of them: before 5.2 it leaves those that are only read
@@ -309,9 +317,9 @@ def planned(
     return Planned(broker_name, queue_id, old, new, first, end, max(moved, 0), max(-moved, 0))
 
 
-async def _is_of_5(admin: "Admin", address: str) -> bool:
+async def is_of_5(admin: "Admin", address: str) -> bool:
     """Whether a broker is of RocketMQ 5 or later; one that says nothing known is not."""
-    from mq.protocol.codes import version_number
+    from mq.protocol.versions import version_number
 
     release = (await admin.broker_runtime_info(address)).get("brokerVersionDesc", "")
     try:

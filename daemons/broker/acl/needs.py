@@ -2,7 +2,7 @@
 
 Java's lists (PlainAccessValidator.parse, Permission.ADMIN_CODE of 4.9.8) have holes through which
 an account goes around its permissions: batches, orders to the offsets of other groups, and the
-changing of accounts itself are not in them. In the rows of mq.protocol.requests they are; here the
+changing of accounts itself are not in them. In the rows of mq.protocol.codes they are; here the
 names are found that a row's rights are about. docs/decisions/0010 has the differences from Java.
 """
 
@@ -27,31 +27,31 @@ from mq.protocol.headers import HEADERS
 from mq.protocol.headers.schema import Header
 from mq.protocol.headers.send import Letter
 from mq.protocol.names import RETRY_PREFIX
-from mq.protocol.requests import BROKER, FILTER_SERVER, REQUESTS, NamedIn, Request
+from mq.protocol.requests import BROKER, FILTER_SERVER, NamedIn
 
 #: A topic, or the retry topic that stands for a group, and PUB or SUB.
 Need = tuple[str, int]
 
 # A filter server asks who pulls as its broker does.
-_ROWS = [row for row in REQUESTS.values() if row.answered_by & (BROKER | FILTER_SERVER)]
+_ASKED = [code for code in RequestCode if code.answered_by & (BROKER | FILTER_SERVER)]
 
 #: What accounts other than administrators may ask for, where they have the rights that it needs.
 #: Every other code is for administrators, one without a row among them.
-OPEN = frozenset(int(row.code) for row in _ROWS if row.rights is not None)
+OPEN = frozenset(int(code) for code in _ASKED if code.rights is not None)
 
 #: The requests that name topics and groups in their bodies.
 BODIES = frozenset(
-    int(row.code)
-    for row in _ROWS
-    if any(right.named_in is NamedIn.BODY for right in row.rights or ())
+    int(code)
+    for code in _ASKED
+    if any(right.named_in is NamedIn.BODY for right in code.rights or ())
 )
 
 _LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 
 
-def _attribute(row: Request, permission: str, resource: str) -> str | None:
+def _attribute(code: RequestCode, permission: str, resource: str) -> str | None:
     """Where a header has the topic, or group, that a request sends to or reads as."""
-    for right in row.rights or ():
+    for right in code.rights or ():
         if right[:3] == (permission, resource, NamedIn.HEADER):
             return right.attribute
     return None
@@ -59,15 +59,15 @@ def _attribute(row: Request, permission: str, resource: str) -> str | None:
 
 def _sending() -> dict[int, tuple[type[Header], str]]:
     """Which requests send to the topic that their header names, and its attribute."""
-    named = {row.code: _attribute(row, "PUB", "topic") for row in _ROWS}
+    named = {code: _attribute(code, "PUB", "topic") for code in _ASKED}
     return {int(code): (HEADERS[code], name) for code, name in named.items() if name}
 
 
 def _reading() -> dict[int, tuple[type[Header], str | None, str | None]]:
     """Which read, with the attributes of their header that hold the topic and the group."""
     named = {
-        row.code: (_attribute(row, "SUB", "topic"), _attribute(row, "SUB", "group"))
-        for row in _ROWS
+        code: (_attribute(code, "SUB", "topic"), _attribute(code, "SUB", "group"))
+        for code in _ASKED
     }
     return {int(code): (HEADERS[code], *names) for code, names in named.items() if any(names)}
 

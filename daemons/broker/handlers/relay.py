@@ -21,7 +21,7 @@ from mq.protocol.bodies import (
     ResetOffsetBody,
     ResetOffsetBodyForC,
 )
-from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode, version_name
+from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.headers.group import (
@@ -31,6 +31,7 @@ from mq.protocol.headers.group import (
 )
 from mq.protocol.headers.offset import ResetOffsetRequestHeader
 from mq.protocol.message_id import decode_offset_id
+from mq.protocol.versions import version_name
 
 log = logging.getLogger(__name__)
 

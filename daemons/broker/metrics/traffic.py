@@ -12,7 +12,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.retention import used_ratio
 from mq.daemons.metrics import Kind, Metric, gauge
-from mq.protocol.codes import CURRENT_VERSION, version_name
+from mq.protocol.versions import CURRENT_VERSION, version_name
 
 Counted = Mapping[tuple[str, str], tuple[int, int]]
 

@@ -14,7 +14,7 @@ from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.retention import used_ratio
-from mq.protocol.codes import CURRENT_VERSION, version_name
+from mq.protocol.versions import CURRENT_VERSION, version_name
 
 
 def runtime_info_of(

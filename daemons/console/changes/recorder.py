@@ -10,10 +10,10 @@ from mq.client.operations.changes import Changes, PlannedChange
 from mq.daemons.console.guarded_session import Forbidden
 from mq.protocol import properties
 from mq.protocol.bodies import LockBatchRequestBody
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import RequestCode, kind_of
 from mq.protocol.command import Command
 from mq.protocol.properties import PropertyKey
-from mq.protocol.requests import RequestKind, kind_of
+from mq.protocol.requests import RequestKind
 
 # Header fields that are another each time, whatever the request is about: when a message was made,
 # and the place that a look-up finds for "the end" of a queue that goes on.

@@ -12,8 +12,9 @@ from mq.client.errors import ClientError
 from mq.client.options import ClientOptions
 from mq.daemons.console.collector.limits import Limits
 from mq.daemons.console.guarded_session import LimitedSession
+from mq.protocol.codes import kind_of
 from mq.protocol.command import Command
-from mq.protocol.requests import RequestKind, kind_of
+from mq.protocol.requests import RequestKind
 
 #: The collector's and the check-up's requests to one peer, a second: 30 together.
 COLLECTOR_RATE = 26.0

@@ -34,6 +34,7 @@ _KEPT = 64 * 1024
 COLUMNS = (
     "storeTime", "topic", "brokerName", "queueId", "queueOffset", "messageId", "offsetId",
     "tags", "keys", "bornTime", "properties", "body", "bodyEncoding",
+    "bodyError",
 )  # fmt: skip
 
 
@@ -91,6 +92,7 @@ def csv_lines(messages: "Iterable[StoredMessage]") -> bytes:
                 message.queue_offset, message.message_id, message.offset_id,
                 properties.get("TAGS"), properties.get("KEYS"), iso(message.born_timestamp),
                 orjson.dumps(properties).decode(), body, encoding,
+                message.body_error or None,
             )
         )  # fmt: skip
     return written(rows)

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from mq.client.admin import Admin
+from mq.client.errors import MQError
 from mq.client.operations.errors import NotFound
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.choice import Choice
-from mq.client.operations.messages.finding import Reach
+from mq.client.operations.messages.finding import Reach, unsaid
 from mq.client.operations.messages.search import Budget, Position, Search, SearchQuery, SearchResult
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.sql92 import read_filter
@@ -131,11 +132,12 @@ async def _find_anywhere(call: Call, message_id: str) -> Page | Redirect:
     )
 
 
-def _of_id(call: Call, topic: str, found: list[StoredMessage]) -> Page:
-    """Several messages of an id, such as one that was sent again."""
+def _of_id(call: Call, topic: str, found: list[StoredMessage], failures: list[str]) -> Page:
+    """Several messages of an id, such as one that was sent again, or those that the brokers have
+    that answer."""
     if found and sees_bodies(call, topic):
         call.viewed(topic, "bodies in a list")
-    return _page(call, topic, _of_index(call, topic, "id", found))
+    return _page(call, topic, _of_index(call, topic, "id", found, failures))
 
 
 def _address(topic: str, query: dict[str, str]) -> str:
@@ -157,11 +159,12 @@ async def search(call: Call) -> Page | Redirect:
     if query["id"]:
         # By an offset id brokers are asked for whatever lies there: what is of another topic is not
         # shown, and who may not see bodies is shown none.
-        found = await lookup.by_id(Admin(call.cluster.session), query["id"].strip(), topic)
-        found = [message for message in visible(call, found) if message.topic == topic]
-        if len(found) == 1 and found[0].broker_name:
+        matches = await lookup.by_id(Admin(call.cluster.session), query["id"].strip(), topic)
+        seen = visible(call, matches.messages)
+        found = [message for message in seen if message.topic == topic]
+        if len(found) == 1 and found[0].broker_name and not matches.failures:
             return Redirect(_place(found[0]))
-        return _of_id(call, topic, found)
+        return _of_id(call, topic, found, matches.failures)
     if query["offset"] is not None:
         if not query["broker"] or query["queue"] is None:
             raise BadQuery(call.text("An offset is one of a queue of a broker: give these, too."))
@@ -215,6 +218,7 @@ async def _by_key(call: Call, wanted: SearchQuery) -> Results:
     """By the brokers' index, and what else is wanted looked at here."""
     choice_of = wanted.choice
     topic, key = choice_of.topic, choice_of.key or ""
+    errors: list[MQError] = []  # of brokers: what the others have is shown
     found = await lookup.by_key(
         Admin(session_for(call, topic)),
         topic,
@@ -222,7 +226,10 @@ async def _by_key(call: Call, wanted: SearchQuery) -> Results:
         _MOST_BY_KEY,
         choice_of.begin or 0,
         (2**63 - 1) if choice_of.end is None else choice_of.end - 1,
+        errors,
     )
+    if errors and not found:
+        raise errors[0]
     tags = (
         None
         if choice_of.tags in (None, "*")
@@ -237,11 +244,18 @@ async def _by_key(call: Call, wanted: SearchQuery) -> Results:
         and (not choice_of.queue_ids or message.queue_id in choice_of.queue_ids)
         and (test is None or test(message))
     ]
-    return _of_index(call, topic, "key", kept, more=len(found) >= _MOST_BY_KEY)
+    more = len(found) >= _MOST_BY_KEY
+    return _of_index(call, topic, "key", kept, unsaid(topic, errors), more=more)
 
 
 def _of_index(
-    call: Call, topic: str, way: str, found: list[StoredMessage], *, more: bool = False
+    call: Call,
+    topic: str,
+    way: str,
+    found: list[StoredMessage],
+    failures: list[str],
+    *,
+    more: bool = False,
 ) -> Results:
     bodies = sees_bodies(call, topic)
     newest_first = sorted(found, key=lambda message: message.store_timestamp, reverse=True)
@@ -250,6 +264,7 @@ def _of_index(
         way,
         tuple(row(item, bodies=bodies) for item in newest_first),
         more=more,
+        failures=tuple(failures),
         bodies=bodies,
     )
 

@@ -177,7 +177,7 @@ async def perform(call: Call, values: Values, session: Caller) -> list[Outcome]:
             moved, failures = await reset.at_brokers(admin, wanted)
         else:
             # As in the preview, where nobody can answer that no consumer is there.
-            moved, failures, _ = await reset.all_queues(admin, wanted, pretending=True)
+            moved, failures, *_ = await reset.all_queues(admin, wanted, pretending=True)
     except MQError as error:
         return asked.raised(error, asked.heads(call))
     return [

@@ -21,7 +21,7 @@ from mq.protocol.bodies import (
     RegisterBrokerBody,
     TopicConfigAndMappingSerializeWrapper,
 )
-from mq.protocol.codes import RequestCode, ResponseCode, version_number
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.broker import (
     QueryDataVersionRequestHeader,
@@ -30,6 +30,7 @@ from mq.protocol.headers.broker import (
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
+from mq.protocol.versions import version_number
 
 log = logging.getLogger(__name__)
 

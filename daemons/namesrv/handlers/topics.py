@@ -12,13 +12,14 @@ from mq.daemons.namesrv.routes import Routes
 from mq.daemons.namesrv.turns import in_turn
 from mq.daemons.serving import serves
 from mq.protocol.bodies import TopicRouteData
-from mq.protocol.codes import RequestCode, ResponseCode, version_number
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.route import GetRouteInfoRequestHeader
 from mq.protocol.headers.topic import (
     DeleteTopicFromNamesrvRequestHeader,
     RegisterTopicRequestHeader,
 )
+from mq.protocol.versions import version_number
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,4 @@
-import asyncio
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -11,6 +8,8 @@ from mq.client.credentials import AccessKey
 from mq.daemons.standalone import Standalone
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
+from tests import answered
+from tests.cli.pairs import running_pair
 from tests.cli.support import Mq
 
 ACCOUNTS = """\
@@ -38,30 +37,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def guarded(home: Path) -> Iterator[Standalone]:
     """Our daemons with access control."""
-    started: Future[tuple[Standalone, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-    properties = {"aclEnable": "true", "rocketmqHome": str(home)}
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        async with Standalone(name_server_port=0, broker_port=0, properties=properties) as pair:
-            await pair.broker.registration.first_round.wait()
-            started.set_result((pair, asyncio.get_running_loop(), stop))
-            await stop.wait()
-
-    def main() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=main)
-    thread.start()
-    pair, loop, stop = started.result(30)
-    yield pair
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(30)
+    with running_pair({"aclEnable": "true", "rocketmqHome": str(home)}) as pair:
+        yield pair
 
 
 @pytest.fixture
@@ -106,6 +83,7 @@ def test_an_account_is_made_heeded_changed_and_deleted(
     assert "newcomer" not in (home / "conf" / "plain_acl.yml").read_text()
 
 
+@answered.by_broker(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
 def test_no_secret_key_is_shown_in_any_format(admin: Mq, guarded: Standalone) -> None:
     for format in ("plain", "table", "json", "yaml", "csv"):
         where = ("-c", "DefaultCluster", "-o", format)

@@ -19,6 +19,7 @@ from mq.daemons.standalone import Standalone
 from mq.protocol.batch import decode_batch
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.message import Message
 from tests.cli.commands.transfers import (
     bodies,
     exported,
@@ -31,6 +32,7 @@ from tests.cli.pairs import (
     DEAD,
     dead_broker,
     make_topic,
+    put,
     running_pair,
 )
 from tests.cli.scripted import daemon
@@ -196,6 +198,21 @@ def test_a_shortfall_is_told_also_where_the_command_fails_then(
     assert finished.status == 65
     assert "topic HalfMade3 was not made at" in finished.err
     assert "line 2: not JSON" in finished.err
+
+
+def test_a_body_that_grows_as_text_comes_back_from_its_export(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    zeros = Message("Grown", bytes(12 * 1024 * 1024))
+    for topic in ("Grown", "GrownBack"):
+        make_topic(standalone, topic, 1)
+    put(standalone, [zeros], max_body=len(zeros.body))
+    file = tmp_path / "exported"
+    assert cluster("message", "export", "Grown", str(file)).status == 0
+    done = cluster("message", "import", str(file), "-t", "GrownBack")
+    assert done.status == 0, done.err
+    (back,) = exported(cluster, "GrownBack")
+    assert base64.b64decode(back["body"]) == zeros.body
 
 
 def test_a_copy_keeps_what_is_the_messages_own_and_nothing_of_its_life(

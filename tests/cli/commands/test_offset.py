@@ -1,9 +1,11 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.client.machine import clock
 from mq.daemons.channel import Channel
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
@@ -57,6 +59,39 @@ def test_a_group_without_consumers_goes_to_a_time(
     to_begin = cluster(*words, "-s", "2020-01-01#00:00:00:000")
     assert to_begin.out.startswith("rollback consumer offset by specified consumerGroup[")
     assert offsets(admin, standalone, group) == [0, 0]
+
+
+@pytest.mark.parametrize(("seconds", "is_said"), [(5, True), (60, False)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "resetOffsetByTime GROUP Resettable now",
+        "resetOffsetByTime GROUP Resettable now -b BROKER -q 1",
+        "skipAccumulatedMessage GROUP Resettable",
+        "offset import FILE",
+        "consumerConnection GROUP",
+    ],
+)
+def test_that_a_broker_without_members_may_not_have_heard_of_them_yet_is_said(
+    command: str,
+    seconds: int,
+    is_said: bool,
+    cluster: Mq,
+    standalone: Standalone,
+    group: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standalone.broker.stats.counters, "started", clock.time() - seconds)
+    file = tmp_path / "offsets.csv"
+    file.write_text(f"group,topic,brokerName,queueId,offset\n{group},{TOPIC},broker-a,0,2\n")
+    address = standalone.broker.address
+    words = command.replace("BROKER", address).replace("FILE", str(file)).replace("GROUP", group)
+    done = cluster(*words.split())
+    assert done.status == 0, done.err
+    lines = [line for line in done.err.splitlines() if f"{address}: it started " in line]
+    assert len(lines) == is_said, done.err
+    assert all(line.endswith("it may not know all of them yet") for line in lines)
 
 
 @pytest.mark.parametrize("age", ["1h", "1h30m", "2020-01-01", "2020-01-01T00:00Z", "1577836800000"])

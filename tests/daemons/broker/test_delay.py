@@ -13,6 +13,7 @@ from mq.protocol import fastjson
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage, decode_records
+from tests import answered
 
 PATIENCE = 30.0
 
@@ -49,6 +50,7 @@ async def pull(session: Session, address: str, topic: str, count: int) -> list[S
     return found
 
 
+@answered.by_broker(RequestCode.SEND_MESSAGE_V2)
 def test_a_delayed_message_comes_when_it_is_due_with_all_that_it_had(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
@@ -127,6 +129,7 @@ def test_thousands_of_delayed_messages_come_in_their_order(tmp_path: Path) -> No
     asyncio.run(script())
 
 
+@answered.by_broker(RequestCode.GET_ALL_DELAY_OFFSET)
 def test_an_offset_outside_its_queue_is_corrected(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "delayOffset.json").write_bytes(b'{"offsetTable":{1:77,3:5}}')
@@ -157,6 +160,7 @@ def send_back(offset: int, **fields: str) -> Command:
     return Command(RequestCode.CONSUMER_SEND_MSG_BACK, {**header, **fields})
 
 
+@answered.by_broker(RequestCode.CONSUMER_SEND_MSG_BACK)
 def test_a_message_sent_back_comes_again_in_the_retry_topic(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:

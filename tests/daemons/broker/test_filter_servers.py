@@ -36,6 +36,7 @@ from mq.protocol.headers.filtersrv import (
 )
 from mq.protocol.headers.pull import PullMessageRequestHeader
 from mq.protocol.message import Message
+from tests import answered
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.peer import Peer
 
@@ -64,6 +65,7 @@ async def route(at: Standalone) -> TopicRouteData:
         return await session.route("TBW102")
 
 
+@answered.by_broker(RequestCode.REGISTER_FILTER_SERVER)
 def test_one_of_an_allowed_address_is_told_its_broker_and_is_in_the_routes() -> None:
     async def main() -> None:
         async with pair(filterServerAllowList="127.0.0.0/8") as at:

@@ -43,6 +43,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_record, decode_records
 from mq.protocol.tags import tags_code
+from tests import answered
 from tests.daemons.broker.harness import Harness, create_topic, send, serve
 from tests.daemons.peer import Peer
 
@@ -87,6 +88,13 @@ def refusal(reply: Command) -> tuple[int, str | None]:
 # clients --------------------------------------------------------------------------------------
 
 
+@answered.by_broker(
+    RequestCode.HEART_BEAT,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST,
+    RequestCode.GET_ALL_PRODUCER_INFO,
+)
 def test_a_heartbeat_makes_a_client_known_and_the_retry_topic(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await beat(peer, "c1", "T", "%RETRY%g")
@@ -108,6 +116,7 @@ def test_a_heartbeat_makes_a_client_known_and_the_retry_topic(tmp_path: Path) ->
     serve(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.UNREGISTER_CLIENT)
 def test_members_are_told_when_others_come_and_go(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await beat(peer, "c1", "T")
@@ -228,6 +237,7 @@ def test_who_is_not_there_is_answered_in_the_words_of_java(tmp_path: Path) -> No
     serve(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 def test_queues_are_locked_for_one_client(tmp_path: Path) -> None:
     queues = {MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)}
 
@@ -249,6 +259,12 @@ def test_queues_are_locked_for_one_client(tmp_path: Path) -> None:
 # topics ---------------------------------------------------------------------------------------
 
 
+@answered.by_broker(
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+)
 def test_a_topic_is_created_changed_listed_and_deleted(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T", 4)
@@ -311,6 +327,7 @@ def test_a_bad_topic_is_refused_with_the_cause(
     serve(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
 def test_a_system_topic_cannot_be_deleted(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "SELF_TEST_TOPIC"})
@@ -348,6 +365,12 @@ def test_a_change_that_cannot_be_saved_is_refused_with_the_cause(tmp_path: Path)
 # offsets and progress -------------------------------------------------------------------------
 
 
+@answered.by_broker(
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET,
+    RequestCode.GET_EARLIEST_MSG_STORETIME,
+)
 def test_offsets_of_a_queue_are_answered(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T", 2)
@@ -372,6 +395,11 @@ def test_offsets_of_a_queue_are_answered(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
+@answered.by_broker(
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+)
 def test_a_groups_offset_is_kept(tmp_path: Path) -> None:
     where = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
 
@@ -430,6 +458,11 @@ async def three_messages_one_consumed(broker: Harness, peer: Peer) -> None:
     broker.stores.groups.find("g")
 
 
+@answered.by_broker(
+    RequestCode.GET_CONSUME_STATS,
+    RequestCode.QUERY_CONSUME_TIME_SPAN,
+    RequestCode.GET_BROKER_CONSUME_STATS,
+)
 def test_topic_and_consume_stats_show_progress(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await three_messages_one_consumed(broker, peer)
@@ -469,6 +502,7 @@ def test_stats_leave_out_topics_that_an_online_group_no_longer_subscribes_to(
     serve(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, RequestCode.QUERY_TOPICS_BY_CONSUMER)
 def test_groups_of_a_topic_are_found_online_and_by_offset(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await three_messages_one_consumed(broker, peer)
@@ -481,6 +515,7 @@ def test_groups_of_a_topic_are_found_online_and_by_offset(tmp_path: Path) -> Non
     serve(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.QUERY_CORRECTION_OFFSET, RequestCode.CLONE_GROUP_OFFSET)
 def test_offsets_are_cloned_and_corrected(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await three_messages_one_consumed(broker, peer)
@@ -501,6 +536,11 @@ def test_offsets_are_cloned_and_corrected(tmp_path: Path) -> None:
 # groups ---------------------------------------------------------------------------------------
 
 
+@answered.by_broker(
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+)
 def test_a_group_is_created_listed_and_deleted(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         told = SubscriptionGroupConfig(group_name="g", retry_max_times=3)
@@ -538,6 +578,9 @@ def test_a_group_with_a_bad_name_is_refused(tmp_path: Path) -> None:
 # messages -------------------------------------------------------------------------------------
 
 
+@answered.by_broker(
+    RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUME_QUEUE
+)
 def test_a_message_is_found_by_offset_key_and_queue_entry(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T", 1)
@@ -584,6 +627,7 @@ def test_a_message_is_found_by_offset_key_and_queue_entry(tmp_path: Path) -> Non
 # settings -------------------------------------------------------------------------------------
 
 
+@answered.by_broker(RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG)
 def test_settings_are_shown_and_changed_by_the_allow_list(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"fileReservedTime=24\n")
@@ -616,6 +660,7 @@ def test_a_new_broker_permission_reaches_the_name_servers(tmp_path: Path) -> Non
     serve(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON)
 def test_settings_are_json_already_when_they_are_to_be_exported(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         fields = {"configType": "topics;subscriptionGroups;"}
@@ -631,6 +676,7 @@ def test_settings_are_json_already_when_they_are_to_be_exported(tmp_path: Path) 
 DAYS = ("YesterdayMorning", "TodayMorning", "TodayNow")
 
 
+@answered.by_broker(RequestCode.GET_BROKER_RUNTIME_INFO)
 def test_runtime_info_has_what_cluster_list_prints(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)

@@ -14,6 +14,7 @@ from mq.protocol.bodies import (
 )
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests import answered
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.test_delay import broker_on
 from tests.daemons.peer import Peer
@@ -36,6 +37,7 @@ def topic(name: str, queues: int = 3, perm: int = 6) -> TopicConfig:
     return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
 
 
+@answered.by_broker(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.GET_TOPIC_CONFIG)
 def test_topics_are_created_with_one_save_or_none_is(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         before = broker.stores.topics.data_version.counter
@@ -58,6 +60,9 @@ def test_topics_are_created_with_one_save_or_none_is(tmp_path: Path) -> None:
     run(tmp_path, after)
 
 
+@answered.by_broker(
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+)
 def test_groups_are_created_with_one_save_or_none_is(tmp_path: Path) -> None:
     async def create(peer: Peer, *names: str) -> Command:
         groups = [SubscriptionGroupConfig(group_name=name, retry_max_times=7) for name in names]
@@ -81,6 +86,7 @@ def test_groups_are_created_with_one_save_or_none_is(tmp_path: Path) -> None:
     run(tmp_path, after)
 
 
+@answered.by_broker(RequestCode.GET_TIMER_CHECK_POINT)
 def test_the_timer_tells_how_far_it_has_come_once_it_is_used(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.GET_TIMER_CHECK_POINT)

@@ -14,6 +14,7 @@ from mq.daemons.broker.store.residency import AHEAD, CHUNK
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY
 from mq.protocol.tags import tags_code
+from tests import answered
 from tests.daemons.broker.pulls import (
     TOPIC,
     PullBroker,
@@ -47,6 +48,7 @@ def queue_file(broker: PullBroker, start: int) -> Path:
 # codes and next offsets -----------------------------------------------------------------------
 
 
+@answered.by_broker(RequestCode.PULL_MESSAGE)
 @pytest.mark.parametrize(
     ("offset", "code", "next_offset"),
     [(0, FOUND, 5), (4, FOUND, 5), (5, NOT_FOUND, 5), (6, MOVED, 5), (-1, MOVED, 0)],
@@ -647,6 +649,7 @@ def test_a_permission_taken_away_counts_for_queues_pulled_before(tmp_path: Path)
     serve(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.LITE_PULL_MESSAGE)
 def test_the_lite_pull_consumers_code_is_served_alike(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(b"one")

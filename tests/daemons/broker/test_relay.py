@@ -14,9 +14,11 @@ from mq.protocol.bodies import (
     ResetOffsetBody,
     ResetOffsetBodyForC,
 )
-from mq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode, ResponseCode
+from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_record
+from mq.protocol.versions import CURRENT_VERSION
+from tests import answered
 from tests.daemons.broker.harness import Harness, create_topic, send, serve
 from tests.daemons.peer import Peer
 
@@ -43,6 +45,7 @@ async def while_asking(asking: Awaitable[Command], script: Awaitable[None]) -> C
     return reply
 
 
+@answered.by_broker(RequestCode.GET_CONSUMER_RUNNING_INFO)
 def test_a_consumer_answers_for_its_inner_state(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         async with Peer(broker.port) as consumer:
@@ -93,6 +96,7 @@ def test_a_consumer_that_does_not_answer_is_named(
     serve(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.CONSUME_MESSAGE_DIRECTLY)
 def test_a_consumer_is_given_a_stored_message_to_consume_now(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T", 1)
@@ -123,6 +127,7 @@ def test_a_consumer_is_given_a_stored_message_to_consume_now(tmp_path: Path) -> 
 RESET = {"topic": "T", "group": "g", "timestamp": "-1", "isForce": "true"}
 
 
+@answered.by_broker(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 @pytest.mark.parametrize(
     ("change", "offset"),
     [
@@ -172,6 +177,7 @@ def test_a_reset_without_topic_or_offsets_is_refused(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
 def test_consumers_say_how_far_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mq.daemons.broker.handlers.relay.STATUS_SECONDS", 0.2)
 

@@ -13,6 +13,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_records
+from tests import answered
 from tests.daemons.broker.store.stores import put
 from tests.daemons.broker.test_delay import send as send_later
 
@@ -51,6 +52,7 @@ async def seen_during(work: Coroutine[Any, Any, None], look: Callable[[], int]) 
     return seen
 
 
+@answered.by_broker(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG)
 def test_expired_log_files_and_then_queues_without_messages_are_deleted(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
@@ -148,6 +150,7 @@ def test_timed_messages_are_delivered_after_a_cleaning_and_after_the_next_start(
     asyncio.run(script())
 
 
+@answered.by_broker(RequestCode.CLEAN_UNUSED_TOPIC)
 def test_queues_of_topics_that_are_not_there_are_deleted(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:

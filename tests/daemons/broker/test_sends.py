@@ -12,6 +12,7 @@ from mq.protocol.batch import encode_batch
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.send import ReplyMessageRequestHeader
 from mq.protocol.message import Message, StoredMessage
+from tests import answered
 from tests.daemons.broker.harness import create_topic
 from tests.daemons.broker.test_delay import broker_on
 from tests.daemons.peer import Peer
@@ -55,6 +56,7 @@ def stored(broker: Broker, topic: str, queue_id: int) -> list[StoredMessage]:
     return found
 
 
+@answered.by_broker(RequestCode.SEND_MESSAGE)
 def test_a_message_in_the_first_form_of_the_header_is_stored_as_in_the_second(
     tmp_path: Path,
 ) -> None:
@@ -72,6 +74,7 @@ def test_a_message_in_the_first_form_of_the_header_is_stored_as_in_the_second(
     run(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.SEND_BATCH_MESSAGE)
 def test_the_messages_of_a_batch_are_stored_one_by_one(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         messages = [Message("Sent", b"%d" % number, tags="t") for number in range(3)]
@@ -101,6 +104,7 @@ def test_a_request_for_batches_that_says_it_has_none_is_one_message(tmp_path: Pa
     run(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 @pytest.mark.parametrize(
     ("code", "form", "properties_name"),
     [

@@ -11,6 +11,7 @@ from mq.protocol.bodies.mapping import TopicConfigAndQueueMapping
 from mq.protocol.codes import DIALECT_FIELD, RequestCode, ResponseCode, SnodeCode
 from mq.protocol.headers.snode import CreateRetryTopicRequestHeader
 from mq.protocol.message import decode_records
+from tests import answered
 from tests.daemons.broker.acl import guarded
 from tests.daemons.broker.acl.guarded import ADMIN, MINE, Account, SigningPeer
 from tests.daemons.broker.harness import Harness, create_topic, serve
@@ -29,6 +30,7 @@ def pull(group: str = "g", **changed: str) -> dict[str, str]:
     return {**guarded.pull_fields("T", group), "sysFlag": "0", **changed}
 
 
+@answered.by_broker_of_snodes(SnodeCode.SNODE_PULL_MESSAGE, SnodeCode.CREATE_RETRY_TOPIC)
 def test_a_number_means_what_each_connection_has_agreed_on(tmp_path: Path) -> None:
     async def script(broker: Harness, ordinary: Peer) -> None:
         await create_topic(ordinary, "T")

@@ -14,6 +14,7 @@ from mq.daemons.controller.replica_set import ReplicaSet, apply_id
 from mq.protocol.bodies.controller import BrokerReplicasInfo, ElectMasterResponseBody, SyncStateSet
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.controller import CleanControllerBrokerDataRequestHeader
+from tests import answered
 from tests.daemons.controller.brokers import (
     CLUSTER,
     NAME,
@@ -41,6 +42,9 @@ def first_id(kept: ReplicaSet | None) -> ReplicaSet:
     return apply_id(kept, CLUSTER, "broker-b", 1, "127.0.0.1:1;1")
 
 
+@answered.by_controller(
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, RequestCode.CONTROLLER_APPLY_BROKER_ID
+)
 def test_brokers_get_ids_one_after_the_other_each_once(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
@@ -59,6 +63,7 @@ def test_brokers_get_ids_one_after_the_other_each_once(etcd: EtcdServer) -> None
     run(etcd, "ids", script)
 
 
+@answered.by_controller(RequestCode.CONTROLLER_ELECT_MASTER, RequestCode.CONTROLLER_REGISTER_BROKER)
 def test_the_first_that_asks_is_the_master_and_the_others_are_told(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
@@ -88,6 +93,9 @@ def test_the_first_that_asks_is_the_master_and_the_others_are_told(etcd: EtcdSer
     run(etcd, "first", script)
 
 
+@answered.by_controller(
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_GET_REPLICA_INFO
+)
 def test_who_is_in_sync_is_changed_by_the_master_of_this_epoch_only(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
@@ -110,6 +118,7 @@ def test_who_is_in_sync_is_changed_by_the_master_of_this_epoch_only(etcd: EtcdSe
     run(etcd, "sync", script)
 
 
+@answered.by_controller(RequestCode.BROKER_HEARTBEAT)
 def test_a_master_whose_connection_ends_is_replaced_by_the_best_in_sync(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         first = ScriptedBroker(one.port, 1)
@@ -280,6 +289,7 @@ def test_an_administrator_designates_a_master_in_sync(etcd: EtcdServer) -> None:
     run(etcd, "designated", script)
 
 
+@answered.by_controller(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, RequestCode.CLEAN_BROKER_DATA)
 def test_replicas_are_shown_and_forgotten(etcd: EtcdServer) -> None:
     async def clean(broker: ScriptedBroker, ids: str, living: bool = False) -> int:
         header = CleanControllerBrokerDataRequestHeader(
@@ -337,6 +347,7 @@ def test_a_heartbeat_without_an_id_and_a_broker_without_a_name_are_refused(
     run(etcd, "malformed", script)
 
 
+@answered.by_controller(RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG)
 def test_settings_are_shown_and_changed_by_the_allow_list(etcd: EtcdServer) -> None:
     async def script(one: Controller) -> None:
         async with Peer(one.port) as peer:

@@ -15,6 +15,7 @@ from mq.daemons.controller.leadership import Leadership
 from mq.daemons.controller.replica_set import ReplicaSet, apply_id
 from mq.daemons.dispatch import Refused
 from mq.protocol.codes import RequestCode, ResponseCode
+from tests import answered
 from tests.daemons.controller.brokers import NAME, ScriptedBroker, controller, form_set, until
 from tests.daemons.controller.etcd_server import EtcdServer
 from tests.daemons.peer import Peer
@@ -36,6 +37,7 @@ def first_id(kept: ReplicaSet | None) -> ReplicaSet:
     return apply_id(kept, "c", "broker-b", 1, "127.0.0.1:1;1")
 
 
+@answered.by_controller(RequestCode.CONTROLLER_GET_METADATA_INFO)
 def test_all_name_the_leader_and_one_that_follows_says_who_is_to_be_asked(
     etcd: EtcdServer,
 ) -> None:

@@ -13,6 +13,7 @@ from mq.daemons.filtersrv.classes import Key
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.pull import PullMessageResponseHeader
 from mq.protocol.message import decode_records
+from tests import answered
 from tests.daemons.filtersrv.servers import (
     EVEN,
     GROUP,
@@ -30,6 +31,7 @@ KEY = Key(TOPIC, GROUP)
 ODD = EVEN.replace(b"== 0", b"== 1")
 
 
+@answered.by_filter_server(RequestCode.PULL_MESSAGE)
 def test_a_pull_gives_what_the_class_lets_through() -> None:
     async def main() -> None:
         async with servers() as at, Peer(at.filters.port) as peer:
@@ -103,6 +105,7 @@ def test_other_requests_are_not_supported() -> None:
     asyncio.run(main())
 
 
+@answered.by_filter_server(RequestCode.REGISTER_MESSAGE_FILTER_CLASS)
 def test_a_class_is_replaced_when_it_changes_and_else_stays() -> None:
     async def main() -> None:
         async with servers() as at, Peer(at.filters.port) as peer:

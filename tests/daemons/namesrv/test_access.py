@@ -17,9 +17,9 @@ from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import RequestCode as Code
-from mq.protocol.codes import ResponseCode, SnodeCode
+from mq.protocol.codes import ResponseCode, SnodeCode, answered_by
 from mq.protocol.command import Command
-from mq.protocol.requests import NAME_SERVER, RequestKind, answered_by
+from mq.protocol.requests import NAME_SERVER, RequestKind
 from tests.daemons.broker.acl.accounts import home, whole
 from tests.daemons.broker.acl.guarded import ACCOUNTS, ADMIN, MINE, STRANGER, Account, SigningPeer
 
@@ -28,8 +28,8 @@ SECTION = DOCUMENT.partition("## A name server")[2].partition("\n## ")[0]
 ROW = r"^\| (\d+) \| (\w+) \| (everyone|a writer) \|$"
 TABLE = {int(code): (name, who) for code, name, who in re.findall(ROW, SECTION, re.M)}
 NOWHERE = "203.0.113.0/24"  # a network that no test is in
-READS = {int(row.code) for row in answered_by(NAME_SERVER) if row.kind is RequestKind.READ}
-WRITES = {int(row.code) for row in answered_by(NAME_SERVER)} - READS
+READS = {int(code) for code in answered_by(NAME_SERVER) if code.kind is RequestKind.READ}
+WRITES = set(map(int, answered_by(NAME_SERVER))) - READS
 WRONG = ("administrator", b"not its secret")
 
 Script = Callable[[NameServer], Awaitable[None]]

@@ -15,10 +15,17 @@ from mq.protocol.headers.kv import (
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
+from tests import answered
 from tests.daemons.namesrv.servers import register, route, serve, topic
 from tests.daemons.peer import Peer
 
 
+@answered.by_name_server(
+    RequestCode.PUT_KV_CONFIG,
+    RequestCode.GET_KV_CONFIG,
+    RequestCode.DELETE_KV_CONFIG,
+    RequestCode.GET_KVLIST_BY_NAMESPACE,
+)
 def test_kv_values_are_kept_over_a_restart(tmp_path: Path) -> None:
     async def write(server: NameServer, peer: Peer) -> None:
         for key, value in (("a", "1"), ("b", "2"), ("c", "3")):

@@ -19,6 +19,7 @@ from mq.protocol.headers.broker import (
     UnRegisterBrokerRequestHeader,
 )
 from mq.protocol.headers.controller import BrokerHeartbeatRequestHeader
+from tests import answered
 from tests.daemons.namesrv.servers import (
     clusters,
     header,
@@ -90,6 +91,7 @@ def test_a_5x_broker_may_ask_for_an_earlier_expiry(tmp_path: Path) -> None:
     serve(tmp_path, script, scanNotActiveBrokerInterval="10")
 
 
+@answered.by_name_server(RequestCode.UNREGISTER_BROKER)
 def test_an_unregistered_broker_is_gone(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, topic("T"))
@@ -165,6 +167,7 @@ def test_what_an_old_connection_brings_behind_a_new_one_changes_nothing(tmp_path
     serve(tmp_path, script)
 
 
+@answered.by_name_server(RequestCode.BROKER_HEARTBEAT)
 @pytest.mark.parametrize("way", ["query", "heartbeat"])
 def test_a_sign_of_life_without_registration_keeps_a_broker(tmp_path: Path, way: str) -> None:
     async def script(server: NameServer, peer: Peer) -> None:

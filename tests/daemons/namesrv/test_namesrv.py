@@ -8,10 +8,12 @@ from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.properties import read_properties
 from mq.protocol.codes import RequestCode, ResponseCode
+from tests import answered
 from tests.daemons.namesrv.servers import header, serve, topics
 from tests.daemons.peer import Peer
 
 
+@answered.by_name_server(RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG)
 def test_settings_are_shown_and_changed_by_the_allow_list(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true\n")

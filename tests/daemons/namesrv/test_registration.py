@@ -17,6 +17,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.broker import (
     QueryDataVersionRequestHeader,
 )
+from tests import answered
 from tests.daemons.namesrv.servers import (
     clusters,
     header,
@@ -149,6 +150,7 @@ def test_a_registration_without_a_body_makes_the_broker_known(tmp_path: Path) ->
     serve(tmp_path, script)
 
 
+@answered.by_name_server(RequestCode.QUERY_DATA_VERSION)
 def test_the_data_version_says_whether_to_register_again(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         asked = QueryDataVersionRequestHeader(

@@ -20,6 +20,7 @@ from mq.protocol.headers.broker import (
     GetBrokerMemberGroupRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
 )
+from tests import answered
 from tests.daemons.namesrv.servers import (
     clusters,
     header,
@@ -33,6 +34,7 @@ from tests.daemons.namesrv.servers import (
 from tests.daemons.peer import Peer
 
 
+@answered.by_name_server(RequestCode.REGISTER_BROKER, RequestCode.GET_ROUTEINFO_BY_TOPIC)
 def test_a_registered_topic_has_a_route(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, topic("T", 4), topic("U", 8), filter_servers=["10.0.0.1:3000"])
@@ -105,6 +107,7 @@ def test_a_slave_is_told_its_master(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
+@answered.by_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
 def test_a_slave_that_became_master_stands_at_one_id_only(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, told=header(address="10.0.0.2:10911", broker_id=1))
@@ -151,6 +154,7 @@ def test_the_id_of_a_master_is_left_to_the_one_that_was_elected_later(tmp_path: 
     serve(tmp_path, script)
 
 
+@answered.by_name_server(RequestCode.GET_BROKER_MEMBER_GROUP)
 def test_a_5x_broker_learns_the_members_of_its_group(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer)
@@ -169,6 +173,9 @@ def test_a_5x_broker_learns_the_members_of_its_group(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
+@answered.by_name_server(
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER
+)
 def test_write_permission_is_wiped_and_given_back(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, topic("T"), topic("U", perm=4))

@@ -12,6 +12,7 @@ from mq.daemons.namesrv.snodes import Snodes
 from mq.protocol.bodies import ClusterInfo, SnodeClusterInfo, SnodeData
 from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
 from mq.protocol.headers.snode import GetSnodeInfoRequestHeader, RegisterSnodeRequestHeader
+from tests import answered
 from tests.daemons.namesrv.servers import serve
 from tests.daemons.peer import PATIENCE, Peer
 
@@ -33,6 +34,7 @@ async def known(peer: Peer) -> SnodeClusterInfo:
     return SnodeClusterInfo.decode((await peer.ask(SnodeCode.GET_SNODE_CLUSTER_INFO)).body)
 
 
+@answered.by_name_server(SnodeCode.REGISTER_SNODE, SnodeCode.GET_SNODE_CLUSTER_INFO)
 def test_snodes_are_listed_by_name_and_by_cluster(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         assert await known(peer) == SnodeClusterInfo()
@@ -44,6 +46,7 @@ def test_snodes_are_listed_by_name_and_by_cluster(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
+@answered.by_name_server(SnodeCode.GET_SNODE_INFO)
 def test_all_snodes_of_a_cluster_are_listed_by_their_names(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, A, B, OTHER)

@@ -16,6 +16,7 @@ from mq.protocol.headers.topic import (
     GetTopicsByClusterRequestHeader,
     RegisterTopicRequestHeader,
 )
+from tests import answered
 from tests.daemons.namesrv.servers import header, register, route, serve, topic, topics
 from tests.daemons.peer import Peer
 
@@ -34,6 +35,14 @@ def test_a_topic_deleted_in_the_broker_stays_unless_told_otherwise(
     serve(tmp_path, script, deleteTopicWithBrokerRegistration=setting)
 
 
+@answered.by_name_server(
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    RequestCode.GET_TOPICS_BY_CLUSTER,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+    RequestCode.GET_UNIT_TOPIC_LIST,
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+)
 def test_topics_are_listed_by_cluster_system_and_unit(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         plain, unit, sub, both = (topic(f"T{flag}", sys_flag=flag) for flag in range(4))
@@ -59,6 +68,7 @@ def test_topics_are_listed_by_cluster_system_and_unit(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
+@answered.by_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV)
 def test_a_topic_is_deleted_everywhere_or_in_one_cluster(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, topic("T"), topic("U"))
@@ -77,6 +87,7 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster(tmp_path: Path) -> None
     serve(tmp_path, script)
 
 
+@answered.by_name_server(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
 def test_a_topic_told_alone_by_a_5x_broker_is_taken_in(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         await register(peer, topic("T"))

@@ -19,6 +19,7 @@ from mq.protocol.bodies.heartbeat import ProducerData
 from mq.protocol.codes import DIALECT_FIELD, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.group import UnregisterClientRequestHeader
+from tests import answered
 from tests.client.scripted import scripted
 from tests.daemons.broker.test_snode_dialect import HEARTBEAT as OF_A_SNODE
 from tests.daemons.peer import Peer
@@ -38,6 +39,7 @@ async def beat(peer: Peer, client: str, group: str = "g") -> None:
     assert reply.code == ResponseCode.SUCCESS, reply
 
 
+@answered.by_snode(RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
 def test_members_are_told_of_each_other_until_they_leave(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as first:
@@ -57,6 +59,7 @@ def test_members_are_told_of_each_other_until_they_leave(tmp_path: Path) -> None
     asyncio.run(main())
 
 
+@answered.by_snode(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
 def test_a_client_with_two_connections_is_one_member(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as first, Peer(one.port) as second:
@@ -113,6 +116,7 @@ def test_producers_are_known_until_their_connection_closes(tmp_path: Path) -> No
     asyncio.run(main())
 
 
+@answered.by_snode(RequestCode.CHECK_CLIENT_CONFIG)
 @pytest.mark.parametrize(
     ("kind", "text", "allowed", "code"),
     [

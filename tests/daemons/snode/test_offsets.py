@@ -12,6 +12,7 @@ from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Reply
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests import answered
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer
 from tests.daemons.peer import Peer
@@ -34,6 +35,7 @@ def at_enode(one: World) -> int:
     return one.broker.stores.offsets.query("g", "T", 1)
 
 
+@answered.by_snode(RequestCode.UPDATE_CONSUMER_OFFSET)
 def test_an_offset_is_kept_here_and_goes_to_the_enode_at_the_end(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
@@ -87,6 +89,7 @@ def test_a_group_of_which_no_offset_is_known_is_told_so(tmp_path: Path, forwards
     asyncio.run(main())
 
 
+@answered.by_snode(RequestCode.QUERY_CONSUMER_OFFSET)
 def test_what_the_enode_knows_is_told_where_nothing_was_committed_here(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:

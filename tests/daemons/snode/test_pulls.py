@@ -20,6 +20,7 @@ from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
+from tests import answered
 from tests.daemons.broker.acl.guarded import pull_fields, send_fields
 from tests.daemons.peer import Peer
 from tests.daemons.snode.world import ENODE, until, world
@@ -57,6 +58,9 @@ async def send(peer: Peer, body: bytes, tag: str = "") -> None:
     assert (await peer.ask(RequestCode.SEND_MESSAGE_V2, fields, body)).code == 0
 
 
+@answered.by_snode(
+    RequestCode.PULL_MESSAGE, SnodeCode.SNODE_PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
+)
 @pytest.mark.parametrize(
     "code",
     [

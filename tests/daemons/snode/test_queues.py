@@ -11,6 +11,7 @@ from mq.protocol.bodies import (
 )
 from mq.protocol.bodies.schema import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
+from tests import answered
 from tests.daemons.broker.acl.guarded import send_fields
 from tests.daemons.peer import Peer
 from tests.daemons.snode.world import ENODE, OTHER, world
@@ -18,6 +19,9 @@ from tests.daemons.snode.world import ENODE, OTHER, world
 QUEUE = {"topic": "T", "queueId": "1", "enodeName": ENODE}
 
 
+@answered.by_snode(
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET
+)
 def test_the_bounds_of_queues_are_told(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
@@ -35,6 +39,7 @@ def test_the_bounds_of_queues_are_told(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@answered.by_snode(RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 def test_a_lock_is_held_until_it_is_given_up(tmp_path: Path) -> None:
     async def main() -> None:
         queues = {MessageQueue("T", ENODE, 1)}
@@ -57,6 +62,7 @@ def test_a_lock_is_held_until_it_is_given_up(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@answered.by_snode(SnodeCode.CREATE_RETRY_TOPIC)
 def test_a_retry_topic_is_made_at_the_enode_that_is_named(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, names=(ENODE, OTHER)) as one, Peer(one.port) as peer:
@@ -80,6 +86,7 @@ async def route(peer: Peer, topic: str) -> TopicRouteData | int:
     return TopicRouteData.decode(reply.body)
 
 
+@answered.by_snode(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 def test_in_routes_the_snode_stands_for_brokers_by_its_ports(tmp_path: Path) -> None:
     async def main() -> None:
         ports = f"{ENODE}:0;{OTHER}:0"

@@ -13,6 +13,7 @@ from mq.protocol.frame import encode
 from mq.protocol.message import Message, StoredMessage, decode_records
 from mq.protocol.message_id import decode_offset_id
 from mq.protocol.native import native
+from tests import answered
 from tests.daemons.broker.acl.guarded import send_fields
 from tests.daemons.peer import Peer
 from tests.daemons.snode.world import ENODE, OTHER, World, broker_settings, until, world
@@ -40,6 +41,7 @@ async def stored(one: World, enode: str, offset_id: str) -> StoredMessage:
     return message
 
 
+@answered.by_snode(RequestCode.SEND_MESSAGE_V2)
 def test_a_message_goes_to_the_enode_that_it_names(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path, names=(ENODE, OTHER)) as one, Peer(one.port) as peer:
@@ -118,6 +120,7 @@ def test_a_name_server_that_was_just_started_ends_no_connection(tmp_path: Path) 
     asyncio.run(main())
 
 
+@answered.by_snode(RequestCode.SEND_BATCH_MESSAGE)
 def test_a_batch_is_stored_whole(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:
@@ -256,6 +259,7 @@ def test_a_one_way_message_is_stored_and_not_answered(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@answered.by_snode(RequestCode.CONSUMER_SEND_MSG_BACK)
 def test_a_message_that_was_not_consumed_comes_back_later(tmp_path: Path) -> None:
     async def main() -> None:
         async with world(tmp_path) as one, Peer(one.port) as peer:

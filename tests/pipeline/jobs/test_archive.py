@@ -110,6 +110,7 @@ def test_the_schema_and_the_folders_of_an_archive_stay_as_they_are(
         "storeTimestamp": "timestamp",
         "bornHost": "string",
         "reconsumeTimes": "int",
+        "bodyError": "string",
         "day": "date",
         "topic": "string",
     }

@@ -34,7 +34,7 @@ def message(
     properties = {"id": key} if key else {}
     return (
         *(topic, "broker-a", queue_id, offset, "id", tag, key, properties, 0, body, time, time),
-        *("127.0.0.1:1", 0),
+        *("127.0.0.1:1", 0, None),
     )
 
 
@@ -123,6 +123,7 @@ def test_a_topic_is_compacted_to_parquet(
         "storeTimestamp": "timestamp",
         "bornHost": "string",
         "reconsumeTimes": "int",
+        "bodyError": "string",
     }
     mq_session_broker.send(mq_topic, b"6", keys=("k0",))
     with pytest.raises(JobError, match="has files already: give a new folder, or --replace"):

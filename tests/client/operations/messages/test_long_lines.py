@@ -1,11 +1,14 @@
 """Lines in pieces are those that are made whole."""
 
+from base64 import b64decode
+
 import orjson
 import pytest
 
 from mq.client.operations.messages.json_bodies import MOST_JSON
-from mq.client.operations.messages.lines import BodyForm, encoder
-from mq.client.operations.messages.long_lines import LONG, LongLine, long_encoder, pieces_of
+from mq.client.operations.messages.lines import LONG, LONGEST_LINE, BodyForm, encoder
+from mq.client.operations.messages.long_lines import LongLine, long_encoder, pieces_of
+from mq.protocol.compression import MAX_DECOMPRESSED
 from mq.protocol.message import StoredMessage
 
 LONG_TEXT = ('a, "b"\n\\ é 世 😀 \x00 \x7f \u2028' * (LONG // 16)).encode()
@@ -28,7 +31,29 @@ def test_a_long_line_is_made_where_it_is_written() -> None:
     (long,) = [line for line in lines if isinstance(line, LongLine)]
     assert len(long) < LONG + 1000
     assert max(map(len, long)) < LONG * 3
-    assert orjson.loads(b"".join(long))["body"] == "\0" * (LONG + 1)
+    assert b64decode(orjson.loads(b"".join(long))["body"]) == bytes(LONG + 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (bytes(LONG), "utf-8"),
+        (bytes(LONG + 1), "base64"),
+        (b'{"text"}' * LONG, "utf-8"),
+        (b'"\\"ab' * LONG, "base64"),
+    ],
+)
+def test_long_text_is_base64_where_that_is_shorter(body: bytes, encoding: str) -> None:
+    (line,) = b"".join(pieces_of(long_encoder(BodyForm.TEXT)([message(body)]))).splitlines()
+    assert orjson.loads(line)["bodyEncoding"] == encoding
+
+
+@pytest.mark.parametrize("form", BodyForm)
+@pytest.mark.parametrize("byte", [b"\0", b"\xff", b"a"])
+def test_an_import_takes_the_longest_line_that_an_export_makes(form: BodyForm, byte: bytes) -> None:
+    properties = {"k": "\x03" * 32_000}
+    largest = StoredMessage("Topic", byte * MAX_DECOMPRESSED, properties, broker_name="broker-a")
+    assert sum(map(len, pieces_of(long_encoder(form)([largest])))) <= LONGEST_LINE
 
 
 def test_a_body_that_can_be_a_value_is_one() -> None:

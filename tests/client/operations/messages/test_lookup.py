@@ -33,7 +33,7 @@ async def test_a_message_is_found_by_each_of_its_ids_by_key_and_by_place(made: C
 
     await eventually(is_indexed)
     for found in (
-        await lookup.by_id(made.admin, sent.message_id, TOPIC),
+        (await lookup.by_id(made.admin, sent.message_id, TOPIC)).messages,
         (await lookup.anywhere(made.admin, sent.message_id, bool, Reach())).messages,
         (await lookup.anywhere(made.admin, sent.offset_message_id, bool, Reach())).messages,
         await lookup.by_key(made.admin, TOPIC, "key"),

@@ -25,7 +25,7 @@ class Work:
         resumable.save(self.path, ASKED, {"a:0": {"next": self.next}})
 
     def saved(self) -> int:
-        return int(resumable.load(self.path, ASKED, "a copy")["a:0"]["next"])
+        return int(resumable.load(self.path, ASKED, "a copy").queues["a:0"]["next"])
 
     def block(self) -> None:
         self._folder.rename(self._away)

@@ -7,6 +7,7 @@ from pathlib import Path
 from mq.daemons.broker.app import Broker
 from mq.protocol.bodies import KVTable
 from mq.protocol.codes import RequestCode
+from tests import answered
 from tests.daemons.broker.acting.sets import (
     LONG,
     SET,
@@ -102,6 +103,7 @@ def forget_copies(slave: Broker) -> None:
         (slave.stores.messages.root / "config" / name).unlink(missing_ok=True)
 
 
+@answered.by_broker(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)
 def test_a_notice_has_a_slave_ask_at_once(tmp_path: Path) -> None:
     """The name server sends NOTIFY_MIN_BROKER_ID_CHANGE; the slave itself would ask much later."""
 

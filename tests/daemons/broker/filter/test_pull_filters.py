@@ -19,6 +19,7 @@ from mq.protocol.bodies import (
 )
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests import answered
 from tests.daemons.broker.harness import send
 from tests.daemons.peer import Peer
 
@@ -232,6 +233,7 @@ def test_a_type_that_is_not_supported_is_refused(tmp_path: Path, enabled: str, k
     serve(tmp_path, script, enablePropertyFilter=enabled)
 
 
+@answered.by_broker(RequestCode.CHECK_CLIENT_CONFIG)
 def test_a_supported_expression_passes_the_check(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         for kind, text in (("SQL92", "a > 1"), ("TAG", "x || y"), ("", "*")):

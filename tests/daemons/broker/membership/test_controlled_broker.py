@@ -13,6 +13,7 @@ from mq.daemons.service import CannotStart
 from mq.protocol.bodies import HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.broker import ExchangeHAInfoResponseHeader
+from tests import answered
 from tests.daemons.broker.membership.controller import ScriptedController
 from tests.daemons.broker.membership.sets import (
     BRIEF,
@@ -264,6 +265,7 @@ def test_a_broker_that_cannot_take_its_role_is_dead_to_the_controllers_until_it_
     asyncio.run(play())
 
 
+@answered.by_broker(RequestCode.EXCHANGE_BROKER_HA_INFO)
 def test_a_master_says_where_it_is_replicated_from_and_a_slave_does_not(tmp_path: Path) -> None:
     async def play() -> None:
         async with (
@@ -365,6 +367,7 @@ def test_a_broker_that_has_not_started_shows_controllers_what_is_on_its_disk(
     asyncio.run(play())
 
 
+@answered.by_broker(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
 def test_a_notice_has_a_broker_ask_and_is_not_believed(tmp_path: Path) -> None:
     async def play() -> None:
         async with (

@@ -11,6 +11,7 @@ import pytest
 from mq.protocol import fastjson
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests import answered
 from tests.daemons.broker.harness import create_topic
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, broker_on
 from tests.daemons.peer import Peer
@@ -82,6 +83,7 @@ def test_queues_are_shared_by_the_strategy_that_is_named(tmp_path: Path) -> None
     run(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.QUERY_ASSIGNMENT)
 def test_with_pop_each_client_gets_all_queues_or_those_of_some_more(tmp_path: Path) -> None:
     async def script(peers: list[Peer]) -> None:
         assert (await set_mode(peers[0], "POP")).code == ResponseCode.SUCCESS
@@ -111,6 +113,7 @@ def test_without_server_load_balancer_everyone_gets_all(tmp_path: Path) -> None:
     run(tmp_path, script, serverLoadBalancerEnable="false")
 
 
+@answered.by_broker(RequestCode.SET_MESSAGE_REQUEST_MODE, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
 def test_modes_are_kept_over_a_restart_in_the_file_of_java(tmp_path: Path) -> None:
     async def before(peers: list[Peer]) -> None:
         assert (await set_mode(peers[0], "POP", share=2)).code == ResponseCode.SUCCESS

@@ -14,6 +14,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
 from mq.protocol.message import StoredMessage, decode_records
+from tests import answered
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.pop.consumers import (
     GROUP,
@@ -48,6 +49,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)  # it happens on the broker's side of a socket
 
 
+@answered.by_broker(RequestCode.ACK_MESSAGE)
 def test_each_message_is_popped_once_and_an_acknowledged_one_does_not_come_again(
     tmp_path: Path,
 ) -> None:
@@ -65,6 +67,7 @@ def test_each_message_is_popped_once_and_an_acknowledged_one_does_not_come_again
     run(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.POP_MESSAGE, RequestCode.BATCH_ACK_MESSAGE)
 def test_what_is_not_acknowledged_in_time_comes_again_in_the_retry_topic(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 3)
@@ -103,6 +106,7 @@ def test_an_acknowledgement_that_comes_too_late_is_refused(tmp_path: Path) -> No
     run(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
 def test_the_invisible_time_can_be_changed_both_ways(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 2)
@@ -185,6 +189,7 @@ def test_a_message_that_is_hidden_while_the_clock_is_set_back_comes_again(tmp_pa
     run(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.POLLING_INFO)
 def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 2)
@@ -272,6 +277,7 @@ def test_a_new_group_may_begin_with_the_last_message(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.POP_ROLLBACK)
 def test_what_is_popped_is_nowhere_to_be_exported_from(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await send(peer, TOPIC, b"one")
@@ -284,6 +290,7 @@ def test_what_is_popped_is_nowhere_to_be_exported_from(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.PEEK_MESSAGE)
 def test_a_peek_takes_nothing(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 3)
@@ -300,6 +307,7 @@ def test_a_peek_takes_nothing(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.NOTIFICATION)
 def test_a_notification_comes_when_there_is_something_to_pop(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 1)

@@ -13,6 +13,7 @@ from mq.daemons.broker.replication.epochs import Epochs
 from mq.daemons.config import ConfigError
 from mq.protocol.bodies import EpochEntryCache, HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
+from tests import answered
 from tests.daemons.broker.pulls import pull
 from tests.daemons.broker.pulls import request as pull_request
 from tests.daemons.broker.replication.pair import (
@@ -55,6 +56,7 @@ async def fill(broker: Broker, count: int, first: int = 0, size: int = 1000) -> 
             assert reply.code == ResponseCode.SUCCESS, reply
 
 
+@answered.by_broker(RequestCode.GET_BROKER_EPOCH_CACHE)
 def test_a_slave_has_the_log_the_queues_and_the_epochs_of_its_master(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers()

@@ -16,6 +16,7 @@ from mq.protocol.bodies import HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.record import AT
+from tests import answered
 from tests.client.scripted import scripted
 from tests.daemons.broker.replication.pair import (
     LOG_FILE,
@@ -175,6 +176,7 @@ def test_a_slave_that_waits_for_nobody_finds_its_master_when_it_is_told(tmp_path
     asyncio.run(main())
 
 
+@answered.by_broker(RequestCode.GET_BROKER_HA_STATUS)
 def test_ha_status_tells_of_slaves_and_of_the_master(tmp_path: Path) -> None:
     async def main() -> None:
         async with pair(tmp_path) as (first, slave):

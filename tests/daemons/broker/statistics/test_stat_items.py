@@ -9,6 +9,7 @@ import pytest
 from mq.daemons.broker.statistics.stat_items import DAY, HOUR, MINUTE, Key, StatItems, Total
 from mq.protocol.bodies import BrokerStatsData
 from mq.protocol.codes import RequestCode, ResponseCode
+from tests import answered
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.settings import broker_settings
 from tests.daemons.broker.test_delay import broker_on
@@ -82,6 +83,7 @@ def test_figures_of_what_was_deleted_stay_unless_told_otherwise(delete: bool) ->
     assert counters.figure(MINUTE)[0] == (2 if delete else 7)
 
 
+@answered.by_broker(RequestCode.VIEW_BROKER_STATS_DATA)
 def test_a_broker_shows_what_it_has_put_and_given_and_refuses_what_it_never_counted(
     tmp_path: Path,
 ) -> None:

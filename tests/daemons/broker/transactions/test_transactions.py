@@ -8,6 +8,7 @@ import pytest
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests import answered
 from tests.daemons.broker.transactions.producers import (
     COMMIT,
     GIVEN_UP,
@@ -25,6 +26,7 @@ from tests.daemons.broker.transactions.producers import (
 OLD = 3_600_000  # ms: an hour is longer than any timeout
 
 
+@answered.by_broker(RequestCode.END_TRANSACTION)
 def test_nobody_sees_a_half_before_its_commit(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(b"paid", TAGS="t", KEYS="k", own="x", WAIT="true")
@@ -214,6 +216,7 @@ def test_an_end_by_the_old_offset_ends_what_a_check_has_put_again(tmp_path: Path
     run(tmp_path, script)
 
 
+@answered.by_broker(RequestCode.RESUME_CHECK_HALF_MESSAGE)
 def test_after_so_many_checks_a_transaction_is_given_up_and_can_be_resumed(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         await peer.prepare(b"x", now() - OLD)

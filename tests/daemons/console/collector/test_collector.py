@@ -27,9 +27,10 @@ from mq.protocol.bodies import (
     TopicConfigSerializeWrapper,
 )
 from mq.protocol.codes import RequestCode as C
+from mq.protocol.codes import kind_of
 from mq.protocol.command import Command
 from mq.protocol.message import Message
-from mq.protocol.requests import RequestKind, kind_of
+from mq.protocol.requests import RequestKind
 from tests.client.scripted import scripted
 from tests.daemons.console.pages.state import seen
 from tests.daemons.console.site import Consoles

@@ -14,6 +14,8 @@ from mq.daemons.console.pages import messages
 from mq.daemons.console.route import Page, Redirect
 from mq.daemons.console.security.roles import User
 from mq.protocol.message import Message
+from tests.cli.pairs import DEAD, registration
+from tests.client.compressed import said_to_be_compressed
 from tests.client.scenarios import eventually
 from tests.daemons.console.pages.filled import (
     HOSTILE,
@@ -116,6 +118,29 @@ def test_an_id_leads_to_the_page_of_its_message(console: Consoles) -> None:
     run(console, test)
 
 
+def test_what_a_broker_has_of_a_key_or_an_id_is_shown_though_another_one_is_away(
+    console: Consoles,
+) -> None:
+    async def test(made: Filled) -> None:
+        (sent,) = await made.send(Message(TOPIC, b"wanted", keys=["k1"]))
+
+        async def by_key() -> bool:
+            return bodies(await made.site.get(f"/messages/{TOPIC}?key=k1")) == ["wanted"]
+
+        names = made.site.pair.name_server_address
+        await made.session.call(names, registration(TOPIC))  # before the console knows the route
+        await eventually(by_key)
+        for query in ("key=k1", f"id={sent.message_id}"):
+            page = await made.site.get(f"/messages/{TOPIC}?{query}")
+            assert (page.status, bodies(page)) == (200, ["wanted"]), query
+            assert f"topic {TOPIC}: {DEAD}: Connection refused" in page.soup.get_text()
+        for query in ("key=none", "id=none"):
+            page = await made.site.get(f"/messages/{TOPIC}?{query}")
+            assert page.status == 502 and DEAD in page.soup.get_text(), query
+
+    run(console, test)
+
+
 def test_what_cannot_be_searched_for_says_why(console: Consoles) -> None:
     async def test(made: Filled) -> None:
         for query, line in (
@@ -189,6 +214,21 @@ def test_a_search_is_saved_as_json_lines_or_csv(console: Consoles) -> None:
         rows = list(csv.DictReader(io.StringIO(table.text)))
         assert [row["body"] for row in rows] == [f"'={number}" for number in range(249, 129, -1)]
         assert [line["what"] for line in made.site.audit if line["what"] == "export"]
+
+    run(console, test)
+
+
+def test_a_saved_body_that_is_as_it_is_stored_is_said_to_be_so(console: Consoles) -> None:
+    async def test(made: Filled) -> None:
+        await made.send(Message(TOPIC, b"whole"))
+        damaged = said_to_be_compressed(TOPIC, b"no stream")
+        await made.session.call(made.site.pair.broker.address, damaged)
+        table = await made.site.get(f"/messages/{TOPIC}/export?as=csv&limit=9")
+        lines = await made.site.get(f"/messages/{TOPIC}/export?as=jsonl&limit=9")
+        saved = list(csv.DictReader(io.StringIO(table.text)))
+        saved += [json.loads(line) for line in lines.text.splitlines()]
+        said = {(item["queueOffset"] in (0, "0"), item.get("bodyError", "")[:8]) for item in saved}
+        assert said == {(True, ""), (False, "the zlib")}
 
     run(console, test)
 
