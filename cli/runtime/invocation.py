@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.ending import Interrupted, interrupting, received
+from mq.cli.runtime.waking import quieten, woken
 from mq.cli.show.output import Printer
 from mq.cli.show.result import Result
 
@@ -112,6 +113,7 @@ class _EventLoop(AbstractContextManager[Drive]):
         self._reader = reader
         self._alone = False  # the reader has gone
         self._ended = False  # what was driven
+        self._signals: int | None = None
         self._cancel: Callable[[], None] | None = None
         self._parts = ExitStack()
 
@@ -125,6 +127,8 @@ class _EventLoop(AbstractContextManager[Drive]):
 
                 factory = uvloop.new_event_loop
         self._parts.enter_context(interrupting(self._interrupt))
+        if factory is None:  # uvloop wakes itself
+            self._signals = self._parts.enter_context(woken())
         self._runner = self._parts.enter_context(asyncio.Runner(loop_factory=factory))
         return self._drive
 
@@ -141,7 +145,9 @@ class _EventLoop(AbstractContextManager[Drive]):
         async def main() -> Any:
             task, loop = asyncio.current_task(), asyncio.get_running_loop()
             assert task is not None
-            reader = self._reader
+            reader, signals = self._reader, self._signals
+            if signals is not None:
+                loop.add_reader(signals, quieten, signals)
 
             def cancel() -> None:
                 task.cancel()
@@ -167,6 +173,8 @@ class _EventLoop(AbstractContextManager[Drive]):
                 self._cancel = None
                 if reader is not None:
                     loop.remove_reader(reader)
+                if signals is not None:
+                    loop.remove_reader(signals)
 
         try:
             return self._runner.run(main())

@@ -1,6 +1,7 @@
 """Runs spark-submit: its output goes to standard error as it comes, signals go to it."""
 
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -11,6 +12,7 @@ from typing import IO, Any, NamedTuple, TextIO
 
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
+from mq.cli.runtime.waking import quieten, woken
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _KEPT_LINES = 200  # of the log, to find out why Spark has failed
@@ -50,7 +52,7 @@ def run(command: list[str], variables: Mapping[str, str], log: TextIO) -> Ended:
         assert process.stdout is not None
         copier = threading.Thread(target=_copy, args=(process.stdout, log, lines), daemon=True)
         copier.start()
-        status = process.wait()
+        status = _end_of(process)
         # Whoever is left in the group has lost its parent; the log ends with the last of them.
         _send(process.pid, signal.SIGKILL)
         copier.join(_PATIENCE)
@@ -104,6 +106,27 @@ def heed(number: int) -> None:
         raise KeyboardInterrupt
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+def _end_of(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the end of a process, handle the signals that come meanwhile; return its status."""
+    with woken() as signals:
+        if signals is not None:
+            handle = os.pidfd_open(process.pid)
+            try:
+                while not _has_ended(handle, signals):
+                    quieten(signals)
+            finally:
+                os.close(handle)
+    return process.wait()
+
+
+def _has_ended(handle: int, signals: int) -> bool:
+    """Whether a process has ended; waits until it has, or a signal comes."""
+    poll = select.poll()
+    for descriptor in (handle, signals):
+        poll.register(descriptor, select.POLLIN)
+    return handle in [descriptor for descriptor, _ in poll.poll()]
 
 
 def _send(group: int, number: int) -> None:

@@ -55,7 +55,9 @@ class GroupAdmin(AdminBase):
     ) -> None:
         """Delete a consumer group from the broker at `address`; its offsets too if asked."""
         header = headers.DeleteSubscriptionGroupRequestHeader(
-            group_name=group, clean_offset=clean_offset
+            group_name=group,
+            clean_offset=clean_offset,
+            remove_offset=clean_offset or None,  # what 4.9 calls it
         )
         await self._ask(address, header)
 

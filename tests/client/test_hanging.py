@@ -43,7 +43,7 @@ def name_server_process(root: Path) -> Iterator[tuple[str, int]]:
     with open(root / "namesrv.log", "ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not re.search("boot success", (root / "namesrv.log").read_text()):
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.01)  # its log is a file, which nobody can wait for

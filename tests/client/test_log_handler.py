@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.errors import ClientError
-from mq.client.log_handler import MAX_BYTES, MessageLogHandler
+from mq.client.log_handler import CLOSE_SECONDS, MAX_BYTES, MessageLogHandler
 from mq.protocol.names import IllegalName
 from mq.testing import RunningBroker
 from tests.interop.ports import free_port
@@ -104,10 +104,11 @@ def test_nobody_waits_and_what_there_is_no_room_for_is_counted_and_told_once(
     began = time.monotonic()
     for number in range(1000):
         logger.info("%d", number)
-    assert time.monotonic() - began < 10  # a thousand lines, each with nobody to take it
+    assert time.monotonic() - began < 15.0  # a thousand lines, each with nobody to take it
     assert 0 < 1000 - handler.dropped <= 10  # five that wait, and those that were on their way
+    began = time.monotonic()
     handler.close()
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < CLOSE_SECONDS  # which it was told otherwise
     assert handler.dropped == 1000
     lines = capsys.readouterr().err.splitlines()
     assert 1 <= len(lines) <= 2

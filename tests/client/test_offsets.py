@@ -102,7 +102,7 @@ def test_what_was_committed_is_repeated_now_and_then(monkeypatch: pytest.MonkeyP
                 await until(lambda: consumer.reader.counts[TOPIC].consumed == 1)
                 await consumer.commit()
                 await there.admin.update_consumer_offset(broker, GROUP, TOPIC, 0, 0)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     while await there.lag():  # noqa: ASYNC110
                         await asyncio.sleep(0.02)
 

@@ -12,6 +12,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.client.gate import gate
 from tests.client.scripted import HANDLERS, SILENT, accept_heartbeats, scripted
+from tests.client.tube.virtual_time import run_fast
 
 
 def test_what_cannot_be_sent_leaves_nothing_that_waits() -> None:
@@ -47,7 +48,7 @@ def test_a_connection_that_leads_nowhere_is_given_up_after_a_time_out(
                 assert (await session.invoke(way.address, Command(beat), timeout=5)).code == 0
                 assert way.connections == 2
 
-    asyncio.run(scenario())
+    run_fast(scenario())
 
 
 def test_a_slow_answer_ends_no_connection_on_which_others_come(
@@ -68,7 +69,7 @@ def test_a_slow_answer_ends_no_connection_on_which_others_come(
                 assert isinstance(slow.exception(), RequestTimeout)
                 assert session.is_connected(broker)
 
-    asyncio.run(scenario())
+    run_fast(scenario())
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 70, "a\0b"])

@@ -17,8 +17,10 @@ from mq.client.producer import Producer
 from mq.client.push import ordered
 from mq.client.queue_locks import QueueLocks, is_locked
 from mq.client.session import Session
+from mq.daemons.broker import locks as locks_of_broker
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.parts import clients as clients_of_broker
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import MessageQueue, TopicConfig
@@ -34,6 +36,14 @@ from tests.interop.ports import free_port
 
 QUEUE = MessageQueue(TOPIC, "broker", 0)
 OTHER = "127.0.0.1@other"  # a member that takes the lock for itself
+
+
+class Taken(locks_of_broker.QueueLocks):
+    """The locks of a broker whose first client is that member, whoever is next."""
+
+    def __init__(self, lifetime: float) -> None:
+        super().__init__(lifetime=lifetime)
+        self.lock(GROUP, OTHER, [QUEUE])
 
 
 def broker(root: Path, port: int, names: str) -> Broker:
@@ -60,7 +70,7 @@ def run(
 
 
 def test_a_queue_that_another_member_had_meanwhile_is_taken_anew_where_that_one_stopped(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     got: list[bytes] = []
 
@@ -81,6 +91,7 @@ def test_a_queue_that_another_member_had_meanwhile_is_taken_anew_where_that_one_
             )
             await producer.send(Message(TOPIC, b"0"), QUEUE)
             await until(lambda: got == [b"0"])
+        monkeypatch.setattr(clients_of_broker, "QueueLocks", Taken)
         async with broker(tmp_path, port, names) as second:
             assert await admin.lock_queues(second.address, GROUP, OTHER, [QUEUE]) == {QUEUE}
             for number in range(1, 5):
@@ -122,7 +133,7 @@ def test_a_queue_that_is_given_up_and_another_has_locked_meanwhile_is_not_commit
             )
             for number in range(5):
                 await producer.send(Message(TOPIC, b"%d" % number), QUEUE)
-            await asyncio.wait_for(began.wait(), 10)
+            await asyncio.wait_for(began.wait(), 60)
             mine = False
             consumer.reader.wake()
             await until(lambda: QUEUE in consumer.reader._leaving)
@@ -167,11 +178,11 @@ def test_a_renewal_that_fails_unlocks_nothing_that_is_still_ours() -> None:
         async with cluster(queues=2) as there, gate(there.pair.broker.address) as way:
             broker_name = there.pair.broker.settings.broker.broker_name
             async with scripted(name_server({broker_name: way.address})) as namesrv:
-                async with Session(namesrv, timeout=0.2) as session:
+                async with Session(namesrv) as session:
                     locks = QueueLocks(session, GROUP)
                     held = [ProcessQueue(MessageQueue(TOPIC, broker_name, n), 0) for n in (0, 1)]
                     await locks.renew(held)
-                    way.blocked = True
+                    way.blocked, session.timeout = True, 0.2
                     await locks.renew(held)
                     assert all(map(is_locked, held))  # a broker keeps them for a minute
 

@@ -1,7 +1,5 @@
 """Which broker of a set is read from."""
 
-import asyncio
-
 import pytest
 
 from mq.client.pull_consumer import PullConsumer, PullStatus
@@ -14,6 +12,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.pull import PullMessageResponseHeader
 from tests.client.scripted import hang_up, scripted, silent
+from tests.client.tube.virtual_time import run_fast
 
 QUEUE = MessageQueue("topic", "a", 0)
 OTHER = MessageQueue("topic", "a", 1)
@@ -103,4 +102,4 @@ def test_a_master_that_does_not_answer_is_stood_in_for(master: Handler) -> None:
                     result = await consumer.pull(QUEUE, 7)
                     assert (result.status, result.next_offset) == (PullStatus.NO_NEW, 7)
 
-    asyncio.run(main())
+    run_fast(main())

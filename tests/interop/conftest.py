@@ -10,6 +10,15 @@ from tests.interop import peers
 from tests.interop.jvm import require_java
 from tests.interop.tools import Cluster, cluster_with_both_tools
 
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A busy machine takes half a minute for each JVM that it starts, and tests start several."""
+    for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
+
 
 @dataclass(frozen=True)
 class JavaCluster:

@@ -65,7 +65,7 @@ class JavaClient(peers.JavaProgram):
     def _ends(self, begin: int) -> list[str]:
         return [x for x in self.lines[begin:] if x == "DONE" or x.startswith("FAILED ")]
 
-    def until(self, found: Callable[[], T], seconds: float = 40) -> T:
+    def until(self, found: Callable[[], T], seconds: float = 60) -> T:
         """What `found` returns once that is true; asked again with each line that is printed."""
         with self._news:
             if not self._news.wait_for(lambda: found() or self._ended, seconds) or not found():
@@ -101,10 +101,10 @@ class JavaClient(peers.JavaProgram):
         seconds. It has to be so ten times in a row: a pull that was begun earlier carries an older
         offset and may arrive later.
         """
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         in_a_row = 0
         while in_a_row < 10:
-            assert time.monotonic() < deadline, f"{name} has not consumed in 20 s what it got"
+            assert time.monotonic() < deadline, f"{name} has not consumed in 60 s what it got"
             self("commit", name)
             in_a_row = in_a_row + 1 if until() else 0
 
@@ -131,7 +131,7 @@ class JavaClient(peers.JavaProgram):
         A rebalance has no event that one could wait for. `rebalance` has them do one each time
         they are asked.
         """
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         wanted = sorted(map(sorted, shares))
         while (now := sorted(sorted(self.queues(name)) for name in names)) != wanted:
             assert time.monotonic() < deadline, f"{now}, not {wanted}"

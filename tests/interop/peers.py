@@ -98,7 +98,7 @@ class JavaNameServer(Process):
 
     def start(self) -> None:
         super().start()
-        socket.create_connection(("127.0.0.1", self.port), 5).close()
+        socket.create_connection(("127.0.0.1", self.port), 30).close()
 
 
 # A broker of 5.5 turns in a loop until this has passed since its start, ten seconds by default
@@ -121,7 +121,8 @@ class JavaBroker(Process):
 
     `config` adds to or replaces the settings; the store is `store` (by default in `tmp`), so
     that a broker can be started on the directory that another one has written. It has
-    registered with the name server when `start` returns; with an empty `namesrv` it has none.
+    registered with the name server when `start` returns; with an empty `namesrv` it has none. It
+    tells of itself by then, too.
     """
 
     def __init__(
@@ -164,9 +165,14 @@ class JavaBroker(Process):
 
     def start(self) -> None:
         super().start()
-        socket.create_connection(("127.0.0.1", self.port), 5).close()
-        # "boot success" is printed before a 5.x name server has worked off the registration.
+        socket.create_connection(("127.0.0.1", self.port), 30).close()
         begin = time.monotonic()
+        # For a second it has no figures, and fails who asks for them (StoreStatsService.getPutTps).
+        while b"NoSuchElementException" in _ask(self.address, _GET_BROKER_RUNTIME_INFO):
+            if time.monotonic() - begin > _START_SECONDS:
+                raise TimeoutError(f"{self.name} does not tell of itself")
+            time.sleep(0.05)
+        # "boot success" is printed before a 5.x name server has worked off the registration.
         urged = False
         for namesrv in filter(None, self.namesrv.split(";")):
             while self.name.encode() not in _ask(namesrv, _GET_BROKER_CLUSTER_INFO):
@@ -183,6 +189,7 @@ class JavaBroker(Process):
 
 
 _UPDATE_BROKER_CONFIG = 25
+_GET_BROKER_RUNTIME_INFO = 28
 _GET_BROKER_CLUSTER_INFO = 106
 
 
@@ -190,7 +197,7 @@ def _ask(address: str, code: int, body: bytes = b"") -> bytes:
     """The answer to a request, raw: this module shares nothing with what it tests."""
     header = b'{"code":%d,"flag":0,"language":"JAVA","opaque":1,"version":409}' % code
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), 5) as connection:
+    with socket.create_connection((host, int(port)), 30) as connection:
         connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)))
         connection.sendall(header + body)
         with connection.makefile("rb") as answer:
@@ -283,7 +290,7 @@ class JavaController(Process):
 
     def start(self) -> None:
         super().start()
-        socket.create_connection(("127.0.0.1", self.port), 5).close()
+        socket.create_connection(("127.0.0.1", self.port), 30).close()
 
 
 class JavaContainer(Process):
@@ -303,4 +310,4 @@ class JavaContainer(Process):
 
     def start(self) -> None:
         super().start()
-        socket.create_connection(("127.0.0.1", self.port), 5).close()
+        socket.create_connection(("127.0.0.1", self.port), 30).close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 _START_SECONDS = 90
-_STOP_SECONDS = 30
+_STOP_SECONDS = 60
 
 
 class Process:
@@ -63,7 +63,7 @@ class Process:
             self._ended = True
             self._news.notify_all()
 
-    def wait_for_line(self, text: str, timeout: float = 30, count: int = 1) -> list[str]:
+    def wait_for_line(self, text: str, timeout: float = 60, count: int = 1) -> list[str]:
         """Return the lines that contain `text` once there are `count`; TimeoutError otherwise."""
 
         def found() -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.tools import BROKER, TOPIC, Cluster
+from tests.interop.tools import BROKER, TOPIC, Cluster, once
 
 pytestmark = pytest.mark.java
 
@@ -80,9 +80,7 @@ def test_traces_of_producers_and_consumers_print_what_java_prints(both_tools: Cl
     sent = both_tools.ours("sendMessage", "-t", TOPIC, "-p", "x", "-m", "true", "-o", "json")
     message_id = sent.json["data"][0]["messageId"]
     arguments = ("queryMsgTraceById", "-i", message_id)
-    for _ in range(100):  # a broker indexes just after it has stored
-        if both_tools.ours(*arguments).status == 0:
-            break
+    once(lambda: both_tools.ours(*arguments).status == 0)  # it indexes just after it has stored
     assert "Pub " in both_tools.assert_same(*arguments)
 
 

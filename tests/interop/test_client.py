@@ -41,7 +41,7 @@ async def make_topic(cluster: JavaCluster, session: Session, topic: str, queues:
     await until(routed)  # a 5.x broker answers before the name server knows
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
     """Ask again until it holds: Java's state changes without an event that one could wait for."""
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110
@@ -184,7 +184,7 @@ def test_a_group_gets_each_message_once_and_goes_on_where_it_stopped(
         async with Consumer(
             java_cluster.namesrv, group, {topic: "*"}, consume_from=FIRST
         ) as consumer:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 async for message in consumer:
                     bodies.append(message.body)
                     if len(bodies) == count:
@@ -232,7 +232,7 @@ def test_only_messages_with_a_wanted_tag_come(java_cluster: JavaCluster) -> None
                 listener=listen,
                 consume_from=FIRST,
             ):
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     await done.wait()
         assert Counter(got) == {"red": 3, "blue": 3}
 
@@ -438,7 +438,7 @@ def test_ordered_consumption_keeps_the_order_of_each_queue(java_cluster: JavaClu
                 ordered=True,
                 consume_from=FIRST,
             ) as consumer:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     await done.wait()
                 stolen = await Admin(session).lock_queues(
                     java_cluster.broker, consumer.group, "somebody else", queues
@@ -459,7 +459,7 @@ def test_a_command_without_an_event_loop_reads_the_same(java_cluster: JavaCluste
         await admin.create_topic(java_cluster.broker, config)
         route = await admin.topic_route("TBW102")
         assert [broker.broker_name for broker in route.broker_datas] == [java_cluster.broker_name]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while topic not in (await admin.topic_list()).topic_list:
             assert time.monotonic() < deadline
         puller = PullConsumer(session)

@@ -14,7 +14,7 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from tests.cli.support import Finished
-from tests.interop.tools import BROKER, GROUP, TOPIC, Cluster
+from tests.interop.tools import BROKER, GROUP, TOPIC, Cluster, once
 
 pytestmark = pytest.mark.java
 
@@ -154,7 +154,8 @@ def test_sending_prints_what_java_prints_but_for_the_id(cluster: Cluster) -> Non
     java, ours = cluster.theirs(*arguments), cluster.ours(*arguments)
     assert identity.sub("<id>", ours.out) == identity.sub("<id>", java)
     assert len(identity.findall(ours.out)) == 1
-    mine, other = _sent_messages(cluster)
+    # Java's broker puts them into queues behind its answer.
+    mine, other = once(lambda: found if len(found := _sent_messages(cluster)) == 2 else [])
     assert mine.keys() == other.keys()
     for name in ("body", "keys", "tags", "sysFlag", "queueId", "bodyCrc"):
         assert mine[name] == other[name]
@@ -171,9 +172,8 @@ def test_a_trace_that_we_write_is_read_by_java(cluster: Cluster) -> None:
     )
     assert sent.status == 0, sent.err
     message_id = sent.json["data"][0]["messageId"]
-    trace = ""
-    for _ in range(50):  # a broker indexes just after it has stored
-        trace = trace or cluster.theirs("queryMsgTraceById", "-i", message_id)
+    # A broker indexes just after it has stored.
+    trace = once(lambda: cluster.theirs("queryMsgTraceById", "-i", message_id))
     head, line = trace.splitlines()[:2]
     assert head.split() == [
         "#Type", "#ProducerGroup", "#ClientHost", "#SendTime", "#CostTimes", "#Status"
@@ -191,10 +191,17 @@ def test_lines_are_produced_and_a_topic_is_moved_through_a_pipe(both_tools: Clus
     lines = "".join(f"produced{number % 5}:{number}\n" for number in range(300))
     sent = ours("produce", "ProducedLines", "-K", ":", "-c", "TagP", "--create", piped=lines)
     assert (sent.status, sent.err) == (0, ""), sent.err
-    exported = ""
-    for _ in range(50):  # Java's broker puts them into queues behind its answer
-        if exported.count("\n") < 300:
-            exported = both_tools.ours("message", "export", "ProducedLines", "-").out
+
+    def all_of(topic: str) -> str:
+        """Its lines, once Java's broker has put them into queues: it does so behind its answer."""
+
+        def all_there() -> str:
+            text = both_tools.ours("message", "export", topic, "-").out
+            return text if text.count("\n") >= 300 else ""
+
+        return once(all_there)
+
+    exported = all_of("ProducedLines")
     found = [json.loads(line) for line in exported.splitlines()]
     by_key: dict[str, list[int]] = {}
     for line in sorted(found, key=lambda one: (one["queueId"], one["queueOffset"])):
@@ -206,10 +213,7 @@ def test_lines_are_produced_and_a_topic_is_moved_through_a_pipe(both_tools: Clus
     assert "produced2" in java
     moved = ours("message", "import", "-", "-t", "ProducedAgain", "--create", piped=exported)
     assert moved.status == 0, moved.err
-    again: list[str] = []
-    for _ in range(50):
-        if len(again) < 300:
-            again = both_tools.ours("message", "export", "ProducedAgain", "-").out.splitlines()
+    again = all_of("ProducedAgain").splitlines()
     assert sorted(json.loads(line)["messageId"] for line in again) == sorted(
         line["messageId"] for line in found
     )

@@ -13,12 +13,12 @@ from mq.client.options import ClientOptions
 from mq.client.session import Session
 from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import Cluster, ClusterSource
-from mq.daemons.console.config import ConsoleSettings
 from tests.daemons.console.browser.chromium import SECONDS, Chromium
 from tests.daemons.console.browser.filled import GROUP, LETTERS, TOPIC, all_seen, filled_at
 from tests.daemons.console.browser.test_every_page import complete
 from tests.daemons.console.browser.walking import menu, walk
-from tests.daemons.console.site import CLUSTER, Browser
+from tests.daemons.console.site import CLUSTER, Browser, settings_of
+from tests.daemons.console.site import patient as patient  # a fixture
 from tests.interop import peers
 from tests.interop.conftest import JavaCluster
 
@@ -55,11 +55,10 @@ class JavaSite(Browser):
 
 @asynccontextmanager
 async def site_at(java: JavaCluster, folder: Path) -> AsyncIterator[tuple[JavaSite, Session]]:
-    settings = ConsoleSettings.load(None, {"listenPort": "0", "dataPath": str(folder)})
     source = ClusterSource(CLUSTER, java.namesrv, ClientOptions(timeout=30.0))
     async with (
         filled_at(java.namesrv, java.broker, java.broker_name, "browser") as session,
-        Console(settings, [source]) as console,
+        Console(settings_of(folder), [source]) as console,
     ):
         site = JavaSite("127.0.0.1", console.port, console=console)
         await all_seen(site)

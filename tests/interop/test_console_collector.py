@@ -45,7 +45,7 @@ def test_brokers_topics_groups_and_clients_of_java_are_collected(java_cluster: J
         async with (
             Producer(java.namesrv, "CollectedProducers") as producer,
             Consumer(java.namesrv, "CollectedMembers", {TOPIC: "*"}),
-            Collector(java.namesrv) as collector,
+            Collector(java.namesrv, timeout=30.0) as collector,
         ):
             await producer.send(Message(TOPIC, b"last"))
             found = await seen(

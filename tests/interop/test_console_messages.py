@@ -23,6 +23,7 @@ from tests.client.scenarios import eventually
 from tests.client.scripted import routed
 from tests.daemons.console.pages.filled import Filled, assert_harmless, hostile_messages
 from tests.daemons.console.site import Consoles
+from tests.daemons.console.site import patient as patient  # a fixture
 from tests.interop.conftest import JavaCluster
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
@@ -110,8 +111,12 @@ async def look_whole(made: Filled, broker: str) -> None:
     assert consumers.status == 200
     done = await made.site.change(f"{place}/resend")
     assert "offset 1" in done.text, done.text
-    lines = await made.site.get(f"/messages/{TOPIC}/export?tag=new")
-    assert len(lines.text.splitlines()) == 2
+
+    async def exported() -> bool:  # Java's broker fills its queues behind its answers
+        lines = await made.site.get(f"/messages/{TOPIC}/export?tag=new")
+        return len(lines.text.splitlines()) == 2
+
+    await eventually(exported)
     traced = await made.site.get(f"/traces?id={answer['message']['messageId']}")
     assert traced.status == 200
 

@@ -16,11 +16,11 @@ from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import ClusterSource
-from mq.daemons.console.config import ConsoleSettings
 from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message, StoredMessage
 from tests.daemons.console.pages.state import seen
-from tests.daemons.console.site import CLUSTER, Answer, Browser
+from tests.daemons.console.site import CLUSTER, Answer, Browser, settings_of
+from tests.daemons.console.site import patient as patient  # a fixture
 from tests.interop import peers
 from tests.interop.conftest import JavaCluster
 from tests.interop.jvm import require_java
@@ -35,10 +35,9 @@ TOPIC, GROUP = "ConsoleOrders", "console-group"
 async def console_at(
     namesrv: str, folder: Path, credentials: AccessKey | None = None
 ) -> AsyncIterator[tuple[Console, Browser]]:
-    settings = ConsoleSettings.load(None, {"listenPort": "0", "dataPath": str(folder)})
     options = ClientOptions(timeout=30.0, credentials=credentials)
     source = ClusterSource(CLUSTER, namesrv, options)
-    async with Console(settings, [source]) as console:
+    async with Console(settings_of(folder), [source]) as console:
         yield console, Browser("127.0.0.1", console.port)
 
 

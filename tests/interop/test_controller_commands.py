@@ -49,7 +49,7 @@ class Controlled:
 
     def assert_same(self, *arguments: str) -> str:
         """Both tools print the same; rates and times of the moment apart."""
-        for _ in range(6):
+        for _ in range(20):
             java = self.java(*arguments, "-n", self.namesrv)
             ours = self.ours(*arguments)
             if moment(ours.out) == moment(java):

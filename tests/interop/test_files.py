@@ -53,7 +53,7 @@ def ask(cluster: JavaCluster, act: Any) -> Any:
 
 
 def until_routed(cluster: JavaCluster, topic: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     with BlockingSession(cluster.namesrv) as session:
         while True:
             try:
@@ -115,7 +115,7 @@ def own(line: dict[str, Any]) -> tuple[Any, ...]:
 
 def wait_for(mq: Mq, topic: str, count: int) -> list[dict[str, Any]]:
     """What a topic has, once it is that many: Java's queues follow the log a moment later."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         found = exported(mq, topic)
         if len(found) >= count or time.monotonic() > deadline:
@@ -235,7 +235,7 @@ def test_a_group_of_a_running_java_consumer_is_left_alone(
             "group,topic,brokerName,queueId,offset\n"
             f"{group},{topic},{java_cluster.broker_name},0,2\n"
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         # It says how far it is each five seconds: that may just have been 2, where nothing is done.
         while (refused := mq("offset", "import", str(file), "-o", "json")).status == 0:
             assert [row["result"] for row in refused.json["data"]] == ["same"]
@@ -244,7 +244,7 @@ def test_a_group_of_a_running_java_consumer_is_left_alone(
         assert refused.status == 75, refused.err
         assert [row["result"] for row in refused.json["data"]] == ["running"]
     until_routed(java_cluster, retry_topic(group))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (done := mq("offset", "import", str(file))).status == 75:  # until its farewell is in
         assert time.monotonic() < deadline
         time.sleep(0.2)

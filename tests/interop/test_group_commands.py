@@ -34,7 +34,7 @@ def client_id(cluster: Cluster) -> str:
 def test_the_state_of_a_member_is_what_java_prints(both_tools: Cluster, release: str) -> None:
     arguments = ("consumerStatus", "-g", GROUP, "-i", client_id(both_tools))
     tool = both_tools.java if release == "4.9.7" else both_tools.java_5
-    for _ in range(4):  # times of pulls move on between two calls
+    for _ in range(20):  # times of pulls move on between two calls
         java = tool(*arguments, "-n", both_tools.namesrv)
         ours = both_tools.ours(*arguments)
         if release == "5.5.0":  # this release always has the heads of what is not there
@@ -130,3 +130,9 @@ def test_the_oldest_message_that_waits_is_found(both_tools: Cluster) -> None:
     stored = json.loads(exported[1])["storeTimestamp"]
     oldest = datetime.fromisoformat(queue["oldest"])
     assert round(oldest.timestamp() * 1000) == stored
+    # Who looks for the readers of a message of this topic would find it.
+    delete = ("deleteSubGroup", "-c", "DefaultCluster", "-g", group, "-r", "true", "--yes")
+    assert both_tools.ours(*delete).status == 0
+    with BlockingSession(both_tools.namesrv) as session:
+        left = run(Admin(session).all_consumer_offsets(both_tools.broker))
+    assert [name for name in left if name.endswith(f"@{group}")] == []

@@ -29,7 +29,7 @@ THEIRS = "java-broker"
 CLIENTS = {"4.9.7": "4.9.8", "5.5.0": "5.5.0"}
 
 
-def until(holds: Callable[[], bool], seconds: float = 30) -> None:
+def until(holds: Callable[[], bool], seconds: float = 60) -> None:
     """Ask again until it holds: Java's state changes without an event that one could wait for."""
     deadline = time.monotonic() + seconds
     while not holds():
@@ -51,7 +51,7 @@ def make_topic(namesrv: str, topic: str, *brokers: str) -> None:
             config = TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4)
             for broker in brokers:
                 await admin.create_topic(broker, config)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not await routed(admin):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
 

@@ -63,7 +63,7 @@ def test_a_java_consumer_pops_acknowledges_and_gets_again_what_it_failed_to_cons
                 f"GOT old-{n} 0 true {TOPIC}" for n in range(8)
             ]
             # From here on its pops wait at the broker: messages come at once.
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while asyncio.run(waiting_pops(broker)) == 0:
                 assert time.monotonic() < deadline, "the consumer does not pop"
             asyncio.run(produce(namesrv, ["other"], tag="c"))

@@ -162,7 +162,7 @@ def test_our_client_signs_as_the_java_broker_wants_it(java: tuple[str, str]) -> 
                     await producer.send(Message("Prices", b"x"))
             async with PullConsumer(session, "billing") as consumer:
                 bodies: list[bytes] = []
-                async with asyncio.timeout(30):  # Java lets them be read some time after it answers
+                async with asyncio.timeout(60):  # Java lets them be read some time after it answers
                     while len(bodies) < 3:
                         offset = one.queue_offset + len(bodies)
                         result = await consumer.pull(one.queue, offset)

@@ -98,7 +98,7 @@ def test_members_share_the_queues_of_both_brokers_and_commit_how_far_they_are(
             for name in ("a", "b")
         ]
 
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         first, second = shares()
         if not first & second and first | second == everything and len(first) == QUEUES:
@@ -198,7 +198,7 @@ def test_a_name_server_of_java_is_asked_though_it_knows_no_snodes(
         settings = broker_settings(folder, ENODE, address)
         async with Broker(settings), Snode(snode_settings(address)) as snode:
             assert snode.enodes.masters.keys() == {ENODE}
-            async with asyncio.timeout(30), Producer(snode.address, "p") as producer:
+            async with asyncio.timeout(60), Producer(snode.address, "p") as producer:
                 result = await producer.send(Message("T", b"x"))
             assert result.queue.broker_name == ENODE
             assert await snode.registration.register()  # it is not told again at once

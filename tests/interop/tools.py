@@ -6,9 +6,11 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
@@ -34,6 +36,18 @@ MOVING = (
     re.compile(r"(?<=Consume TPS: )\d+\.\d+"),  # consumerProgress
     re.compile(r"(?<=Tps)( +: )[\d.E-]+ [\d.E-]+ [\d.E-]+$", re.M),
 )
+
+
+T = TypeVar("T")
+
+
+def once(found: Callable[[], T], seconds: float = 60) -> T:
+    """What `found` returns once that is true, or in the end: for what Java's brokers do behind
+    their answers, which nothing tells."""
+    deadline = time.monotonic() + seconds
+    while not (result := found()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return result
 
 
 def masked(text: str) -> str:
@@ -118,7 +132,7 @@ class Cluster:
 
         Rates and counters of the broker may move between two calls: then they are made again.
         """
-        for _ in range(4):
+        for _ in range(20):
             java = (tool or self.java)(*arguments, "-n", self.namesrv)
             ours = self.ours(*arguments)
             if masked(ours.out) == masked(java):

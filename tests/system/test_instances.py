@@ -103,8 +103,11 @@ def test_the_brokers_end_with_the_process_that_runs_them(tmp_path: Path) -> None
 def test_a_stop_of_the_whole_unit_is_calm(tmp_path: Path) -> None:
     with Several(tmp_path, "--instances", "2") as several:
         several.line("2 of 2 brokers serve")
-        for process in (*several.children(), several.process.pid):  # as systemd does
+        # All at once, as systemd does: nobody sees that another has ended before it is told itself.
+        os.kill(several.process.pid, signal.SIGSTOP)
+        for process in (*several.children(), several.process.pid):
             os.kill(process, signal.SIGTERM)
+        os.kill(several.process.pid, signal.SIGCONT)
         assert several.process.wait(30) == 0
         assert several.process.stdout is not None
         assert several.process.stdout.read().count(" stopped\n") == 3

@@ -13,7 +13,7 @@ from tests.system.daemon import BrokerProcess
 from tests.system.ledger import SenderProcess, audit
 from tests.system.test_bad_input import CREATE, PULL, SEND, TOPIC, RawPeer, request
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def wait_for_line(broker: BrokerProcess, text: str) -> str:

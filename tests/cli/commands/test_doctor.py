@@ -218,12 +218,12 @@ def test_what_a_broker_could_not_handle_and_what_went_wrong_in_its_tasks_is_told
             )
             broker.tasks.failed("statistics", ValueError("as the test wants it"))
             broker.stores.messages.appender.commit()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not broker.stores.aside.counts:
                     await broker.stores.aside.save()
                     await asyncio.sleep(0)
 
-        asyncio.run_coroutine_threadsafe(spoil(), loop).result(20)
+        asyncio.run_coroutine_threadsafe(spoil(), loop).result(90)
         mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
         done = mq("doctor", "-o", "json")
         assert done.status == 1

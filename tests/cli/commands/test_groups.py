@@ -26,7 +26,7 @@ def test_a_deleted_group_is_gone_with_its_topics(cluster: Mq, standalone: Standa
     for topic in ("%RETRY%Gone", "%DLQ%Gone"):
         cluster("updateTopic", "-c", "DefaultCluster", "-t", topic)
     # A registration that is still on its way would bring a deleted topic back, as with Java.
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not {"%RETRY%Gone", "%DLQ%Gone"} <= set(topics(cluster)) and time.monotonic() < end:
         time.sleep(0.05)
     cluster("updateSubGroup", "-b", address, "-g", "Gone")

@@ -29,7 +29,7 @@ def make(cluster: Mq, topic: str) -> None:
 
 def indexed(cluster: Mq, count: int, *arguments: str) -> list[dict[str, Any]]:
     """What a query by key finds once it is `count`: a broker indexes just after it has stored."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         finished = cluster(*arguments, "--output", "json")
         found: list[dict[str, Any]] = finished.json["data"] if finished.status == 0 else []

@@ -381,10 +381,12 @@ def test_the_zip_has_all_that_executors_import_and_is_made_once(
 
 WAITING = """\
 import signal
-signal.signal(signal.SIGINT, lambda *_: (print("got SIGINT", flush=True), sys.exit(130)))
-signal.signal(signal.SIGTERM, lambda *_: (print("got SIGTERM", flush=True), sys.exit(143)))
+signals = {signal.SIGINT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # none is lost before it is waited for
 print("ready", flush=True)
-signal.pause()
+number = signal.sigwait(signals)
+print("got", number.name, flush=True)
+sys.exit(128 + number)
 """
 
 

@@ -59,14 +59,14 @@ def test_a_daemon_is_stopped_with_the_words_of_mqshutdown(mq: Mq, machine: Machi
     server = machine.name_server("one")
     assert mq("shutdown", "broker").status == 66
     assert server.poll() is None
-    finished = mq("shutdown", "namesrv", "--wait", "20")
+    finished = mq("shutdown", "namesrv", "--wait", "60")
     assert (finished.status, finished.out, finished.err) == (
         0,
         f"The mqnamesrv({server.pid}) is running...\n"
         f"Send shutdown request to mqnamesrv({server.pid}) OK\n",
         "",
     )
-    assert server.wait(5) == 0
+    assert server.wait(60) == 0
 
 
 def test_where_none_runs_that_is_said_with_a_status(mq: Mq, machine: Machine) -> None:
@@ -85,17 +85,17 @@ def test_several_are_told_and_one_can_be_chosen(mq: Mq, machine: Machine) -> Non
     assert shown.status == 0
     assert all(f"mqnamesrv({pid})" in shown.out + shown.err for pid in pids)
     assert [server.poll() for server in servers] == [None] * 3
-    chosen = mq("shutdown", "namesrv", "--pid", str(pids[1]), "--wait", "20", "-o", "json")
+    chosen = mq("shutdown", "namesrv", "--pid", str(pids[1]), "--wait", "60", "-o", "json")
     (row,) = chosen.json["data"]
     assert (row["pid"], row["daemon"], row["ended"]) == (pids[1], "namesrv", True)
     assert row["arguments"] == f"-c {machine.folder}/two.conf"
-    assert servers[1].wait(5) == 0
+    assert servers[1].wait(60) == 0
     (machine.proc / str(pids[1])).unlink()
     left = sorted((pids[0], pids[2]))
-    rest = mq("shutdown", "namesrv", "--wait", "20")
+    rest = mq("shutdown", "namesrv", "--wait", "60")
     assert f"mqnamesrv({left[0]} {left[1]}) is running" in rest.out
     assert rest.status == 0
-    assert [servers[0].wait(5), servers[2].wait(5)] == [0, 0]
+    assert [servers[0].wait(60), servers[2].wait(60)] == [0, 0]
 
 
 def test_one_that_does_not_end_in_time_is_no_success(mq: Mq, machine: Machine) -> None:

@@ -319,9 +319,7 @@ def test_keys_that_come_in_one_piece_all_count(keys: bytes, cluster: Mq) -> None
             read_until(terminal, b"with 'x'")
             os.write(terminal, b"q")
 
-    status, shown = at_terminal(
-        ["top", "--interval", "0.2"], cluster.variables, b"q quit", act, seconds=20
-    )
+    status, shown = at_terminal(["top", "--interval", "0.2"], cluster.variables, b"q quit", act)
     assert status == 0
     assert shown.count(LEAVE) == 1
 
@@ -340,9 +338,7 @@ def test_a_page_of_keys_is_shown_until_any_key_closes_it(
         assert b"paused" not in read_until(terminal, b"q quit")
         os.write(terminal, b"q")
 
-    status, shown = at_terminal(
-        ["top", "--interval", "0.2"], cluster.variables, b"q quit", act, seconds=20
-    )
+    status, shown = at_terminal(["top", "--interval", "0.2"], cluster.variables, b"q quit", act)
     assert status == 0
     assert shown.count(LEAVE) == 1
 

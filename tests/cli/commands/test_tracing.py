@@ -74,7 +74,7 @@ def events(done: Finished) -> Iterator[tuple[str, str | None, str]]:
 
 def wait_for(mq: Mq, message_id: str, event: str) -> list[tuple[str, str | None, str]]:
     """A broker indexes a message just after it has stored it."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         found = list(events(mq("trace", message_id, "-o", "json")))
         if any(one[0] == event for one in found) or time.monotonic() > end:
@@ -319,7 +319,7 @@ def test_each_topic_that_an_id_is_in_is_told_of(
 
 def wait_for_places(mq: Mq, message_id: str, count: int) -> list[tuple[str, str]]:
     """Topics and events, once the message is stored in so many places: brokers index it later."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         rows = mq("trace", message_id, "-o", "json").json["data"]
         found = [(row["topic"], row["event"]) for row in rows]

@@ -5,13 +5,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from mq.client.credentials import AccessKey
 from mq.client.load.measuring import clock
-from mq.client.load.plan import Measured, Plan
+from mq.client.load.plan import STAMP_DIGITS, Measured, Plan
 from mq.client.load.sending import Template
 from mq.protocol import signature
 from mq.protocol.frame import decode
@@ -74,12 +75,14 @@ def test_all_that_was_counted_was_stored_and_is_read_back(broker: RunningBroker)
 
 
 def test_a_rate_is_kept_and_progress_is_told(broker: RunningBroker) -> None:
-    measured, progress = run(plan_for(broker, "produce", rate=200.0, warm=0.0, seconds=2.0))
-    # The schedule has 400 messages; a late one is sent all the same, if the machine comes to it
-    # before the end. Without a schedule there would be thousands.
-    assert 200 <= measured.messages <= 401
+    plan = plan_for(broker, "produce", rate=200.0, warm=0.0, seconds=600.0, stamped=True)
+    measured, progress = run(plan, cut=lambda messages: messages >= 200)
+    # None is sent before it is due; a late one is sent all the same, and none is left out.
+    # Of the last ones some were on their way when it was cut.
+    assert 200 <= measured.messages <= 200 * measured.seconds + 1
+    due = sorted(int(message.body[:STAMP_DIGITS]) for message in broker.messages(TOPIC))
+    assert {later - sooner for sooner, later in pairwise(due[:150])} == {5_000_000}  # nanoseconds
     assert progress == sorted(progress)
-    assert progress[0] > 0
 
 
 def test_whose_parent_wants_no_more_tells_what_it_has_measured(broker: RunningBroker) -> None:

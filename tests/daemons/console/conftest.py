@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemons.console.site import Consoles
+from tests.daemons.console.site import patient as patient
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import functools
 import gzip
 import json
 import ssl
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
+import pytest
 from bs4 import BeautifulSoup, Tag
 
 from mq.client.credentials import AccessKey
 from mq.client.options import ClientOptions
+from mq.daemons.console import pages
 from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import Cluster, ClusterSource
 from mq.daemons.console.config import ConsoleSettings
@@ -27,6 +30,15 @@ from mq.daemons.standalone import Standalone
 
 CLUSTER = "test"
 PASSWORD = "correct horse battery"
+
+
+def settings_of(folder: Path, more: Mapping[str, str] = {}) -> ConsoleSettings:
+    """Those of a console for a machine that is busy with other tests: it takes longer than who
+    looks at a page waits."""
+    patient = {"requestTimeoutMillis": "30000", "pageTimeoutMillis": "60000"}
+    return ConsoleSettings.load(
+        None, {"listenPort": "0", "dataPath": str(folder), **patient, **more}
+    )
 
 
 @dataclass
@@ -353,8 +365,7 @@ class Consoles:
                 pair = await parts.enter_async_context(
                     Standalone(name_server_port=0, broker_port=0, properties=broker)
                 )
-            given = {"listenPort": "0", "dataPath": str(self.folder / "console")}
-            found = ConsoleSettings.load(None, given | dict(settings or {}))
+            found = settings_of(self.folder / "console", settings or {})
             sources = [
                 ClusterSource(
                     name,
@@ -383,6 +394,14 @@ class Consoles:
             if login:
                 assert (await site.log_in(login)).status == 200
             yield site
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have pages wait for brokers as long as a busy machine takes; a test of that says how long."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{pages.__name__}.") and hasattr(module, "DEADLINE"):
+            monkeypatch.setattr(module, "DEADLINE", 30.0)
 
 
 @functools.cache

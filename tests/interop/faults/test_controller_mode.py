@@ -181,7 +181,7 @@ def test_ours_under_a_java_controller_fail_over_and_java_clients_go_on(common: C
             began = time.monotonic()
             killed.kill()
             assert one.master_but(old) == other.address
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + PATIENCE
             while not takes_a_send(other.address):
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
@@ -209,7 +209,7 @@ def test_ours_under_a_java_controller_fail_over_and_java_clients_go_on(common: C
         assert epochs.out.count("EpochEntry{epoch=2, startOffset=") == 2, epochs.out
         assert (first.stop(), second.stop()) == (0, 0)
     print(f"from kill -9 to the next acknowledged send: {took:.2f} s")
-    assert took < 5
+    assert took < 8  # it is told: otherwise it looks each ten seconds
 
 
 def test_ours_and_one_of_java_are_each_others_masters_and_slaves(common: Common) -> None:

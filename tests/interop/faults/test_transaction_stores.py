@@ -53,7 +53,7 @@ def broker(
 
 async def seen(peer: TransactionPeer, count: int) -> list[bytes]:
     """What consumers see, once it is so much: Java fills its queues behind the log."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(bodies := await peer.consumed()) < count:
         assert time.monotonic() < deadline, bodies
         await asyncio.sleep(0.05)
@@ -63,7 +63,7 @@ async def seen(peer: TransactionPeer, count: int) -> list[bytes]:
 async def record(peer: TransactionPeer, physical: int) -> StoredMessage:
     """The message at a physical offset."""
     view = Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical)})
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         reply = await peer.session.invoke(peer.address, view)
         if reply.code == 0:

@@ -4,7 +4,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * Recall NAMESRV TOPIC (5.x only): send the messages "taken" and "left", due in four seconds, and take the first back.
+ * Recall NAMESRV TOPIC (5.x only): send the messages "taken" and "left", due in eight seconds, and take the first back.
  * Prints SENT with the id and RECALLED with the id that the broker answers.
  */
 public class Recall {
@@ -14,7 +14,7 @@ public class Recall {
         producer.setNamesrvAddr(args[0]);
         producer.setSendMsgTimeout(10000);
         producer.start();
-        long due = System.currentTimeMillis() + 4000;
+        long due = System.currentTimeMillis() + 8000;
         SendResult taken = send(producer, args[1], "taken", due);
         send(producer, args[1], "left", due);
         System.out.println("RECALLED " + producer.recallMessage(args[1], taken.getRecallHandle()));

@@ -29,6 +29,7 @@ public class Secure {
         producer.setSendMsgTimeout(10000);
         producer.setRetryTimesWhenSendFailed(0);
         producer.start();
+        awaitRoute(producer, args[4]);
         SendResult result;
         try {
             byte[] body = "secret".getBytes(StandardCharsets.UTF_8);
@@ -36,6 +37,9 @@ public class Secure {
             System.out.println("SENT " + result.getMsgId());
         } catch (MQClientException error) {
             // The client would try another broker after this code; what the last one said is the cause.
+            if (error.getCause() == null) {
+                throw error;
+            }
             String text = error.getCause().getMessage().replace('\n', ' ');
             System.out.println("REFUSED " + error.getResponseCode() + " " + text);
             System.exit(0);
@@ -57,6 +61,22 @@ public class Secure {
         consumer.start();
         System.out.println(got.await(60, TimeUnit.SECONDS) ? "DONE" : "NOTHING CAME");
         System.exit(0);
+    }
+
+    /** The client gives up its name server after three seconds, in which a busy machine loads no classes for it. */
+    private static void awaitRoute(DefaultMQProducer producer, String topic) throws Exception {
+        long end = System.currentTimeMillis() + 60000;
+        while (true) {
+            try {
+                producer.fetchPublishMessageQueues(topic);
+                return;
+            } catch (MQClientException error) {
+                if (System.currentTimeMillis() > end) {
+                    throw error;
+                }
+                Thread.sleep(100);
+            }
+        }
     }
 
     private static String text(MessageExt message) {

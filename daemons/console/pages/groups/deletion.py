@@ -31,9 +31,12 @@ async def plan_delete(call: Call, values: Values) -> Plan:
     ]
     for topic in (f"%RETRY%{group}", f"%DLQ%{group}"):
         row = call.cluster.snapshot.topic(topic)
-        if row is not None and row.stored:
-            line = N_("%(count)s messages of %(topic)s are lost.")
-            lines.append(call.text(line, count=row.stored, topic=topic))
+        if row is None or row.stored == 0:
+            continue
+        line = N_("%(count)s messages of %(topic)s are lost.")
+        if row.stored is None:
+            line = N_("All messages of %(topic)s are lost: how many is not known yet.")
+        lines.append(call.text(line, count=row.stored, topic=topic))
     line = N_("Its offsets stay: if it is made again it goes on where it was.")
     if values["clean_offset"]:
         line = N_("Its offsets are forgotten, too.")

@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from mq.client.errors import RouteNotFound
+from mq.client.operations.messages import following, tailing
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.search import Budget, Search, SearchQuery
 from mq.client.operations.messages.tailing import KEPT_BYTES, Glimpse, Tail
@@ -16,6 +17,7 @@ from mq.testing import RunningBroker
 from tests.client.clusters import TOPIC, Cluster, cluster
 from tests.client.compressed import said_to_be_compressed
 from tests.client.scenarios import opened
+from tests.client.scripted import until
 
 
 async def until_seen(tail: Tail, count: int) -> list[Glimpse]:
@@ -25,6 +27,13 @@ async def until_seen(tail: Tail, count: int) -> list[Glimpse]:
         while not looks or looks[-1].matched < count:
             looks.append(await tail.look(1))
     return looks
+
+
+def tasks() -> list["asyncio.Task[object]"]:
+    """Those of whoever follows a topic. Others come and go by themselves."""
+    files = {following.__file__, tailing.__file__}
+    found = [(task, getattr(task.get_coro(), "cr_code", None)) for task in asyncio.all_tasks()]
+    return [task for task, code in found if code is not None and code.co_filename in files]
 
 
 def bodies(looks: list[Glimpse]) -> list[bytes]:
@@ -86,28 +95,25 @@ async def test_a_rate_is_of_seconds_and_not_of_the_moment_of_a_batch(made: Clust
 
 @opened(cluster)
 async def test_an_unknown_topic_cannot_be_followed(made: Cluster) -> None:
-    before = asyncio.all_tasks()
     with pytest.raises(RouteNotFound):
         async with Tail(made.session, Choice("unknown")):
             raise AssertionError
-    assert asyncio.all_tasks() <= before
+    assert tasks() == []
 
 
 @opened(cluster)
 async def test_what_is_closed_leaves_nothing(made: Cluster) -> None:
-    before = asyncio.all_tasks()
     async with Tail(made.session, Choice(TOPIC)) as tail:
         await made.send(b"1")
         await until_seen(tail, 1)
-        assert asyncio.all_tasks() > before
-    assert asyncio.all_tasks() <= before
+        assert len(tasks()) > 1
+    assert tasks() == []
     table = await made.admin.all_consumer_offsets(made.pair.broker.address)
     assert [name for name in table if name.startswith(f"{TOPIC}@")] == []
 
 
 @opened(cluster)
 async def test_who_is_cancelled_twice_leaves_nothing_either(made: Cluster) -> None:
-    before = asyncio.all_tasks()
     entered = asyncio.Event()
 
     async def follow() -> None:
@@ -121,9 +127,7 @@ async def test_who_is_cancelled_twice_leaves_nothing_either(made: Cluster) -> No
         task.cancel()
         await asyncio.sleep(0)
     await asyncio.gather(task, return_exceptions=True)
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert asyncio.all_tasks() <= before
+    await until(lambda: not tasks())
 
 
 def test_a_broker_that_comes_back_is_followed_again(mq_broker: RunningBroker) -> None:

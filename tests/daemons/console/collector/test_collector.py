@@ -100,10 +100,14 @@ async def test_a_broker_and_a_name_server_that_hang_are_shown_as_such_and_the_re
         async with Collector(addresses, timeout=TIMEOUT) as collector:
             found = await seen(
                 collector,
-                lambda s: s.topics and len(s.problems) >= 2 and len(s.name_servers) == 3,
+                lambda s: (
+                    s.topics
+                    and len(s.problems) >= 2
+                    and len(s.name_servers) == 3
+                    and any(one.name == "broker-a" and one.alive for one in s.brokers)
+                ),
             )
             by_name = {one.name: one for one in found.brokers}
-            assert by_name["broker-a"].alive
             assert by_name["b"].problem == "does not answer within 0.5 s"
             assert by_name["b"].seen is None
             assert by_name["b"].in_rate is None
@@ -317,7 +321,7 @@ async def test_an_unreadable_answer_is_said_and_the_rest_goes_on() -> None:
 
     handlers = {int(code): garbage for code in C} | {int(C.GET_BROKER_RUNTIME_INFO): runtime}
     async with scripted(handlers) as broker, name_server({"b": {0: broker}}) as naming:
-        async with Collector(naming) as collector:
+        async with Collector(naming, timeout=30.0) as collector:
             found = await seen(
                 collector, lambda s: any("unreadable" in one.text for one in s.problems)
             )
