@@ -39,6 +39,9 @@ from mq.protocol.properties import PropertyKey
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 256  # messages handled in one turn of the loop
+# Of the queue that a slot waits for: what comes while the loop stands still a moment. Behind more
+# than that its reader does not catch up, and nothing would be sent while others send.
+_MOST_BEHIND = 4096
 _LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
 _SLOTS_A_TURN = 5000
 _MOST_IN_MEMORY = 20_000
@@ -105,6 +108,7 @@ class Timer:
         self._failure: OSError | None = None  # set for good by the first fsync that fails
         self._saves = Saves()
         self._disk = threads.Lock()  # a save that is cancelled goes on in its thread
+        self._start_end = self._queue.readable
         self._offset, self._read_time = self._recover()
         if self._offset < mark.queue_offset:  # now: a kill would leave it behind what comes next
             mark.save(mark.read_time, mark.log_position, self._offset)
@@ -315,12 +319,16 @@ class Timer:
         return max(longest, 2 * self._precision)  # less would put it again without a pause
 
     async def _read_up(self) -> None:
-        """Return when what the queue has by now is in the wheel, unless nothing comes there.
+        """Return when what the queue has by now is in the wheel, unless nothing comes there, or
+        messages come faster than they are read. What was there at the start is read first.
 
         A message may be taken back there: in time, though the loop was late, or the clock jumped.
         """
-        end = self._queue.readable
-        while self._offset < end and not self._is_stuck:
+        queue = self._queue
+        end = queue.readable
+        while self._offset < min(end, queue.readable) and not self._is_stuck:
+            if queue.readable - self._offset > _MOST_BEHIND and self._offset >= self._start_end:
+                return
             self._has_read.clear()
             await self._has_read.wait()
 

@@ -20,6 +20,7 @@ from mq.daemons.broker.timer.log import TimerLog
 from mq.daemons.broker.timer.wheel import EMPTY, Slot, TimerWheel
 from mq.daemons.service import CannotStart
 from mq.protocol.codes import ResponseCode
+from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
 from tests.daemons.broker.store.stores import note_fsyncs
 from tests.daemons.broker.test_delay import broker_on, pull, send
@@ -88,6 +89,32 @@ def test_messages_come_in_the_order_of_their_times(tmp_path: Path) -> None:
             assert [int(message.body) for message in found] == sorted(times)
             early = [m for m in found if m.store_timestamp < int(m.body)]
             assert early == []
+
+    asyncio.run(script())
+
+
+def test_what_is_due_comes_while_others_send_faster_than_the_timer_reads(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            with stopped_time() as stopped:
+                due = {"TIMER_DELIVER_MS": str(stopped.now + 100)}
+                await send(session, broker.address, b"due", due)
+                timer = broker.delivery.timer.timer
+                assert timer is not None
+                await until(lambda: timer._offset == 1)
+                far_off = {"TIMER_OUT_MS": str(stopped.now + 3_600_000)}
+
+                def put(count: int) -> None:
+                    for _ in range(count):
+                        broker.delivery.writer.put(StoredMessage(WHEEL, b"-", dict(far_off)))
+
+                put(20_000)
+                end = timer._queue.appended
+                stopped.advance(200)
+                while timer.delivered == 0:
+                    put(1024)
+                    await asyncio.sleep(0)
+                assert timer._offset < end
 
     asyncio.run(script())
 
