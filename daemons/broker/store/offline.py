@@ -43,13 +43,20 @@ class OfflineLog:
             if (offset := layout.file_offset(path.name)) is not None
         }
         self.opened = OpenFiles()
-        self.files = [ReadOnlyFile(found[start], start, self.opened) for start in sorted(found)]
+        try:
+            self.files = [ReadOnlyFile(found[start], start, self.opened) for start in sorted(found)]
+        except OSError:
+            self.close()
+            raise
         self._starts = [file.start for file in self.files]
 
     def __enter__(self) -> "OfflineLog":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self.opened.close()
 
     @property

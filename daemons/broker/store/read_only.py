@@ -130,6 +130,7 @@ class ReadOnlyFile:
             status = files.fstat(self._descriptor)
             if (status.st_dev, status.st_ino, status.st_size) == self._identity:
                 return
+            self.close()  # else whoever reads on would read another file
         why = "removed or replaced while it was read, by a broker that runs: try again"
         raise OSError(errno.ESTALE, why, str(self.path))
 

@@ -26,6 +26,8 @@ from mq.protocol.record import (
 from mq.protocol.tags import tags_code
 
 _HEAD = part("size", "sys_flag")
+_LONG = 1 << 20  # bytes that are held of a record, which may claim all of a file, to check it
+_LONGEST_TAIL = 2 * (2 + (1 << 15))  # topic and properties, with their lengths
 _LATEST = (1 << 63) - 1  # that an entry can say, ms
 _TRANSACTION_MASK = SysFlag.TRANSACTION_MASK
 IN_NO_QUEUE = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
@@ -156,6 +158,12 @@ def read_file(file: LogFile, position: int) -> Iterator[Record]:
         _, _, crc, queue_id, _, queue_offset, physical, sys_flag = unpack(view, at)
         if physical != start_of_file + position:
             raise BadRecord(f"it says that it belongs to offset {physical}")
+        if position + total > end and total > _LONG:
+            yield _read_long(
+                file, position, total, magic, crc, queue_id, queue_offset, physical, sys_flag
+            )
+            position += total
+            continue
         if position + total > end:
             view, begin = file.window(position, total)
             end, at = begin + len(view), position - begin
@@ -163,6 +171,34 @@ def read_file(file: LogFile, position: int) -> Iterator[Record]:
         position += total
     if size != position:
         raise BadRecord("the file ends without a blank")
+
+
+def _read_long(
+    file: LogFile, position: int, total: int, magic: int, crc: int, *known: int
+) -> Record:
+    """The record at a position of a file, in pieces: whoever sends bodies chooses what is in them,
+    perhaps many heads that claim all of the file. What is cheap to see is looked at first.
+    """
+    size = AT["body_length"] + shift("body_length", known[-1])
+    view, begin = file.window(position, size + 4)
+    head = bytes(view[position - begin : position - begin + size])
+    (body_length,) = layout.INT.unpack_from(view, position - begin + size)
+    body = position + size + 4
+    tail = body + body_length
+    left = position + total - tail
+    if body_length < 0 or not 0 <= left <= _LONGEST_TAIL:
+        raise BadRecord(f"a body of {body_length} bytes in a record of {total}")
+    view, begin = file.window(tail, left)
+    short = memoryview(b"".join((head, bytes(4), view[tail - begin : tail - begin + left])))
+    record = _read_tail(short, 0, len(short), magic, None, *known)
+    found = 0
+    for at in range(body, tail, _LONG):
+        size = min(_LONG, tail - at)
+        view, begin = file.window(at, size)
+        found = crc32(view[at - begin : at - begin + size], found)
+    if found & CRC_MASK != crc:
+        raise BadRecord("the checksum of its body is wrong")
+    return record._replace(size=total)
 
 
 def read_record(

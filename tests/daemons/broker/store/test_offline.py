@@ -44,6 +44,73 @@ def test_a_damaged_body_that_looks_like_many_records_is_looked_through_once(
     assert sum(found) <= 2 * len(MAGICS) * log.files[0].size
 
 
+@pytest.mark.parametrize("body_length", [-1, 0, 100])
+def test_a_damaged_body_of_heads_that_claim_all_of_the_file_is_read_a_few_times(
+    body_length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each a little more: 40 KB had as many gigabytes read, and twice the file in memory."""
+    size, count = 16 << 20, 400
+    head = bytearray(record(0, b""))
+    first = AT["body_length"] + 4
+    heads = []
+    for number in range(count):
+        at = first + number * len(head)
+        layout.INT.pack_into(head, AT["size"], size - at - count + number)
+        layout.LONG.pack_into(head, AT["physical_offset"], at)
+        layout.INT.pack_into(head, AT["body_length"], body_length)
+        heads.append(bytes(head))
+    damaged = bytearray(record(0, b"".join(heads)))
+    damaged[AT["body_crc"]] ^= 1
+    whole = record(len(damaged), b"whole")
+    (tmp_path / layout.file_name(0)).write_bytes(damaged + whole)
+    os.truncate(tmp_path / layout.file_name(0), size)
+    sizes: list[int] = []
+    read = ReadOnlyFile.read
+
+    def reading(self: ReadOnlyFile, position: int, size: int) -> bytes:
+        content = read(self, position, size)
+        sizes.append(len(content))
+        return content
+
+    monkeypatch.setattr(ReadOnlyFile, "read", reading)
+    with OfflineLog([tmp_path]) as log:
+        hole, behind, *_ = log.walk()
+    assert isinstance(hole, Hole) and hole.size == len(damaged)
+    assert not isinstance(behind, Hole) and behind.physical == len(damaged)
+    assert max(sizes) <= 1 << 20
+    assert sum(sizes) <= 3 * size
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("damage", ["", "first", "last", "tail"])
+def test_records_longer_than_what_is_held_of_one_are_read_whole(
+    damage: str, host: str, tmp_path: Path
+) -> None:
+    body = os.urandom((5 << 20) + 3)
+    message = StoredMessage(
+        "Topic", body, {"UNIQ_KEY": "A"}, born_host=(host, 1), store_host=(host, 2)
+    )
+    message.physical_offset = len(small := record(0, b"small"))
+    long = encode_record(message)
+    behind = record(len(small) + len(long), b"behind")
+    log = bytearray(small + long + behind)
+    place = {
+        "first": len(small) + long.index(body),
+        "last": len(small) + long.index(body) + len(body) - 1,
+        "tail": len(small) + long.index(body) + len(body),
+    }.get(damage)
+    if place is not None:
+        log[place] ^= 1
+    (tmp_path / layout.file_name(0)).write_bytes(log)
+    os.truncate(tmp_path / layout.file_name(0), 16 << 20)
+    with OfflineLog([tmp_path]) as offline:
+        one, two, three, *_ = offline.walk()
+    assert not isinstance(one, Hole) and one.size == len(small)
+    assert isinstance(two, Hole) == bool(damage) and two.size == len(long)
+    assert isinstance(two, Hole) or two.properties == one.properties
+    assert not isinstance(three, Hole) and three.size == len(behind)
+
+
 def test_a_log_that_is_made_shorter_while_it_is_walked_says_so(tmp_path: Path) -> None:
     """As by a broker that cuts the end of its log on a full disk; a map of it ended the process."""
     log = bytearray()
@@ -57,6 +124,28 @@ def test_a_log_that_is_made_shorter_while_it_is_walked_says_so(tmp_path: Path) -
         os.truncate(path, 8192)
         with pytest.raises(OSError, match="made shorter while it was read"):
             list(walk)
+
+
+def test_a_file_that_was_replaced_while_it_was_closed_is_never_read(tmp_path: Path) -> None:
+    path, other = tmp_path / layout.file_name(0), tmp_path / "other"
+    path.write_bytes(b"old")
+    other.write_bytes(b"new")
+    with OpenFiles() as opened:
+        file = ReadOnlyFile(path, 0, opened)
+        file.close()  # as of the one that was opened longest ago
+        other.rename(path)
+        for _ in range(2):
+            with pytest.raises(OSError, match="removed or replaced while it was read"):
+                file.read(0, 3)
+
+
+def test_a_log_that_cannot_be_opened_whole_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / layout.file_name(0)).write_bytes(b"log")
+    (tmp_path / layout.file_name(3)).symlink_to("nowhere")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FileNotFoundError):
+        OfflineLog([tmp_path])
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_what_a_broker_writes_while_a_store_is_read_is_no_damage(tmp_path: Path) -> None:
