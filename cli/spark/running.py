@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import FrameType
 from typing import IO, Any, NamedTuple, TextIO
 
@@ -16,6 +17,7 @@ from mq.cli.runtime.waking import quieten, woken
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _KEPT_LINES = 200  # of the log, to find out why Spark has failed
+_LOOK_AGAIN_MS = 200  # for the end of a process, where nothing tells of it
 _PATIENCE = 10.0  # seconds that a process outside the group may keep the log open
 
 
@@ -110,23 +112,22 @@ def heed(number: int) -> None:
 
 def _end_of(process: "subprocess.Popen[bytes]") -> int:
     """Wait for the end of a process, handle the signals that come meanwhile; return its status."""
-    with woken() as signals:
+    with woken() as signals, ExitStack() as held:
         if signals is not None:
-            handle = os.pidfd_open(process.pid)
+            poll = select.poll()
+            poll.register(signals, select.POLLIN)
+            pause = None
             try:
-                while not _has_ended(handle, signals):
-                    quieten(signals)
-            finally:
-                os.close(handle)
+                handle = os.pidfd_open(process.pid)
+            except (AttributeError, OSError):  # before Linux 5.3, or in a container that has none
+                pause = _LOOK_AGAIN_MS
+            else:
+                held.callback(os.close, handle)
+                poll.register(handle, select.POLLIN)
+            while process.poll() is None:
+                poll.poll(pause)
+                quieten(signals)
     return process.wait()
-
-
-def _has_ended(handle: int, signals: int) -> bool:
-    """Whether a process has ended; waits until it has, or a signal comes."""
-    poll = select.poll()
-    for descriptor in (handle, signals):
-        poll.register(descriptor, select.POLLIN)
-    return handle in [descriptor for descriptor, _ in poll.poll()]
 
 
 def _send(group: int, number: int) -> None:

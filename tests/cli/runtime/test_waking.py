@@ -2,6 +2,7 @@
 right before the call."""
 
 import asyncio
+import errno
 import io
 import os
 import signal
@@ -69,8 +70,17 @@ class Watched(io.StringIO):
         return written
 
 
-def test_a_signal_that_cuts_no_wait_for_spark_is_passed_on() -> None:
+@pytest.mark.parametrize("told_of_ends", [True, False])
+def test_a_signal_that_cuts_no_wait_for_spark_is_passed_on(
+    told_of_ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = Watched()
+    if not told_of_ends:
+
+        def refuse(_: int) -> int:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+        monkeypatch.setattr(os, "pidfd_open", refuse)  # as Linux 4.18 does
 
     def act() -> None:
         log.is_ready.wait(30)
