@@ -119,6 +119,12 @@ class _Room:
         self._messages += 1
         self._bytes += size
 
+    async def empty(self) -> None:
+        """Wait until no message is under way."""
+        while self._messages:
+            self._news.clear()
+            await self._news.wait()
+
     def leave(self, size: int) -> None:
         self._messages -= 1
         self._bytes -= size
@@ -153,12 +159,14 @@ async def _send_all(
     interrupted = False
     async with asyncio.TaskGroup() as under_way:
         try:
-            async for body in bodies:
-                await room.take(len(body))
-                taken += 1
-                under_way.create_task(send(taken, body))
-        except OSError as error:  # what was read before it is sent, and told of
-            broken = error
+            try:
+                async for body in bodies:
+                    await room.take(len(body))
+                    taken += 1
+                    under_way.create_task(send(taken, body))
+            except OSError as error:  # what was read before it is sent, and told of
+                broken = error
+            await room.empty()
         except asyncio.CancelledError:
             interrupted = True
             if (task := asyncio.current_task()) is not None:

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mq.cli.commands.tube_messages import _bodies
+from mq.cli.commands.tube_messages import _bodies, _send_all
 from mq.cli.main import run
 from mq.cli.runtime.env import Environment
 from mq.client.errors import BadAnswer, ConnectError
@@ -171,6 +171,24 @@ def test_ctrl_c_ends_a_send_of_lines_with_what_was_sent(pair: Any) -> None:
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, len(out.splitlines())) == (130, 3), err
     assert err == "mq tube send: interrupted: nothing was sent behind message 2\n"
+
+
+@in_a_loop
+async def test_ctrl_c_behind_the_last_line_waits_for_what_is_on_its_way(pair: Any) -> None:
+    ended = asyncio.Event()
+
+    async def bodies() -> AsyncIterator[bytes]:
+        yield b"one"
+        yield b"two"
+        ended.set()
+
+    async with TubeProducer(pair.master_address, ["sent"]) as producer:
+        sending = asyncio.ensure_future(_send_all(producer, "sent", bodies(), {}))
+        await ended.wait()
+        sending.cancel()
+        sent, failures, interrupted = await sending
+    assert (len(sent), interrupted) == (2, True)
+    assert failures == ["interrupted: nothing was sent behind message 2"]
 
 
 @in_a_loop
