@@ -42,8 +42,9 @@ class BodyForm(Enum):
 
 # Bytes of a body from which on its line is made in pieces (`long_lines`).
 LONG = 256 * 1024
-# Bytes of a line beside its body: properties have 32 KB at most, and in JSON a byte may be six.
-MOST_BESIDE = 256 * 1024
+# Bytes of a line beside its body: properties have 32 KB at most, in JSON a byte may be six, and the
+# message's id is there twice.
+MOST_BESIDE = 512 * 1024
 
 
 def is_short_text(json_bytes: int, body_bytes: int) -> bool:

@@ -51,7 +51,7 @@ def test_long_text_is_base64_where_that_is_shorter(body: bytes, encoding: str) -
 @pytest.mark.parametrize("form", BodyForm)
 @pytest.mark.parametrize("byte", [b"\0", b"\xff", b"a"])
 def test_an_import_takes_the_longest_line_that_an_export_makes(form: BodyForm, byte: bytes) -> None:
-    properties = {"k": "\x03" * 32_000}
+    properties = {"UNIQ_KEY": "\x03" * 32_000}  # it is the id, too
     largest = StoredMessage("Topic", byte * MAX_DECOMPRESSED, properties, broker_name="broker-a")
     assert sum(map(len, pieces_of(long_encoder(form)([largest])))) <= LONGEST_LINE
 
