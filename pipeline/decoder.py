@@ -117,6 +117,8 @@ def _decompressed(records: Records) -> Iterator[_Part]:
         try:
             body = bytes(decompress(view[begin:end], flag)) if end > begin else b""
         except RemoteProtocolError as damage:
+            if isinstance(damage.__context__, MemoryError):  # the body may be whole
+                raise
             body, error = bytes(view[begin:end]), str(damage)
         bodies.append(body)
         errors.append(error)

@@ -159,6 +159,19 @@ def test_a_body_that_cannot_be_decompressed_comes_as_it_is_stored_where_that_is_
     assert told.startswith(DAMAGED[1]) and told.endswith("as they are stored: 1 of 3")
 
 
+def test_a_body_that_there_is_no_memory_for_is_not_taken_for_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Exhausted:
+        def decompress(self, *_: object) -> bytes:
+            raise MemoryError
+
+    packed = compression.compress(b"whole")
+    monkeypatch.setattr("zlib.decompressobj", Exhausted)
+    with pytest.raises(RemoteProtocolError):
+        decode("body binary", message(1, packed, sys_flag=1), fail_on_damage=False)
+
+
 def test_whole_bodies_have_no_error() -> None:
     assert decode("bodyError string", message(1)) == [{"bodyError": None}]
 
