@@ -100,8 +100,8 @@ def test_pages_ahead_of_dear_writes_are_touched_and_stay_a_hole(
 ) -> None:
     async def scene(log: CommitLog, ahead: Prefault, machine: Machine) -> None:
         write(log)
-        assert ahead.look() == 20 * MEGABYTE
         machine.cost = 16 * DEAR  # for the sixteen megabytes that the thread touches
+        assert ahead.look() == 20 * MEGABYTE
         await worked(ahead)
         assert ahead.is_on
         assert asked == [(16 + n) * MEGABYTE for n in range(16)]
