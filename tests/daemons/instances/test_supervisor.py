@@ -62,9 +62,9 @@ def test_sigterm_while_one_has_not_begun_stops_all_of_them(tmp_path: Path) -> No
 _IGNORES = """
 import os, signal, socket
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("process", os.getpid(), flush=True)
 told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 told.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
-print("process", os.getpid(), flush=True)
 while True:
     signal.pause()
 """
@@ -88,6 +88,7 @@ def test_a_second_sigterm_ends_one_that_does_not_heed_the_first(tmp_path: Path) 
             if "SIGTERM: stopping" in line:
                 process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 70
+    assert child
     await_end(child)
 
 
