@@ -79,7 +79,7 @@ async def all_queues(admin: "Admin", wanted: OffsetReset, *, pretending: bool = 
     """
     from mq.client.errors import ConsumerNotOnline, RemoteSystemError
 
-    brokers = await _brokers(admin, wanted)
+    brokers = _brokers(await _route(admin, wanted))
 
     async def tell(each: "Admin", address: str) -> dict["MessageQueue", int] | None:
         if pretending and not (
@@ -139,8 +139,8 @@ def _unheard(group: str, told: "Mapping[str, dict[MessageQueue, int] | None]") -
 
 async def at_brokers(admin: "Admin", wanted: OffsetReset) -> tuple[list[Moved], list[str]]:
     """Set the offsets that the brokers keep. Returns what was done and what failed."""
-    brokers = await _brokers(admin, wanted)
-    queues = await _read_queue_counts(admin, wanted)
+    route = await _route(admin, wanted)
+    brokers, queues = _brokers(route), _read_queue_counts(route)
 
     async def at_broker(each: "Admin", address: str) -> list[Moved]:
         name = brokers[address].broker_name
@@ -159,15 +159,17 @@ def _route_topic(wanted: OffsetReset) -> str:
     return wanted.topic
 
 
-async def _brokers(admin: "Admin", wanted: OffsetReset) -> dict[str, "BrokerData"]:
+async def _route(admin: "Admin", wanted: OffsetReset) -> "TopicRouteData":
+    return await admin.topic_route(_route_topic(wanted))
+
+
+def _brokers(route: "TopicRouteData") -> dict[str, "BrokerData"]:
     """The brokers of the topic by the address to ask."""
-    route: TopicRouteData = await admin.topic_route(_route_topic(wanted))
     return {cluster.any_address(broker): broker for broker in route.broker_datas}
 
 
-async def _read_queue_counts(admin: "Admin", wanted: OffsetReset) -> dict[str, int]:
+def _read_queue_counts(route: "TopicRouteData") -> dict[str, int]:
     """How many queues of the topic can be read at each broker, by its name."""
-    route = await admin.topic_route(_route_topic(wanted))
     return {item.broker_name: item.read_queue_nums for item in route.queue_datas}
 
 
@@ -255,9 +257,8 @@ async def foresee(
     """
     from mq.protocol.bodies import MessageQueue
 
-    brokers = await _brokers(admin, wanted)
-    counts = await _read_queue_counts(admin, wanted)
-    route = await admin.topic_route(_route_topic(wanted))
+    route = await _route(admin, wanted)
+    brokers, counts = _brokers(route), _read_queue_counts(route)
     written = {item.broker_name: item.write_queue_nums for item in route.queue_datas}
 
     async def look(each: "Admin", address: str) -> list[Planned]:

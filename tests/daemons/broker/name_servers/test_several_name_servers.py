@@ -11,10 +11,25 @@ import pytest
 
 from mq.client.address_server import address_server_url, fetch_text
 from mq.daemons.broker.tables.topics import new_topic
+from mq.daemons.namesrv.app import NameServer
 from mq.protocol.bodies import BrokerData, MessageQueue, QueueData
 from tests.daemons.broker.name_servers.registered import Setup, run
 from tests.daemons.peer import PATIENCE
 from tests.interop.ports import free_port
+
+
+def registered_at(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when a broker has registered at a name server."""
+    registered = asyncio.Event()
+    register = server.routes.register
+
+    def noticing(*args: object, **kwargs: object) -> object:
+        result = register(*args, **kwargs)  # type: ignore[arg-type]
+        registered.set()
+        return result
+
+    monkeypatch.setattr(server.routes, "register", noticing)
+    return registered
 
 
 def test_a_dead_name_server_delays_no_other_and_is_told_all_when_it_comes(
@@ -35,15 +50,7 @@ def test_a_dead_name_server_delays_no_other_and_is_told_all_when_it_comes(
             await setup.registration.announced()
             assert "T" in setup.servers[0].routes.topics
             came = await setup.name_server("late", port)
-            registered = asyncio.Event()
-            register = came.routes.register
-
-            def noticing(*args: object, **kwargs: object) -> object:
-                result = register(*args, **kwargs)  # type: ignore[arg-type]
-                registered.set()
-                return result
-
-            monkeypatch.setattr(came.routes, "register", noticing)
+            registered = registered_at(came, monkeypatch)
             await asyncio.wait_for(registered.wait(), PATIENCE)
             assert set(came.routes.topics) == set(setup.topics.table)
 
@@ -102,15 +109,7 @@ def test_the_name_servers_may_come_from_an_address_server(
     async def script(setup: Setup) -> None:
         handler.text = f" {setup.servers[1].address}\n".encode()  # type: ignore[attr-defined]
         server = setup.servers[1]
-        registered = asyncio.Event()
-        register = server.routes.register
-
-        def noticing(*args: object, **kwargs: object) -> object:
-            result = register(*args, **kwargs)  # type: ignore[arg-type]
-            registered.set()
-            return result
-
-        monkeypatch.setattr(server.routes, "register", noticing)
+        registered = registered_at(server, monkeypatch)
         async with setup.registration:
             await asyncio.wait_for(registered.wait(), PATIENCE)
             assert handler.paths[0] == "/rocketmq/nsaddr"  # type: ignore[attr-defined]
