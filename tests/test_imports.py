@@ -9,25 +9,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-# A part, and the other parts of mq that its modules may import.
-ALLOWED = {
-    "protocol": set[str](),
-    "client": {"protocol"},
-    "daemons": {"client", "protocol"},
-    "pipeline": {"client", "protocol"},
-    "cli": {"client", "daemons", "pipeline", "protocol"},
-    "mq": {"cli", "client", "daemons", "protocol"},  # the last three for mq.testing
-}
+from tests.source_tree import ALLOWED, ROOT, sources
+
 WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "argon2"}  # an extra: mq[console]
 SPARK = {"pyspark", "pyarrow"}  # an extra: only Spark jobs and their command may need it
 STARTS_THE_COMMAND = "mq.__main__"
-
-
-def sources(part: str) -> list[Path]:
-    found = sorted((ROOT / part).rglob("*.py"))
-    assert found
-    return found
 
 
 @functools.cache
@@ -191,3 +177,14 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = import_graph()
     assert "mq.daemons.channel" in graph["mq.daemons.dispatch"]
     assert circles(graph) == []
+
+
+def test_what_tests_share_stands_in_modules_of_its_own() -> None:
+    """So that a test is moved, parted or deleted without another one's noticing."""
+    shared = [
+        f"{source.relative_to(ROOT)}:{line}: {name}"
+        for source in sorted((ROOT / "tests").rglob("*.py"))
+        for line, name in imported(source)
+        if name.startswith("tests.") and "test_" in name.rpartition(".")[0]
+    ]
+    assert shared == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_imports import ALLOWED, ROOT, sources
+from tests.source_tree import ALLOWED, ROOT, sources
 
 LAID_OUT = {
     # mq.protocol.headers.send.Letter

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.test_imports import ALLOWED, ROOT, sources
+from tests.source_tree import ALLOWED, ROOT, sources
 
 MOST_LINES = 60  # of a function, from `def` to its end, with its docstring
 MOST_LINES_OF_MODULE = 600  # most have 60 to 300

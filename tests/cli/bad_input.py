@@ -3,9 +3,12 @@
 `BROKER` stands for the address of a broker, `FOLDER` for a folder of the test's own.
 """
 
+from pathlib import Path
+
+from tests.cli.pairs import DEAD
+
 UNIQUE_ID = "7F000001000018B4AAC2000000000000"
 OFFSET_ID = "7F00000100002A9F0000000000000000"
-
 LINES = {
     "updateTopic": "-b BROKER -t BadTopic",
     "deleteTopic": "-c DefaultCluster -t BadTopic",
@@ -171,3 +174,23 @@ OFFLINE = {
     "spark explain",
     "spark submit",  # whose errors take Spark to come about: test_spark.py has them
 }
+
+
+def inputs_in(folder: Path) -> Path:
+    """Put files into a folder that commands read, all of them good."""
+    (folder / "topics.json").write_text('[{"topicName": "BadTopic", "perm": 6}]')
+    (folder / "groups.json").write_text('[{"groupName": "BadGroup"}]')
+    (folder / "in.jsonl").write_text('{"topic": "BadTopic", "body": "x"}\n')
+    (folder / "in-offsets.jsonl").write_text(
+        '{"group": "BadGroup", "topic": "BadTopic", "brokerName": "broker-a", "queueId": 0, '
+        '"offset": 0}\n'
+    )
+    (folder / "broker.conf").write_text("brokerName=x\n")
+    (folder / "cluster.yaml").write_text("topics:\n  BadTopic: {queues: 2}\n")
+    return folder
+
+
+def words_of(name: str, folder: Path, broker: str = DEAD) -> list[str]:
+    """The words of a command line of `LINES`."""
+    line = LINES[name].replace("BROKER", broker).replace("FOLDER", str(folder))
+    return [*name.split(), *line.split()]

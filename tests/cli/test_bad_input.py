@@ -17,7 +17,7 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
-from tests.cli.bad_input import LINES, OFFLINE
+from tests.cli.bad_input import LINES, OFFLINE, inputs_in, words_of
 from tests.cli.pairs import DEAD, dead_broker, full_disk, make_topic, put, running_pair
 from tests.cli.support import Finished, Mq
 
@@ -28,22 +28,7 @@ NOT_ENDED = {"doctor", "startMonitoring", "queryMsgById"}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files that commands read, all of them good."""
-    (tmp_path / "topics.json").write_text('[{"topicName": "BadTopic", "perm": 6}]')
-    (tmp_path / "groups.json").write_text('[{"groupName": "BadGroup"}]')
-    (tmp_path / "in.jsonl").write_text('{"topic": "BadTopic", "body": "x"}\n')
-    (tmp_path / "in-offsets.jsonl").write_text(
-        '{"group": "BadGroup", "topic": "BadTopic", "brokerName": "broker-a", "queueId": 0, '
-        '"offset": 0}\n'
-    )
-    (tmp_path / "broker.conf").write_text("brokerName=x\n")
-    (tmp_path / "cluster.yaml").write_text("topics:\n  BadTopic: {queues: 2}\n")
-    return tmp_path
-
-
-def words_of(name: str, folder: Path, broker: str = DEAD) -> list[str]:
-    line = LINES[name].replace("BROKER", broker).replace("FOLDER", str(folder))
-    return [*name.split(), *line.split()]
+    return inputs_in(tmp_path)
 
 
 def told(finished: Finished, name: str) -> str:

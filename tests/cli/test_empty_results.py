@@ -10,7 +10,7 @@ from mq.cli.runtime.status import Status
 from mq.daemons.standalone import Standalone
 from tests.cli.pairs import make_topic
 from tests.cli.support import Mq
-from tests.daemons.broker.store.test_repair import written
+from tests.daemons.broker.store.damaged import written
 
 ABSENT_ID = "7F0000017FAD18B4AAC2800000000000"
 

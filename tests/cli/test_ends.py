@@ -26,17 +26,20 @@ from mq.client.operations import local_files
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from mq.protocol.message_id import encode_offset_id
-from tests.cli.bad_input import LINES, OFFSET_ID
+from tests.cli.bad_input import LINES, OFFSET_ID, inputs_in, words_of
 from tests.cli.pairs import make_topic, put
 from tests.cli.support import Finished, Mq
 from tests.cli.terminal import at_terminal
-from tests.cli.test_bad_input import folder as folder  # a fixture
-from tests.cli.test_bad_input import words_of
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 STATUS = {INT: 130, TERM: 143, HUP: 129}
 WORDS = {INT: "interrupted", TERM: "terminated", HUP: "its terminal has gone"}
 ENDLESS = {"tail", "top", "startMonitoring", "clusterRT", "tube tail", "tube consume"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return inputs_in(tmp_path)
 
 
 @pytest.fixture(autouse=True)

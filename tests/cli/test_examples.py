@@ -26,7 +26,7 @@ from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.cli import contract
 from tests.cli.commands import tube_pair
-from tests.cli.commands.test_dlq import bury
+from tests.cli.commands.buried import bury
 from tests.cli.connected import connected
 from tests.cli.members import member
 from tests.cli.pairs import make_topic, put, running_pair

@@ -8,8 +8,8 @@ import pytest
 from mq.cli.tube_reading import all_connected, batches, confirm
 from mq.client.tube.errors import TubeError
 from mq.protocol.tube.codes import Code, Method
+from tests.client.tube.choosing import KEYS, META, TAKE, choosing, metadata
 from tests.client.tube.scripted import HANG_UP, Broker, Master, accept, message, refuse
-from tests.client.tube.test_balance_consumer import KEYS, META, TAKE, choosing, metadata
 from tests.client.tube.virtual_time import run_fast
 
 GET = Method.GET_MESSAGES_C2B

@@ -18,7 +18,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.message import Message
 from tests import answered
 from tests.client.brokers import Served, served
-from tests.daemons.broker.transactions.producers import now
+from tests.daemons.broker.running import now
 
 COMMIT, ROLLBACK = TransactionState.COMMIT, TransactionState.ROLLBACK
 UNKNOWN = TransactionState.UNKNOWN

@@ -1,7 +1,6 @@
 """The commands for users and policies print what the Java mqadmin 5.5.0 prints, at a Java broker
 that knows them; where the broker is older they say so. Masked are passwords: ours shows none."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,30 +9,11 @@ import pytest
 
 from tests.cli.support import Finished, Mq
 from tests.interop import peers
+from tests.interop.authorized import KEYS, SETTINGS
 from tests.interop.jvm import require_java
 from tests.interop.tools import BROKER, JavaTool
 
 pytestmark = pytest.mark.java
-
-ROOT = {"username": "rootuser", "password": "root_secret"}
-KEYS = {"accessKey": ROOT["username"], "secretKey": ROOT["password"]}
-PROVIDERS = "org.apache.rocketmq.auth"
-SETTINGS = {
-    "authenticationEnabled": "true",
-    "authenticationProvider": (
-        f"{PROVIDERS}.authentication.provider.DefaultAuthenticationProvider"
-    ),
-    "authenticationMetadataProvider": (
-        f"{PROVIDERS}.authentication.provider.LocalAuthenticationMetadataProvider"
-    ),
-    "initAuthenticationUser": json.dumps(ROOT),
-    "innerClientAuthenticationCredentials": json.dumps(KEYS),
-    "authorizationEnabled": "true",
-    "authorizationProvider": f"{PROVIDERS}.authorization.provider.DefaultAuthorizationProvider",
-    "authorizationMetadataProvider": (
-        f"{PROVIDERS}.authorization.provider.LocalAuthorizationMetadataProvider"
-    ),
-}
 
 
 class Secured:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,51 +16,16 @@ from mq.client.options import ClientOptions, Serialization
 from mq.client.producer import Producer, SendStatus
 from mq.client.pull_consumer import PullConsumer, PullStatus
 from mq.client.session import Session
-from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
+from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.codes import LanguageCode
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import retry_topic
 from tests.interop import peers
 from tests.interop.conftest import JavaCluster
+from tests.interop.our_client import FIRST, make_topic, many, read_all, until
 from tests.interop.tools import warm_tool
 
 pytestmark = pytest.mark.java
-
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-
-
-async def make_topic(cluster: JavaCluster, session: Session, topic: str, queues: int = 4) -> None:
-    config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
-    admin = Admin(session)
-    await admin.create_topic(cluster.broker, config)
-
-    async def routed() -> bool:
-        return topic in (await admin.topic_list()).topic_list
-
-    await until(routed)  # a 5.x broker answers before the name server knows
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
-    """Ask again until it holds: Java's state changes without an event that one could wait for."""
-    async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-
-
-async def read_all(session: Session, topic: str, expected: int) -> list[StoredMessage]:
-    """Every message of `topic` once `expected` have been dispatched to the queues."""
-    puller = PullConsumer(session)
-
-    async def complete() -> bool:
-        try:
-            queues = await puller.queues(topic)
-        except RouteNotFound:
-            return False  # a broker registers a topic that it has created a moment later
-        return sum([await puller.max_offset(queue) for queue in queues]) >= expected
-
-    await until(complete)
-    queues = await puller.queues(topic)
-    return [message for queue in queues async for message in puller.read(queue)]
 
 
 def test_messages_sent_in_every_way_are_stored_as_sent(java_cluster: JavaCluster) -> None:
@@ -132,10 +96,6 @@ def test_java_understands_requests_in_either_form(
         assert got == set(by_body)
 
     asyncio.run(scenario())
-
-
-def many(topic: str, count: int) -> list[Message]:
-    return [Message(topic, b"%d" % i, keys=[f"key-{i}"]) for i in range(count)]
 
 
 def test_a_topic_is_created_by_the_first_message_to_it(java_cluster: JavaCluster) -> None:

@@ -14,8 +14,8 @@ from mq.client.session import Session
 from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import Cluster, ClusterSource
 from tests.daemons.console.browser.chromium import SECONDS, Chromium
+from tests.daemons.console.browser.complete import complete
 from tests.daemons.console.browser.filled import GROUP, LETTERS, TOPIC, all_seen, filled_at
-from tests.daemons.console.browser.test_every_page import complete
 from tests.daemons.console.browser.walking import menu, walk
 from tests.daemons.console.site import CLUSTER, Browser, settings_of
 from tests.daemons.console.site import patient as patient  # a fixture

@@ -22,9 +22,9 @@ from tests.daemons.console.pages.state import seen
 from tests.daemons.console.site import CLUSTER, Answer, Browser, settings_of
 from tests.daemons.console.site import patient as patient  # a fixture
 from tests.interop import peers
+from tests.interop.authorized import KEYS, ROOT, SETTINGS
 from tests.interop.conftest import JavaCluster
 from tests.interop.jvm import require_java
-from tests.interop.test_auth_commands import KEYS, ROOT, SETTINGS
 
 pytestmark = pytest.mark.java
 

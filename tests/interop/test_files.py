@@ -21,14 +21,14 @@ from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.message import Message
 from mq.protocol.names import dead_letter_topic, retry_topic
-from tests.cli.commands.test_tail import following
+from tests.cli.commands.following import following
 from tests.cli.pairs import make_topic as make_our_topic
 from tests.cli.pairs import running_pair
 from tests.cli.support import Mq
 from tests.interop import peers
 from tests.interop.conftest import JavaCluster
 from tests.interop.jvm import require_java
-from tests.interop.test_client import until
+from tests.interop.our_client import until
 
 pytestmark = pytest.mark.java
 

@@ -16,8 +16,8 @@ from mq.protocol.bodies import ClusterInfo, TopicConfig
 from tests.interop import peers
 from tests.interop.java_client import Got, JavaClient
 from tests.interop.jvm import require_java
+from tests.interop.our_name_server import OurNameServer
 from tests.interop.ports import free_port
-from tests.interop.test_namesrv import OurNameServer
 from tests.interop.tools import JavaTool, warm_tool
 from tests.system.daemon import BrokerProcess
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,35 +19,12 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.interop import peers
 from tests.interop.jvm import require_java
-from tests.interop.ports import free_port
-from tests.interop.process import Process
+from tests.interop.our_name_server import OurNameServer
 from tests.interop.tools import JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
 
 SOON = 20.0  # seconds; by itself a broker registers again after 30
-
-NAME_SERVER = """
-import sys
-from pathlib import Path
-from mq.daemons.namesrv.app import NameServer
-from mq.daemons.namesrv.config import NamesrvSettings
-from mq.daemons.service import run
-sys.exit(run(lambda: NameServer(NamesrvSettings.load(Path(sys.argv[1])))))
-"""
-
-
-class OurNameServer(Process):
-    """A name server of ours in a process of its own."""
-
-    def __init__(self, tmp: Path) -> None:
-        home = tmp / "our-namesrv"
-        home.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
-        conf = home / "namesrv.conf"
-        conf.write_text(f"listenPort={self.port}\nkvConfigPath={home}/kvConfig.json\n")
-        super().__init__([sys.executable, "-c", NAME_SERVER, str(conf)], home, "boot success")
 
 
 @dataclass(frozen=True)

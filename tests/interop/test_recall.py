@@ -14,7 +14,7 @@ from mq.protocol.message import Message
 from mq.protocol.recall import RecallHandle
 from tests.interop import peers
 from tests.interop.jvm import require_java
-from tests.interop.test_transactions import read
+from tests.interop.stored import read
 from tests.interop.tools import our_daemons
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]

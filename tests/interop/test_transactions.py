@@ -6,16 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from mq.client.errors import MQError
 from mq.client.producer import Producer
-from mq.client.pull_consumer import PullConsumer
 from mq.client.session import Session
 from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
-from mq.protocol.message import Message, StoredMessage
+from mq.protocol.message import Message
 from tests.interop import peers
 from tests.interop.jvm import require_java
+from tests.interop.stored import read
 from tests.interop.tools import our_daemons
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
@@ -80,22 +79,6 @@ def ask(java: peers.JavaProgram, *words: str) -> list[list[str]]:
     java.write_line("\t".join(words))
     java.wait_for_line("DONE", 60, done + 1)
     return [line.split("\t") for line in java.lines[begin:]]
-
-
-async def read(session: Session, topic: str, count: int) -> list[StoredMessage]:
-    """The messages of a topic, once there are so many."""
-    puller = PullConsumer(session)
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                queues = await puller.queues(topic)
-                found = [m for queue in queues async for m in puller.read(queue)]
-            except MQError:  # the topic is not known everywhere yet
-                found = []
-            if len(found) >= count:
-                return found
-            session.outdate_route(topic)
-            await asyncio.sleep(0.1)
 
 
 def test_a_java_producer_commits_rolls_back_and_is_asked(

@@ -13,11 +13,10 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.testing import RunningBroker
-from tests.pipeline.conftest import require_spark
+from tests.pipeline.conftest import require_streams
 from tests.pipeline.filling import fill
-from tests.pipeline.test_exactly_once import TEXTS, bodies_of, options_for, prepare, quick
 
-require_spark()
+require_streams()
 
 from pyspark.sql.datasource import WriterCommitMessage  # noqa: E402
 
@@ -27,14 +26,23 @@ from mq.pipeline.exactly_once import Transactions  # noqa: E402
 from mq.pipeline.prepared import Prepared, from_part, to_parts  # noqa: E402
 from mq.pipeline.sink import StreamWriter, Written, check_target  # noqa: E402
 from mq.pipeline.write_options import WriteOptions, parse_write_options  # noqa: E402
-from tests.pipeline.test_brokers_away import Pair  # noqa: E402
-from tests.pipeline.test_sink_tasks import schema_of  # noqa: E402
-from tests.pipeline.test_topics_away import pair  # noqa: E402
-
-__all__ = ["pair", "quick"]  # fixtures
+from tests.pipeline.pairs import Pair, pair_in  # noqa: E402
+from tests.pipeline.prepared import TEXTS, bodies_of, options_for, prepare, settle_quickly  # noqa: E402
+from tests.pipeline.schemas import schema_of  # noqa: E402
 
 AT_FIRST = "Payments"  # a topic that only broker-a has
 PART = 16 + 16  # bytes of a half: two offsets and a unique id
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle_quickly(monkeypatch)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with pair_in(tmp_path) as pair:
+        yield pair
 
 
 def at(options: WriteOptions, checkpoint: str | None) -> WriteOptions:

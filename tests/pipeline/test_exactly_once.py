@@ -2,7 +2,6 @@
 
 import dataclasses
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from tests.pipeline.conftest import require_spark
 
 require_spark()
 
-from mq.pipeline import exactly_once  # noqa: E402
 from mq.pipeline.decisions import DecisionLog, open_log  # noqa: E402
 from mq.pipeline.encoding import Outgoing  # noqa: E402
 from mq.pipeline.errors import CommitFailed  # noqa: E402
@@ -33,51 +31,26 @@ from mq.pipeline.prepared import (  # noqa: E402
     to_parts,
 )
 from mq.pipeline.sink import BatchWriter  # noqa: E402
-from mq.pipeline.write_options import WriteOptions, parse_write_options  # noqa: E402
-from tests.pipeline.test_sink_tasks import schema_of  # noqa: E402
+from tests.pipeline.schemas import schema_of  # noqa: E402
 
 import pyarrow as pa  # noqa: E402  # isort: skip
+from tests.pipeline.prepared import (  # noqa: E402
+    COLUMNS,
+    TEXTS,
+    bodies_of,
+    options_for,
+    prepare,
+    settle_quickly,
+    some,
+)
 
 if TYPE_CHECKING:
     pass
 
-COLUMNS = "body string, shardingKey string"
-
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "_SETTLE_SECONDS", 0.2)
-
-
-def options_for(broker: RunningBroker, topic: str) -> WriteOptions:
-    return parse_write_options(
-        {"nameServer": broker.name_server, "topic": topic, "exactlyOnce": "true"}
-    )
-
-
-def prepare(options: WriteOptions, bodies: Sequence[str]) -> list[Prepared]:
-    """As a task does."""
-    schema, arrow = schema_of(COLUMNS)
-    keys = [f"key-{len(body)}" for body in bodies]
-    batch = pa.RecordBatch.from_arrays([pa.array(bodies), pa.array(keys)], schema=arrow)
-    return BatchWriter(options, schema).write(iter([batch])).prepared
-
-
-def some(prepared: Sequence[Prepared], start: int, stop: int) -> list[Prepared]:
-    """Those from one place to another, counted over all queues."""
-    found = []
-    for each in prepared:
-        if start < len(each) and stop > 0:
-            found.append(each.part(max(start, 0), stop))
-        start, stop = start - len(each), stop - len(each)
-    return found
-
-
-def bodies_of(broker: RunningBroker, topic: str) -> list[str]:
-    return sorted(message.body.decode() for message in broker.messages(topic))
-
-
-TEXTS = [f"{n}" for n in range(150)]
+    settle_quickly(monkeypatch)
 
 
 def test_a_batch_is_seen_once_however_often_it_is_committed(

@@ -43,8 +43,8 @@ from mq.pipeline.prepared import Prepared  # noqa: E402
 from mq.pipeline.reading import Partition  # noqa: E402
 from mq.pipeline.sink import BatchWriter  # noqa: E402
 from mq.pipeline.write_options import parse_write_options  # noqa: E402
-from tests.pipeline.test_exactly_once import some  # noqa: E402
-from tests.pipeline.test_sink_tasks import schema_of  # noqa: E402
+from tests.pipeline.prepared import some  # noqa: E402
+from tests.pipeline.schemas import schema_of  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(2 * PATIENCE)]
 

@@ -10,7 +10,7 @@ from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import PATIENCE, require_filters
 from tests.pipeline.filling import fill
-from tests.pipeline.test_source import load
+from tests.pipeline.loading import load
 
 require_filters()
 

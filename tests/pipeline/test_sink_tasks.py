@@ -19,15 +19,9 @@ require_spark()
 
 import pyarrow as pa  # noqa: E402
 from pyspark.sql.types import (  # noqa: E402
-    ArrayType,
     BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
     MapType,
     StringType,
-    StructType,
-    TimestampType,
 )
 
 from mq.pipeline.errors import OptionError, RowError, SchemaError, WriteFailed  # noqa: E402
@@ -35,25 +29,7 @@ from mq.pipeline.sink import BatchWriter, check_target  # noqa: E402
 from mq.pipeline.write_options import parse_write_options  # noqa: E402
 from mq.protocol.flags import SysFlag  # noqa: E402
 from mq.protocol.tags import java_hash  # noqa: E402
-
-KINDS: dict[str, tuple[DataType, pa.DataType]] = {
-    "binary": (BinaryType(), pa.binary()),
-    "string": (StringType(), pa.string()),
-    "int": (IntegerType(), pa.int32()),
-    "bigint": (LongType(), pa.int64()),
-    "timestamp": (TimestampType(), pa.timestamp("us", "UTC")),
-    "array<string>": (ArrayType(StringType()), pa.list_(pa.string())),
-    "map<string,string>": (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string())),
-}
-
-
-def schema_of(columns: str) -> tuple[StructType, pa.Schema]:
-    spark, arrow = StructType(), []
-    for column in columns.split(", "):
-        name, kind = column.split()
-        spark.add(name, KINDS[kind][0])
-        arrow.append((name, KINDS[kind][1]))
-    return spark, pa.schema(arrow)
+from tests.pipeline.schemas import KINDS, schema_of  # noqa: E402
 
 
 def write(

@@ -11,6 +11,7 @@ from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import PATIENCE
 from tests.pipeline.filling import fill
+from tests.pipeline.loading import load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,13 +24,6 @@ def importable(module: str) -> bool:
         return find_spec(module) is not None
     except ImportError:
         return False
-
-
-def load(spark: "SparkSession", broker: RunningBroker, **options: str) -> "DataFrame":
-    reader = spark.read.format("rocketmq").option("nameServer", broker.name_server)
-    if "schema" in options:
-        reader = reader.schema(options.pop("schema"))
-    return reader.options(**options).load()
 
 
 def bodies(frame: "DataFrame") -> list[bytes]:

@@ -7,11 +7,7 @@ from threading import Timer
 
 import pytest
 
-from mq.testing import RunningBroker
-from tests.interop.ports import free_port
 from tests.pipeline.conftest import require_streams
-from tests.pipeline.test_brokers_away import BODY, TOPIC, Pair, read
-from tests.system.daemon import BrokerProcess
 
 require_streams()
 
@@ -20,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 from mq.pipeline.batch import BatchReader  # noqa: E402
 from mq.pipeline.errors import BrokerDown, DataLoss, OptionError  # noqa: E402
 from mq.pipeline.stream import StreamReader  # noqa: E402
+from tests.pipeline.pairs import BODY, TOPIC, Pair, pair_in, read  # noqa: E402
 
 AT_SECOND = "Refunds"  # a topic that only broker-b has
 
@@ -27,19 +24,9 @@ AT_SECOND = "Refunds"  # a topic that only broker-b has
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
     """Of which broker-b leaves the routes as soon as it is stopped."""
-    with RunningBroker(tmp_path / "first") as first:
-        settings = {
-            "brokerName": "broker-b",
-            "namesrvAddr": first.name_server,
-            "listenPort": str(free_port()),
-            "diskMaxUsedSpaceRatio": "95",
-        }
-        with BrokerProcess(tmp_path / "second", settings) as second:
-            pair = Pair(first, second)
-            pair.create(first.address)
-            pair.create(second.address)
-            pair.create(second.address, AT_SECOND)
-            yield pair
+    with pair_in(tmp_path) as pair:
+        pair.create(pair.second.address, AT_SECOND)
+        yield pair
 
 
 def stop(pair: Pair) -> None:

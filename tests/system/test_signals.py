@@ -11,7 +11,7 @@ import pytest
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.system.daemon import BrokerProcess
 from tests.system.ledger import SenderProcess, audit
-from tests.system.test_bad_input import CREATE, PULL, SEND, TOPIC, RawPeer, request
+from tests.system.raw_peer import CREATE, PULL, SEND, TOPIC, RawPeer, request
 
 PATIENCE = 60.0
 

@@ -12,33 +12,10 @@ from mq.client.send_back import send_back
 from mq.client.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig
-from mq.protocol.message import Message
 from mq.protocol.names import TOOLS_CONSUMER_GROUP, dead_letter_topic
-from tests.cli.pairs import another_broker, dead_broker, make_topic, put, running_pair
+from tests.cli.commands.buried import bury
+from tests.cli.pairs import another_broker, dead_broker, make_topic, running_pair
 from tests.cli.support import Finished, Mq
-from tests.client.scripted import routed
-
-
-def bury(pair: Standalone, group: str, topic: str, bodies: list[bytes], level: int = -1) -> None:
-    """Send messages that the group then gives up."""
-    make_topic(pair, topic, 1)
-    with BlockingSession(pair.name_server_address) as session:
-        config = SubscriptionGroupConfig(group_name=group)
-        run(Admin(session).update_subscription_group(pair.broker.address, config))
-        (queue,) = run(PullConsumer(session).queues(topic))
-        begin = run(PullConsumer(session).max_offset(queue))
-    put(pair, [Message(topic, body, "tag", [f"key-{body.decode()}"]) for body in bodies], 0)
-
-    async def give_up() -> None:
-        async with Session(pair.name_server_address) as session:
-            consumer = PullConsumer(session)
-            async for message in consumer.read(queue, begin):
-                await send_back(
-                    session, group, queue, message, delay_level=level, max_reconsume_times=0
-                )
-            await routed(session, dead_letter_topic(group))
-
-    asyncio.run(give_up())
 
 
 def rows(finished: Finished) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
-from tests.cli.commands.test_message import make, messages, send
+from tests.cli.commands.sent import make, messages, send
 from tests.cli.pairs import running_pair
 from tests.cli.support import Mq
 

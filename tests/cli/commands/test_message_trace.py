@@ -1,4 +1,4 @@
-from tests.cli.commands.test_message import indexed, make, send
+from tests.cli.commands.sent import indexed, make, send
 from tests.cli.support import Mq
 
 

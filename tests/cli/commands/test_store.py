@@ -12,14 +12,8 @@ from mq.daemons.broker.store import layout, repair
 from mq.daemons.broker.store.offline import OfflineLog
 from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from tests.cli.support import Mq
-from tests.daemons.broker.store.stores import LOG_FILE
-from tests.daemons.broker.store.test_offline import record
-from tests.daemons.broker.store.test_repair import (
-    MESSAGES,
-    destroy_a_size,
-    records_of,
-    written,
-)
+from tests.daemons.broker.store.damaged import MESSAGES, destroy_a_size, records_of, written
+from tests.daemons.broker.store.stores import LOG_FILE, record
 
 HOLD_A_LOCK = """
 import fcntl, sys

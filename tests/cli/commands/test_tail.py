@@ -1,8 +1,5 @@
 import json
 import signal
-import subprocess
-import sys
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +9,9 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
+from tests.cli.commands.following import following
 from tests.cli.pairs import dead_broker, make_topic, put, running_pair
 from tests.cli.support import Finished, Mq
-from tests.processes import running
 
 
 def shown(finished: Finished) -> list[dict[str, Any]]:
@@ -32,11 +29,6 @@ def fill(pair: Standalone, topic: str, count: int = 10, queues: int = 2) -> None
         tag = "even" if number % 2 == 0 else "odd"
         message = Message(topic, b"body %d" % number, tag, [f"k{number}"])
         put(pair, [message], number % queues)
-
-
-def following(*arguments: str) -> AbstractContextManager["subprocess.Popen[str]"]:
-    """`mq tail` in a process of its own."""
-    return running([sys.executable, "-u", "-m", "mq", "tail", *arguments])
 
 
 def test_the_last_messages_are_shown_oldest_first(cluster: Mq, standalone: Standalone) -> None:

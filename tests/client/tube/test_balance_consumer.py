@@ -1,8 +1,6 @@
 """Consumers that choose their partitions themselves."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from mq.client.tube.errors import (
 )
 from mq.client.tube.options import Bound
 from mq.protocol.tube.codes import Code, Method
+from tests.client.tube.choosing import KEYS, META, TAKE, choosing, metadata
 from tests.client.tube.consumers import GROUP
 from tests.client.tube.scripted import (
     HANG_UP,
@@ -35,33 +34,7 @@ from tests.client.tube.virtual_time import run_fast
 
 REGISTER = Method.CONSUMER_REGISTER_V2_C2M
 BEAT = Method.CONSUMER_HEARTBEAT_V2_C2M
-META = Method.CONSUMER_GET_PART_META_C2M
 CLOSE = Method.CONSUMER_CLOSE_C2M
-TAKE = Method.CONSUMER_REGISTER_C2B
-
-
-def metadata(broker: Broker, status: int = 1, number: int = 9) -> dict[str, Any]:
-    """The lists of an answer: two stores of two partitions each."""
-    return {
-        "brokerConfigId": 5,
-        "brokerConfigList": [f"1:127.0.0.1:{broker.port}"],
-        "topicMetaInfoId": number,
-        "topicMetaInfoList": [f"orders#1:2:2:{status},7:1:1:1"],
-    }
-
-
-KEYS = ["1:orders:0", "1:orders:1", "1:orders:10000", "1:orders:10001"]
-
-
-@asynccontextmanager
-async def choosing(
-    master: Master, broker: Broker, **options: Any
-) -> AsyncIterator[TubeBalanceConsumer]:
-    async with opened(master, broker):
-        if not master.has_script(META):
-            master.plays(META, accept(META, **metadata(broker)))
-        async with TubeBalanceConsumer(master.address, GROUP, ["orders"], **options) as consumer:
-            yield consumer
 
 
 def test_registering_says_which_member_this_is() -> None:

@@ -12,7 +12,7 @@ from mq.protocol.command_reader import CommandReader
 from mq.protocol.native import native
 from tests.daemons.broker.harness import Harness
 from tests.daemons.broker.native_pair import TO_EACH_QUEUE, Written, plain
-from tests.daemons.broker.test_delay import broker_on
+from tests.daemons.broker.running import broker_on
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 

@@ -15,9 +15,8 @@ from mq.daemons.broker.waiting import RETRY_SECONDS, StoreResults
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill
+from tests.daemons.broker.running import broker_on, now, pull, send, until
 from tests.daemons.broker.store.stores import fill_disk
-from tests.daemons.broker.test_delay import broker_on, pull, send
-from tests.daemons.broker.test_timer import now, until
 from tests.daemons.broker.transactions.producers import HALF, TransactionPeer
 from tests.daemons.peer import Peer
 

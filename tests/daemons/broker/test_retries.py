@@ -13,7 +13,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.properties import MAX_LENGTH, encode
 from tests.daemons.broker.pop.consumers import PopConsumer, fill
-from tests.daemons.broker.test_delay import broker_on, pull, send, send_back
+from tests.daemons.broker.running import broker_on, pull, send, send_back
 from tests.daemons.peer import Peer
 
 

@@ -21,8 +21,7 @@ from mq.protocol.names import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from mq.protocol.properties import MAX_LENGTH, encode
 from tests.daemons.broker.harness import send as send_to
 from tests.daemons.broker.pop.consumers import RETRY, TOPIC, PopConsumer, bodies, fill
-from tests.daemons.broker.test_delay import broker_on, pull, send
-from tests.daemons.broker.test_timer import now
+from tests.daemons.broker.running import broker_on, now, pull, send
 from tests.daemons.broker.transactions.producers import (
     GIVEN_UP,
     HALF,

@@ -15,8 +15,7 @@ from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
 from tests.daemons.broker.harness import send as send_to
 from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, fill
-from tests.daemons.broker.test_delay import broker_on, pull, send
-from tests.daemons.broker.test_timer import now
+from tests.daemons.broker.running import broker_on, now, pull, send
 from tests.daemons.broker.transactions.producers import TransactionPeer
 from tests.daemons.peer import Peer
 

@@ -28,7 +28,7 @@ from mq.protocol.message_id import decode_offset_id
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.acl.guarded import ACCOUNTS, ADMIN, MINE, THEIRS, SigningPeer, send_fields
 from tests.daemons.peer import Peer
-from tests.daemons.snode.test_pulls import heartbeat, pull
+from tests.daemons.snode.pulls import heartbeat, pull
 from tests.daemons.snode.world import ENODE, snode_settings, until, world
 from tests.interop.ports import free_port
 

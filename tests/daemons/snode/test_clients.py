@@ -22,9 +22,9 @@ from mq.protocol.command import Command
 from mq.protocol.headers.group import UnregisterClientRequestHeader
 from tests import answered
 from tests.client.scripted import scripted
-from tests.daemons.broker.test_snode_dialect import HEARTBEAT as OF_A_SNODE
+from tests.daemons.broker.handlers.members import HEARTBEAT as OF_A_SNODE
 from tests.daemons.peer import Peer
-from tests.daemons.snode.test_pulls import heartbeat
+from tests.daemons.snode.pulls import beat, heartbeat
 from tests.daemons.snode.world import ENODE, OTHER, beside, broker_settings, until, world
 
 
@@ -33,11 +33,6 @@ async def members(peer: Peer, group: str = "g") -> list[str] | None:
     if reply.code == ResponseCode.SYSTEM_ERROR:
         return None
     return GetConsumerListByGroupResponseBody.decode(reply.body).consumer_id_list
-
-
-async def beat(peer: Peer, client: str, group: str = "g") -> None:
-    reply = await peer.ask(RequestCode.HEART_BEAT, None, heartbeat(group, client=client))
-    assert reply.code == ResponseCode.SUCCESS, reply
 
 
 @answered.by_snode(RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)

@@ -19,7 +19,7 @@ from tests.client.scripted import scripted
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer
 from tests.daemons.peer import Peer
-from tests.daemons.snode.test_clients import beat
+from tests.daemons.snode.pulls import beat
 from tests.daemons.snode.world import ENODE, OTHER, World, beside, broker_settings, until, world
 
 KEY = {"consumerGroup": "g", "topic": "T", "queueId": "1", "enodeName": ENODE}

@@ -9,11 +9,7 @@ import pytest
 from mq.daemons.broker.handlers import client
 from mq.daemons.broker.reading.long_polling import held_pulls
 from mq.protocol.bodies import (
-    ConsumerData,
-    ConsumeType,
-    HeartbeatData,
     MessageModel,
-    SubscriptionData,
     SubscriptionGroupConfig,
 )
 from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
@@ -21,35 +17,10 @@ from mq.protocol.command import Command
 from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
 from tests import answered
-from tests.daemons.broker.acl.guarded import pull_fields, send_fields
+from tests.daemons.broker.acl.guarded import send_fields
 from tests.daemons.peer import Peer
+from tests.daemons.snode.pulls import VERSION, heartbeat, pull
 from tests.daemons.snode.world import ENODE, until, world
-
-VERSION = 100
-
-
-def heartbeat(
-    group: str = "g",
-    topic: str = "T",
-    expression: str = "*",
-    model: MessageModel = MessageModel.CLUSTERING,
-    client: str = "c1",
-) -> bytes:
-    subscription = SubscriptionData(topic=topic, sub_string=expression, sub_version=VERSION)
-    data = ConsumerData(
-        group_name=group,
-        consume_type=ConsumeType.CONSUME_PASSIVELY,
-        message_model=model,
-        subscription_data_set=[subscription],
-    )
-    return HeartbeatData(client_id=client, consumer_data_set=[data]).encode()
-
-
-def pull(group: str = "g", **changed: str) -> dict[str, str]:
-    fields = pull_fields("T", group)
-    del fields["subscription"]
-    version = {"sysFlag": "0", "subVersion": str(VERSION), "enodeName": ENODE}
-    return {**fields, **version, **changed}
 
 
 async def send(peer: Peer, body: bytes, tag: str = "") -> None:

@@ -2,18 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from mq.client.session import Session
 from mq.protocol.codes import ResponseCode
+from tests.interop.faults.pairs import SLAVE, java, namesrv, ours
 from tests.interop.jvm import require_java
-from tests.interop.peers import SERVER_RELEASES, JavaBroker
-from tests.interop.ports import free_port
-from tests.system.daemon import BrokerProcess, NameServerProcess
+from tests.interop.peers import SERVER_RELEASES
 from tests.system.ledger import QUEUES, send_command
 from tests.system.pairs import assert_equal, caught_up, max_offset
 
@@ -21,35 +18,6 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
 # What begins and is killed takes minutes with both; test_slave_roles has a slave of each.
 RELEASES = ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.long)]
-
-NAME = "broker-a"
-FILE_SIZE = 64 << 20
-
-
-@contextmanager
-def namesrv(tmp: Path) -> Iterator[str]:
-    with NameServerProcess(tmp / "names") as server:
-        yield server.address
-
-
-def ours(tmp: Path, names: str, **settings: object) -> BrokerProcess:
-    given = {
-        "brokerName": NAME,
-        "listenPort": free_port(),
-        "namesrvAddr": names,
-        "mappedFileSizeCommitLog": FILE_SIZE,
-        "diskMaxUsedSpaceRatio": 95,
-        **settings,
-    }
-    return BrokerProcess(tmp, {name: str(value) for name, value in given.items()})
-
-
-def java(release: str, tmp: Path, names: str, store: Path, **settings: object) -> JavaBroker:
-    given = {"brokerName": NAME, "slaveReadEnable": "true", **settings}
-    return JavaBroker(release, tmp, names, given, store=store)
-
-
-SLAVE = {"brokerRole": "SLAVE", "brokerId": 1}
 
 
 async def send(address: str, count: int, first: int = 0, size: int = 900) -> list[int]:

@@ -14,7 +14,7 @@ from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.message import Message, StoredMessage
-from tests.interop.faults.test_replication import SLAVE, java, namesrv, ours
+from tests.interop.faults.pairs import SLAVE, java, namesrv, ours
 from tests.interop.java_client import JavaClient
 from tests.interop.jvm import require_java
 from tests.interop.peers import JavaNameServer

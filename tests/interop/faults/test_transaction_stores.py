@@ -12,6 +12,7 @@ from mq.client.session import Session
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage, decode_record
+from tests.daemons.broker.running import now
 from tests.daemons.broker.transactions.producers import (
     COMMIT,
     HALF,
@@ -19,7 +20,6 @@ from tests.daemons.broker.transactions.producers import (
     TOPIC,
     Half,
     TransactionPeer,
-    now,
 )
 from tests.interop.peers import JavaBroker
 from tests.system.daemon import BrokerProcess

@@ -11,7 +11,7 @@ import pytest
 
 from mq.pipeline.cluster import Bounds
 from mq.pipeline.errors import OptionError
-from mq.pipeline.jobs import archive, archive_plan, load
+from mq.pipeline.jobs import archive, archive_plan
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive import Range
 from mq.pipeline.jobs.archive_log import ArchiveLog
@@ -19,11 +19,10 @@ from mq.pipeline.jobs.declaration import JobError
 from mq.pipeline.jobs.job_result import JobResult
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue
-from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
 from tests.pipeline.clusters import Driver, SparkCluster
 from tests.pipeline.conftest import PATIENCE
-from tests.pipeline.filling import fill
+from tests.pipeline.jobs.archives import archived, messages, run, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,29 +32,6 @@ pytestmark = pytest.mark.timeout(3 * PATIENCE)
 
 class Killed(BaseException):
     """In place of the end of the process: nothing in the project catches it."""
-
-
-def run(
-    spark: "SparkSession", broker: RunningBroker, folder: Path, topic: str, **given: str
-) -> JobResult:
-    job = load("archive")
-    options = job.read({"folder": str(folder), "topic": topic, **given})
-    return job.run(spark, options, ClusterAccess(broker.name_server))
-
-
-def send(broker: RunningBroker, topic: str, queue_id: int, numbers: range) -> None:
-    queue = MessageQueue(topic, "broker-a", queue_id)
-    fill(broker.name_server, topic, [b"%d" % n for n in numbers], queue)
-
-
-def archived(spark: "SparkSession", folder: Path) -> list[tuple[int, int, bytes]]:
-    rows = spark.read.parquet(str(folder)).select("queueId", "queueOffset", "body").collect()
-    return sorted((row.queueId, row.queueOffset, bytes(row.body)) for row in rows)
-
-
-def messages(*queues: int) -> list[tuple[int, int, bytes]]:
-    """All of queues that have so many messages, numbered from 0."""
-    return [(queue, n, b"%d" % n) for queue, count in enumerate(queues) for n in range(count)]
 
 
 def test_each_run_adds_what_has_come(

@@ -16,7 +16,7 @@ from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import PATIENCE
-from tests.pipeline.jobs.test_archive import archived, messages, run, send
+from tests.pipeline.jobs.archives import archived, messages, run, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,15 +4,9 @@ import pytest
 
 from mq.protocol.tube.errors import MalformedText
 from mq.protocol.tube.flow_control import DataLimit, EmptyPolls, FlowControl, LowFetch
+from tests.protocol.tube.examples import LIMIT, LOW, POLLS, rules
 
 MIB = 1024 * 1024
-LIMIT = {"start": "08:00", "end": "12:30", "dltInM": 1024, "limitInM": 20, "freqInMs": 1000}
-POLLS = {"zeroCnt": 3, "freqInMs": 300}
-LOW = {"normFreqInMs": 0, "filterFreqInMs": 100, "minDataFilterFreqInMs": 400}
-
-
-def rules(kind: object, *items: object) -> str:
-    return json.dumps([{"type": kind, "rule": list(items)}])
 
 
 def test_all_kinds_are_read() -> None:

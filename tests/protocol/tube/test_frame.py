@@ -4,10 +4,7 @@ from hypothesis import strategies as st
 
 from mq.protocol.tube.errors import FrameError
 from mq.protocol.tube.frame import CHUNK, MAX_CHUNKS, FrameDecoder, encode_frame
-
-# The example of the specification: serial 7, a request of 22 bytes.
-PAYLOAD = bytes.fromhex("02 0800 04 08011002 0d 0806 109c4a 1a06 0a0163120167")
-FRAME = bytes.fromhex("ff7ff4fe 00000007 00000001 00000016") + PAYLOAD
+from tests.protocol.tube.examples import FRAME, PAYLOAD
 
 
 def chunked(serial: int, *chunks: bytes) -> bytes:

@@ -21,9 +21,8 @@ from mq.protocol.tube.flow_control import FlowControl
 from mq.protocol.tube.frame import FrameDecoder, encode_frame
 from mq.protocol.tube.signature import BrokerToken
 from tests.fuzzing.mutation import mutated
-from tests.protocol.tube.test_flow_control import LIMIT, LOW, POLLS, rules
-from tests.protocol.tube.test_messages import KINDS
-from tests.protocol.tube.test_strings import EXAMPLES
+from tests.protocol.tube.examples import EXAMPLES, LIMIT, LOW, POLLS, rules
+from tests.protocol.tube.kinds import KINDS
 
 SEND = messages.SendMessageRequestP2B(
     clientId="c", topicName="t", partitionId=1, data=b"body", flag=0, checkSum=-1, sentAddr=0

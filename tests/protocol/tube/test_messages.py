@@ -1,6 +1,4 @@
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -21,14 +19,7 @@ from mq.protocol.tube.messages import (
     TransferedMessage,
     parse,
 )
-
-FOLDER = Path(messages.__file__).parent
-NAMES = sorted(
-    name
-    for source in FOLDER.glob("*.proto")
-    for name in re.findall(r"^message (\w+)", source.read_text(), re.MULTILINE)
-)
-KINDS: list[type[Message]] = [getattr(messages, name) for name in NAMES]
+from tests.protocol.tube.kinds import KINDS, NAMES
 
 KIND: dict[object, type[Message]] = {kind.DESCRIPTOR: kind for kind in KINDS}
 

@@ -27,7 +27,7 @@ from mq.protocol.tube.rpc import (
     encode_response,
     exception_name,
 )
-from tests.protocol.tube.test_frame import FRAME, PAYLOAD
+from tests.protocol.tube.examples import FRAME, PAYLOAD
 
 CLOSE = CloseRequestC2M(clientId="c", groupName="g").SerializeToString()
 

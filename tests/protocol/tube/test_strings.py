@@ -24,37 +24,7 @@ from mq.protocol.tube.strings import (
     brokers_by_id,
     parse_addresses,
 )
-
-BROKER = BrokerInfo(1, "10.0.0.1", 8123)
-PARTITION = Partition(BROKER, "test", 10003)
-KEY = PartitionKey(1, "test", 10003)
-
-EXAMPLES = [
-    ("10.0.0.1:8715", Address("10.0.0.1", 8715)),
-    ("[2001:db8::1]:8715", Address("2001:db8::1", 8715)),
-    ("1:10.0.0.1:8123", BROKER),
-    ("1:test:10003", KEY),
-    ("1:10.0.0.1:8123#test:10003", PARTITION),
-    ("411:1:10.0.0.1:8123#test:10003", PartitionFailure(411, PARTITION)),
-    ("c_1@g#1:10.0.0.1:8123#test:10003", SubscribeInfo("c_1", "g", PARTITION)),
-    ("test#a,b", TopicCondition("test", ("a", "b"))),
-    (
-        "1:test:10003=28,2:test:0=0",
-        RequiredPartitions(((KEY, 28), (PartitionKey(2, "test", 0), 0))),
-    ),
-    (
-        "test#1:3:2,2:1:1#2097152",
-        ProducerTopic("test", (TopicBroker(1, 3, 2), TopicBroker(2, 1, 1)), 2097152),
-    ),
-    ("test#1:3:2", ProducerTopic("test", (TopicBroker(1, 3, 2),))),
-    ("1:10.0.0.1:8123#test:3:true:false:2", TopicInfo(BROKER, "test", 3, True, False, 2)),
-    (
-        "test#1:2:3:1,2:1:1:0",
-        TopicMeta("test", (TopicMetaBroker(1, 2, 3, True), TopicMetaBroker(2, 1, 1, False))),
-    ),
-    ("test#1:10003,2:0", TopicPartitions("test", ((1, 10003), (2, 0)))),
-    ("1:10.0.0.1:8123:1.7.0", BrokerClientId(BROKER, "1.7.0")),
-]
+from tests.protocol.tube.examples import BROKER, EXAMPLES, KEY, PARTITION
 
 
 @pytest.mark.parametrize(("text", "value"), EXAMPLES)

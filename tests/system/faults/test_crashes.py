@@ -3,7 +3,6 @@
 `make test-long` kills it 30 times, MQ_CRASH_ROUNDS says another number.
 """
 
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -12,22 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.system.daemon import BrokerProcess
+from tests.system.faults.crashing import ROUNDS, SETTINGS
 from tests.system.ledger import SenderProcess, audit
 
-ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 2))
 SENDERS = 3
 # With fewer than so many acknowledged there is little that a kill could take.
 EACH_ROUND = 101
-# Small files, so that every round rolls logs and queues; the checkpoint comes into play by itself.
-SETTINGS = {
-    "flushDiskType": "SYNC_FLUSH",
-    "mappedFileSizeCommitLog": str(1024 * 1024),
-    "mappedFileSizeConsumeQueue": "20000",
-    "maxHashSlotNum": "5000",
-    "maxIndexNum": "20000",
-    "flushIntervalConsumeQueue": "100",
-    "diskMaxUsedSpaceRatio": "95",
-}
 
 
 @pytest.mark.longer

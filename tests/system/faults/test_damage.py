@@ -11,7 +11,7 @@ from mq.client.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.system.daemon import BrokerProcess
-from tests.system.faults.test_crashes import SETTINGS
+from tests.system.faults.crashing import SETTINGS
 from tests.system.ledger import QUEUES, TOPIC, read_all, send_command
 
 COUNT = 400

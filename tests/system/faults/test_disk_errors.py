@@ -13,7 +13,7 @@ from mq.client.session import Session
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
 from tests.system.daemon import BrokerProcess
-from tests.system.faults.test_crashes import SETTINGS
+from tests.system.faults.crashing import SETTINGS
 from tests.system.ledger import QUEUES, read_all, send_command
 
 HERE = Path(__file__).parent

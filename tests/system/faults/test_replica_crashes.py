@@ -11,7 +11,7 @@ import pytest
 
 from tests.interop.ports import free_port
 from tests.system.daemon import BrokerProcess
-from tests.system.faults.test_crashes import ROUNDS, SETTINGS
+from tests.system.faults.crashing import ROUNDS, SETTINGS
 from tests.system.ledger import SenderProcess, audit
 from tests.system.pairs import assert_equal, caught_up
 

@@ -14,7 +14,7 @@ import pytest
 from mq.client import Consumer
 from mq.protocol.bodies import ConsumeFromWhere
 from tests.system.daemon import BrokerProcess, DaemonProcess, NameServerProcess, SnodeProcess
-from tests.system.faults.test_crashes import SETTINGS
+from tests.system.faults.crashing import SETTINGS
 from tests.system.ledger import TOPIC, SenderProcess, audit, identity_of
 
 ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))

@@ -18,6 +18,7 @@ from mq.protocol.headers.transaction import (
     EndTransactionRequestHeader,
 )
 from mq.protocol.message import decode_record
+from tests.daemons.broker.transactions.batches import end, message, places_of, send
 from tests.daemons.broker.transactions.producers import (
     COMMIT,
     GROUP,
@@ -26,7 +27,6 @@ from tests.daemons.broker.transactions.producers import (
     Half,
     TransactionPeer,
 )
-from tests.daemons.broker.transactions.test_many_at_once import end, message, places_of, send
 from tests.system.daemon import BrokerProcess
 
 ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 2))

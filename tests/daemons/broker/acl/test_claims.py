@@ -25,7 +25,7 @@ from tests.daemons.broker.acl.guarded import (
     send_fields,
     serve,
 )
-from tests.daemons.broker.transactions.producers import now
+from tests.daemons.broker.running import now
 
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 HIDDEN = b"hidden-message"

@@ -5,10 +5,10 @@ import asyncio
 from pathlib import Path
 
 from mq.client.session import Session
-from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from tests.daemons.broker.acting.commits import commit
 from tests.daemons.broker.acting.sets import acts, bodies, cluster, have, is_copied, sees, send
 from tests.daemons.broker.pop.consumers import GROUP, PopConsumer, fill
 from tests.daemons.broker.pop.consumers import TOPIC as POPPED
@@ -136,10 +136,3 @@ def test_groups_go_on_where_they_were_at_the_acting_slave(tmp_path: Path) -> Non
                 assert master.stores.offsets.query("G", "Orders", 0) == 2
 
     asyncio.run(script())
-
-
-async def commit(broker: Broker, offset: int) -> None:
-    fields = {"consumerGroup": "G", "topic": "Orders", "queueId": "0", "commitOffset": str(offset)}
-    async with Peer(broker.port) as peer:
-        reply = await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
-    assert reply.code == ResponseCode.SUCCESS, reply

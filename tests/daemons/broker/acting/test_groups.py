@@ -8,6 +8,7 @@ import pytest
 
 from mq.daemons.broker.acting.service import TICK
 from mq.daemons.state_file import write_atomically
+from tests.daemons.broker.acting.commits import commit
 from tests.daemons.broker.acting.sets import (
     LONG,
     SET,
@@ -19,7 +20,6 @@ from tests.daemons.broker.acting.sets import (
     sees,
     send,
 )
-from tests.daemons.broker.acting.test_duties import commit
 from tests.daemons.broker.replication.pair import until
 from tests.daemons.namesrv.servers import header, register
 from tests.daemons.peer import Peer

@@ -14,15 +14,7 @@ from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.residency import Residency
 from mq.protocol.bodies import QueryConsumeQueueResponseBody
 from mq.protocol.codes import RequestCode
-from tests.daemons.broker.filter.test_pull_filters import (
-    GROUP,
-    TOPIC,
-    beat,
-    fill,
-    pull,
-    serve,
-    subscription,
-)
+from tests.daemons.broker.filter.pulls import GROUP, TOPIC, beat, fill, pull, serve, subscription
 from tests.daemons.peer import Peer
 
 WITH_MAPS = {

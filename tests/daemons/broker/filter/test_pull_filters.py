@@ -2,77 +2,31 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.config import BrokerSettings
-from mq.protocol import message
 from mq.protocol.bodies import (
     CheckClientRequestBody,
-    ConsumerData,
-    HeartbeatData,
     QueryConsumeQueueResponseBody,
     SubscriptionData,
 )
 from mq.protocol.codes import RequestCode, ResponseCode
-from mq.protocol.command import Command
 from tests import answered
+from tests.daemons.broker.filter.pulls import (
+    GROUP,
+    SUSPEND,
+    TOPIC,
+    beat,
+    fill,
+    pull,
+    pull_fields,
+    serve,
+    subscription,
+)
 from tests.daemons.broker.harness import send
 from tests.daemons.peer import Peer
-
-TOPIC, GROUP = "Numbers", "readers"
-Script = Callable[[Broker, Peer], Awaitable[None]]
-SUSPEND, SUBSCRIPTION = 2, 4
-
-
-def serve(tmp_path: Path, script: Script, **settings: str) -> None:
-    async def main() -> None:
-        overrides = {
-            "storePathRootDir": str(tmp_path / "store"),
-            "listenPort": "0",
-            "brokerIP1": "127.0.0.1",
-            "enablePropertyFilter": "true",
-            "defaultTopicQueueNums": "1",
-            **settings,
-        }
-        async with (
-            Broker(BrokerSettings.load(None, overrides)) as broker,
-            Peer(broker.port) as peer,
-        ):
-            await script(broker, peer)
-
-    asyncio.run(main())
-
-
-def subscription(expression: str, kind: str = "SQL92", version: int = 1) -> SubscriptionData:
-    return SubscriptionData(
-        topic=TOPIC, sub_string=expression, expression_type=kind, sub_version=version
-    )
-
-
-async def beat(peer: Peer, *subscriptions: SubscriptionData) -> None:
-    group = ConsumerData(group_name=GROUP, subscription_data_set=list(subscriptions))
-    heartbeat = HeartbeatData(client_id="client", consumer_data_set=[group])
-    reply = await peer.ask(RequestCode.HEART_BEAT, body=heartbeat.encode())
-    assert reply.code == ResponseCode.SUCCESS, reply
-
-
-def pull_fields(offset: int = 0, **more: str) -> dict[str, str]:
-    """A pull; with `subscription` it carries its expression, else the heartbeat's counts."""
-    flags = int(more.pop("flags", "0")) | (SUBSCRIPTION if "subscription" in more else 0)
-    return {
-        **{"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "queueOffset": str(offset)},
-        **{"maxMsgNums": "32", "sysFlag": str(flags), "commitOffset": "0"},
-        **{"suspendTimeoutMillis": "8000", "subVersion": "1", **more},
-    }
-
-
-async def pull(peer: Peer, offset: int = 0, /, **more: str) -> tuple[Command, list[str]]:
-    reply = await peer.ask(RequestCode.PULL_MESSAGE, pull_fields(offset, **more))
-    return reply, [record.body.decode() for record in message.decode_records(reply.body)]
 
 
 async def held(broker: Broker) -> None:
@@ -80,11 +34,6 @@ async def held(broker: Broker) -> None:
     async with asyncio.timeout(30):
         while not broker.stores.messages.queue(TOPIC, 0).waiting:  # noqa: ASYNC110  (it has no event)
             await asyncio.sleep(0)
-
-
-async def fill(peer: Peer, count: int = 10, start: int = 0) -> None:
-    for n in range(start, start + count):
-        await send(peer, TOPIC, b"%d" % n, properties=f"a\x01{n}\x02TAGS\x01odd\x02b\x01x")
 
 
 def sql(expression: str) -> dict[str, str]:

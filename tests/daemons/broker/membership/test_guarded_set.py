@@ -10,8 +10,8 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.membership.controller import ScriptedController
 from tests.daemons.broker.membership.sets import NAME, ask, is_master, is_slave, member_of
+from tests.daemons.broker.replication.guarded import ACCOUNTS, key_file
 from tests.daemons.broker.replication.pair import caught_up
-from tests.daemons.broker.replication.test_guarded_master import ACCOUNTS, key_file
 from tests.daemons.broker.store.stores import put
 
 

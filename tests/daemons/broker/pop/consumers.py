@@ -1,10 +1,8 @@
 """A consumer that pops, made of bare requests."""
 
 import base64
-from pathlib import Path
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.config import BrokerSettings
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -15,11 +13,6 @@ from tests.daemons.peer import Peer
 TOPIC = "Popped"
 GROUP = "G"
 RETRY = "%RETRY%G_Popped"
-
-
-def broker_on(root: Path, **settings: str) -> Broker:
-    fixed = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(root)}
-    return Broker(BrokerSettings.load(None, {**fixed, **settings}))
 
 
 async def fill(peer: Peer, count: int, queues: int = 1, tag: str = "a") -> None:

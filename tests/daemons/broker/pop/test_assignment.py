@@ -13,7 +13,8 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests import answered
 from tests.daemons.broker.harness import create_topic
-from tests.daemons.broker.pop.consumers import GROUP, TOPIC, broker_on
+from tests.daemons.broker.pop.consumers import GROUP, TOPIC
+from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import Peer
 
 

@@ -9,7 +9,8 @@ from mq.client.machine.clock import milliseconds
 from mq.protocol.codes import RequestCode
 from mq.protocol.message import decode_records
 from tests.daemons.broker.harness import create_topic, send
-from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, broker_on, fill
+from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, fill
+from tests.daemons.broker.running import broker_on
 from tests.daemons.broker.store.stores import forget_pages
 from tests.daemons.peer import Peer
 

@@ -6,14 +6,8 @@ from pathlib import Path
 
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
-from tests.daemons.broker.pop.consumers import (
-    GROUP,
-    TOPIC,
-    PopConsumer,
-    Popped,
-    broker_on,
-    fill,
-)
+from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, Popped, fill
+from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time
 

@@ -16,15 +16,8 @@ from mq.protocol.frame import encode
 from mq.protocol.message import StoredMessage, decode_records
 from tests import answered
 from tests.daemons.broker.harness import create_topic, send
-from tests.daemons.broker.pop.consumers import (
-    GROUP,
-    RETRY,
-    TOPIC,
-    PopConsumer,
-    bodies,
-    broker_on,
-    fill,
-)
+from tests.daemons.broker.pop.consumers import GROUP, RETRY, TOPIC, PopConsumer, bodies, fill
+from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import PATIENCE, Peer
 from tests.daemons.stopped_time import stopped_time
 

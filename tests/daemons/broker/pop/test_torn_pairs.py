@@ -12,8 +12,8 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.store.layout import END_OF_FILE_ROOM
 from mq.protocol.codes import ResponseCode
 from tests.daemons.broker.harness import send
-from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, bodies, broker_on, fill
-from tests.daemons.broker.test_timer import now
+from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, bodies, fill
+from tests.daemons.broker.running import broker_on, now
 from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time
 

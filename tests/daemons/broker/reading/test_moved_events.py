@@ -21,7 +21,7 @@ from mq.protocol.command import Command
 from mq.protocol.message import decode_records
 from tests.daemons.broker.acl.guarded import pull_fields, send_fields
 from tests.daemons.broker.harness import create_topic, send
-from tests.daemons.broker.test_delay import broker_on
+from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import Peer
 
 EVENTS = "OFFSET_MOVED_EVENT"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mq.daemons.broker.replication.flow import SLICES, FlowControl
 from mq.daemons.broker.store_config import MessageStoreConfig
+from tests.daemons.broker.replication.filling import fill
 from tests.daemons.broker.replication.pair import (
     ScriptedSlave,
     content,
@@ -13,7 +14,6 @@ from tests.daemons.broker.replication.pair import (
     master,
     until,
 )
-from tests.daemons.broker.replication.test_pair import fill
 
 A_SLICE = 40_000
 LIMITED = {"haFlowControlEnable": "true", "maxHaTransferByteInSecond": str(A_SLICE * SLICES)}

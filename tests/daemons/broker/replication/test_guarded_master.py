@@ -7,25 +7,9 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from tests.daemons.broker.acl.accounts import home
+from tests.daemons.broker.replication.guarded import ACCOUNTS, key_file
 from tests.daemons.broker.replication.pair import caught_up, content, master, slave_of, until
 from tests.daemons.broker.store.stores import put
-
-ACCOUNTS = """\
-accounts:
-  - accessKey: the-slave
-    secretKey: secret-of-slave
-    admin: true
-  - accessKey: somebody
-    secretKey: secret-of-somebody
-    admin: false
-    defaultTopicPerm: DENY
-"""
-
-
-def key_file(folder: Path, name: str, secret: str) -> str:
-    path = folder / f"{name}.yml"
-    path.write_text(f"accessKey: {name}\nsecretKey: {secret}\n")
-    return str(path)
 
 
 async def fill(broker: Broker, text: bytes) -> None:

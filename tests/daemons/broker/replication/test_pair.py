@@ -1,7 +1,6 @@
 """A master and its slaves, as daemons in one process: the same log, the same queues."""
 
 import asyncio
-import random
 import shutil
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from mq.protocol.command import Command
 from mq.protocol.record import AT
 from tests import answered
 from tests.client.scripted import scripted
+from tests.daemons.broker.replication.filling import fill
 from tests.daemons.broker.replication.pair import (
     LOG_FILE,
     ScriptedSlave,
@@ -40,16 +40,6 @@ from tests.interop.ports import free_port
 
 # Files that a running broker just writes, and renames when they are whole.
 WRITTEN_NOW = shutil.ignore_patterns("*.tmp")
-
-
-async def fill(broker: Broker, count: int, seed: int = 1) -> None:
-    chance = random.Random(seed)
-    async with Peer(broker.port) as peer:
-        for number in range(count):
-            body = chance.randbytes(chance.choice((0, 1, 100, 3000, 20_000)))
-            properties = f"KEYS\x01key-{seed}-{number}\x02TAGS\x01red"
-            reply = await send(peer, body, queue_id=number % 4, properties=properties)
-            assert reply.code == ResponseCode.SUCCESS, reply
 
 
 def assert_equal(slave: Broker, its_master: Broker) -> None:

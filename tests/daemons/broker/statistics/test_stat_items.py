@@ -11,8 +11,8 @@ from mq.protocol.bodies import BrokerStatsData
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests import answered
 from tests.daemons.broker.harness import send
+from tests.daemons.broker.running import broker_on
 from tests.daemons.broker.settings import broker_settings
-from tests.daemons.broker.test_delay import broker_on
 from tests.daemons.peer import Peer
 
 PUTS = ("TOPIC_PUT_NUMS", "T")

@@ -22,6 +22,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.protocol.command import RESPONSE, Command
 from mq.protocol.frame import decode, encode
+from mq.protocol.message import StoredMessage, encode_record
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 LOG_FILE = 4096
@@ -305,3 +306,10 @@ def _evict(file: MappedFile, seconds: float) -> bool:
                 time.sleep(0.01)
         finally:
             del start
+
+
+def record(physical: int, body: bytes) -> bytes:
+    """A record as the log has it."""
+    message = StoredMessage("Topic", body, {"UNIQ_KEY": "A"})
+    message.physical_offset = physical
+    return encode_record(message)

@@ -9,14 +9,14 @@ from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.message_store import MessageStore
-from tests.daemons.broker.store.stores import bodies, crashed_copy, put, with_store
-from tests.daemons.broker.store.test_recovery import (
+from tests.daemons.broker.store.damaged_copies import (
     all_bodies,
     damaged_copy,
     expected,
     fill,
     log_file_of,
 )
+from tests.daemons.broker.store.stores import bodies, crashed_copy, put, with_store
 
 
 def log_of(root: Path) -> dict[str, bytes]:

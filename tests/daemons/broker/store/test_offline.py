@@ -11,12 +11,7 @@ from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from mq.daemons.broker.store.verification import Queue
 from mq.protocol.message import StoredMessage, encode_record
 from mq.protocol.record import AT, MAGICS
-
-
-def record(physical: int, body: bytes) -> bytes:
-    message = StoredMessage("Topic", body, {"UNIQ_KEY": "A"})
-    message.physical_offset = physical
-    return encode_record(message)
+from tests.daemons.broker.store.stores import record
 
 
 @pytest.mark.parametrize("magic", MAGICS)

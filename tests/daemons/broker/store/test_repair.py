@@ -9,40 +9,26 @@ import pytest
 from mq.daemons.broker.store import layout, repair
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.offline import OfflineLog
-from mq.daemons.broker.store.records import Record
 from mq.daemons.broker.store.verification import Verification, Verified
 from mq.protocol.record import RECORD_HEAD
-from mq.protocol.tags import tags_code
+from tests.daemons.broker.store.damaged import (
+    MESSAGES,
+    SLOTS,
+    TOPIC,
+    cut_a_file_off,
+    cut_the_last_file_off,
+    delete_a_file,
+    destroy_a_size,
+    flip_a_bit_of_a_body,
+    log_file,
+    lose_the_end_of_a_file,
+    overwrite,
+    records_of,
+    write_garbage_behind_the_end,
+    written,
+    zero_a_page,
+)
 from tests.daemons.broker.store.stores import LOG_FILE, put, settings, with_store
-
-TOPIC = "Orders"
-MESSAGES = 90  # in three files of the log
-SLOTS = {"slots": 25}  # four items to a slot, so that verifying knows where items are
-
-
-def properties(number: int) -> bytes:
-    return b"KEYS\x01k%d\x02TAGS\x01a" % number
-
-
-def written(root: Path) -> Path:
-    """A store with messages in two queues."""
-
-    async def work(store: MessageStore) -> None:
-        for number in range(MESSAGES):
-            key = (f"k{number}",)
-            body = b"body %d" % number
-            await put(
-                store,
-                TOPIC,
-                number % 2,
-                body,
-                keys=key,
-                properties=properties(number),
-                tags_code=tags_code("a"),
-            )
-
-    with_store(root, work, **SLOTS)
-    return root
 
 
 def verified(root: Path) -> Verified:
@@ -80,77 +66,6 @@ def bodies(root: Path) -> set[bytes]:
         return found
 
     return with_store(root, work, **SLOTS)
-
-
-def log_file(root: Path, number: int) -> Path:
-    return layout.commit_log_path(root) / layout.file_name(number * LOG_FILE)
-
-
-def overwrite(path: Path, position: int, data: bytes) -> None:
-    with open(path, "r+b") as file:
-        file.seek(position)
-        file.write(data)
-
-
-def records_of(root: Path, number: int) -> list[Record]:
-    with OfflineLog([layout.commit_log_path(root)]) as log:
-        start = number * LOG_FILE
-        found = [item for item in log.walk() if isinstance(item, Record)]
-    return [record for record in found if start <= record.physical < start + LOG_FILE]
-
-
-def flip_a_bit_of_a_body(root: Path) -> int:
-    record = records_of(root, 1)[5]
-    at = record.physical - LOG_FILE + RECORD_HEAD.size
-    overwrite(log_file(root, 1), at, b"X")
-    return 1
-
-
-def destroy_a_size(root: Path) -> int:
-    overwrite(log_file(root, 1), records_of(root, 1)[5].physical - LOG_FILE, b"\x7f")
-    return 1
-
-
-def zero_a_page(root: Path) -> int:
-    first, *_, last = records_of(root, 1)[3:8]
-    begin, end = first.physical - LOG_FILE, last.physical - LOG_FILE + last.size
-    overwrite(log_file(root, 1), begin, bytes(end - begin))
-    return 5
-
-
-def lose_the_end_of_a_file(root: Path) -> int:
-    records = records_of(root, 1)
-    at = records[20].physical - LOG_FILE
-    overwrite(log_file(root, 1), at, b"\xff" * (LOG_FILE - at))
-    return len(records) - 20
-
-
-def cut_a_file_off(root: Path) -> int:
-    records = records_of(root, 1)
-    path = log_file(root, 1)
-    with open(path, "r+b") as file:
-        file.truncate(records[20].physical - LOG_FILE)
-    return len(records) - 20
-
-
-def delete_a_file(root: Path) -> int:
-    lost = len(records_of(root, 1))
-    log_file(root, 1).unlink()
-    return lost
-
-
-def write_garbage_behind_the_end(root: Path) -> int:
-    end = records_of(root, 2)[-1]
-    at = end.physical + end.size - 2 * LOG_FILE
-    overwrite(log_file(root, 2), at, b"garbage" * 20)
-    return 0
-
-
-def cut_the_last_file_off(root: Path) -> int:
-    records = records_of(root, 2)
-    with open(log_file(root, 2), "r+b") as file:
-        file.truncate(records[3].physical - 2 * LOG_FILE)
-    return len(records) - 3
 
 
 LOG_DAMAGES = [

@@ -14,7 +14,7 @@ from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.state_file import read_with_backup
-from tests.daemons.broker.test_delay import broker_on, send
+from tests.daemons.broker.running import broker_on, send
 
 
 class LateThread:

@@ -15,7 +15,7 @@ from mq.protocol.message import Message, StoredMessage, encode_record
 from mq.protocol.message_id import decode_offset_id, encode_offset_id
 from mq.protocol.names import is_internal_topic, may_be_sent_to
 from tests.daemons.broker.acl.guarded import pull_fields, send_fields
-from tests.daemons.broker.test_delay import broker_on
+from tests.daemons.broker.running import broker_on
 from tests.daemons.broker.transactions.producers import kept
 from tests.daemons.peer import Peer
 

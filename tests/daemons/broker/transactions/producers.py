@@ -1,19 +1,18 @@
 """A producer of transactions over the wire, and a broker to talk to."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.config import BrokerSettings
 from mq.protocol.bodies import HeartbeatData, ProducerData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from mq.protocol.message import StoredMessage, decode_record, decode_records
 from mq.protocol.message_id import decode_offset_id
+from tests.daemons.broker.running import broker_on, now
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 GROUP = "P"
@@ -21,15 +20,6 @@ TOPIC = "Orders"
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OPERATION = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
-
-
-def broker_on(root: Path, **settings: str) -> Broker:
-    fixed = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(root)}
-    return Broker(BrokerSettings.load(None, {**fixed, **settings}))
-
-
-def now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Half:

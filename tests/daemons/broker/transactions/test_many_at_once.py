@@ -12,13 +12,13 @@ from mq.daemons.broker.handlers import transaction
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.layout import ENTRY_SIZE
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
-from mq.protocol.batch import encode_batch
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.transaction import ENDED, pack_halves
-from mq.protocol.message import Message, StoredMessage, decode_record
+from mq.protocol.message import StoredMessage, decode_record
 from mq.protocol.message_id import decode_offset_id
 from mq.protocol.record import RECORD_HEAD
+from tests.daemons.broker.transactions.batches import Place, end, message, prepare, send
 from tests.daemons.broker.transactions.producers import (
     COMMIT,
     GROUP,
@@ -28,51 +28,9 @@ from tests.daemons.broker.transactions.producers import (
     TOPIC,
     TransactionPeer,
     kept,
-    now,
     operations,
     run,
 )
-
-Place = tuple[int, int]  # of a half: in the log, in its queue
-
-
-def message(body: bytes, **properties: str) -> Message:
-    made = Message(TOPIC, body)
-    made.system |= {"UNIQ_KEY": body.decode(), **properties}
-    return made
-
-
-async def send(
-    peer: TransactionPeer,
-    *messages: Message,
-    common: str = f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}",
-    topic: str = TOPIC,
-) -> Command:
-    header = {"a": GROUP, "b": topic, "c": "TBW102", "d": "4", "e": "2", "f": "4", "g": str(now())}
-    header |= {"h": "0", "i": common, "j": "0", "k": "false", "m": "true"}
-    command = Command(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(messages))
-    return await peer.session.invoke(peer.address, command)
-
-
-async def prepare(peer: TransactionPeer, *bodies: bytes) -> list[Place]:
-    reply = await send(peer, *(message(body) for body in bodies))
-    assert reply.code == ResponseCode.SUCCESS, reply
-    return places_of(reply)
-
-
-def places_of(reply: Command) -> list[Place]:
-    """Where the halves of a batch are."""
-    first = int(reply.fields["queueOffset"])
-    ids = reply.fields["msgId"].split(",")
-    return [(decode_offset_id(each).offset, first + n) for n, each in enumerate(ids)]
-
-
-async def end(peer: TransactionPeer, places: list[Place], how: int = COMMIT) -> Command:
-    (physical, offset), *more = places
-    header = {"producerGroup": GROUP, "tranStateTableOffset": str(offset), "msgId": "id"}
-    header |= {"commitLogOffset": str(physical), "commitOrRollback": str(how)}
-    command = Command(RequestCode.END_TRANSACTION, header, pack_halves(more))
-    return await peer.session.invoke(peer.address, command, 5)
 
 
 def test_a_batch_is_stored_as_the_same_halves_as_its_messages_one_by_one(tmp_path: Path) -> None:

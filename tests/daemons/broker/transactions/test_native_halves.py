@@ -30,8 +30,8 @@ from tests.daemons.broker.native_pair import (
     plain,
     stand_still,
 )
+from tests.daemons.broker.transactions.batches import end, prepare
 from tests.daemons.broker.transactions.producers import TransactionPeer, operations, run
-from tests.daemons.broker.transactions.test_many_at_once import end, prepare
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 

@@ -9,14 +9,13 @@ from mq.client.session import Session
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.protocol.codes import ResponseCode
+from tests.daemons.broker.running import broker_on, now
 from tests.daemons.broker.transactions.producers import (
     COMMIT,
     HALF,
     ROLLBACK,
     TransactionPeer,
-    broker_on,
     kept,
-    now,
     operations,
 )
 

@@ -10,13 +10,9 @@ from mq.client.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.transaction import ENDED
-from tests.daemons.broker.transactions.producers import (
-    COMMIT,
-    ROLLBACK,
-    TransactionPeer,
-    broker_on,
-)
-from tests.daemons.broker.transactions.test_many_at_once import end, message, places_of, send
+from tests.daemons.broker.running import broker_on
+from tests.daemons.broker.transactions.batches import end, message, places_of, send
+from tests.daemons.broker.transactions.producers import COMMIT, ROLLBACK, TransactionPeer
 
 ACCOUNTS = """\
 accounts:

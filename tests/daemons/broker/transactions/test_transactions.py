@@ -9,6 +9,7 @@ from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests import answered
+from tests.daemons.broker.running import now
 from tests.daemons.broker.transactions.producers import (
     COMMIT,
     GIVEN_UP,
@@ -18,7 +19,6 @@ from tests.daemons.broker.transactions.producers import (
     Half,
     TransactionPeer,
     kept,
-    now,
     operations,
     run,
 )

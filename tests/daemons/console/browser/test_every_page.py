@@ -6,17 +6,12 @@ import pytest
 
 from mq.daemons.standalone import Standalone
 from tests.daemons.console.browser.chromium import Chromium
+from tests.daemons.console.browser.complete import complete
 from tests.daemons.console.browser.filled import all_seen, filled
 from tests.daemons.console.browser.walking import menu, walk
 from tests.daemons.console.site import Consoles
 
 pytestmark = pytest.mark.timeout(600)
-
-# Wider than the page: it would have to be scrolled sideways. Tables and code may be, by themselves.
-_OVERFLOWS = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
-# What the texts of `filled` would have made of a page that takes them for more than text.
-_TAKEN = "return document.querySelectorAll('img[src=x], main script:not([src])').length"
-MOST_BYTES = 200 * 1024
 
 
 def test_pages_are_complete_accessible_and_ask_nobody_else(
@@ -49,22 +44,3 @@ async def looked_at(chromium: Chromium, origin: str) -> list[str]:
     found += [f"axe, dark: {x}" for x in await chromium.violations(contrast_only=True)]
     await chromium.prefer()
     return found + await complete(chromium, origin)
-
-
-async def complete(chromium: Chromium, origin: str) -> list[str]:
-    """The same without what axe knows, which takes long."""
-    found = []
-    await chromium.size(320, 640)
-    if await chromium.run(_OVERFLOWS):
-        found.append("is wider than 320 px")
-    await chromium.size(1280, 900)
-    found += [f"complaint: {x}" for x in await chromium.complaints()]
-    if await chromium.run(_TAKEN):
-        found.append("hostile text was taken for elements")
-    others = await chromium.hosts() - {origin.removeprefix("http://")}
-    found += [f"asks {host}" for host in others]
-    if chromium.bytes > MOST_BYTES:
-        found.append(f"{chromium.bytes} bytes")
-    if await chromium.run("return document.querySelectorAll('h1').length") != 1:
-        found.append("has not one h1")
-    return found

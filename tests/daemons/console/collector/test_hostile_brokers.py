@@ -29,7 +29,7 @@ from mq.protocol.bodies import (
 from mq.protocol.codes import RequestCode as C
 from mq.protocol.command import Command
 from tests.client.scripted import scripted
-from tests.daemons.console.collector.test_collector import counting_broker, name_server
+from tests.daemons.console.collector.peers import counting_broker, name_server
 from tests.daemons.console.pages.state import seen
 from tests.daemons.tube.loops import in_loop
 

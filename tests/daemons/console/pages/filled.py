@@ -1,6 +1,7 @@
 """Consoles whose cluster has messages: some plain, some that try to be more than text."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from mq.client.send_result import SendResult
 from mq.client.session import Session
 from mq.daemons.console import locale
 from mq.daemons.console.call import Call
+from mq.daemons.console.pages.messages import QUERY
 from mq.daemons.console.security.accounts import Account
 from mq.daemons.console.security.roles import User
 from mq.protocol.bodies import MessageQueue, TopicConfig
@@ -108,3 +110,21 @@ def call_of(site: Site, user: User, path: Mapping[str, str], query: Mapping[str,
     """A call as the frame makes it for this user."""
     now = clock.milliseconds()
     return Call(site.here, path, query, user, locale.texts("en"), now)
+
+
+Test = Callable[[Filled], Awaitable[None]]
+
+
+def run(console: Consoles, test: Test, **broker: str) -> None:
+    """Run a test with a console whose broker has these settings."""
+
+    async def main() -> None:
+        async with filled(console, broker=broker) as made:
+            await test(made)
+
+    asyncio.run(main())
+
+
+def no_query() -> dict[str, Any]:
+    """The query of a search that asks for nothing special."""
+    return {item.name: item.default for item in QUERY}

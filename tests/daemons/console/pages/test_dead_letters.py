@@ -21,9 +21,9 @@ from tests.daemons.console.pages.filled import (
     call_of,
     filled,
     hostile_messages,
+    run,
 )
 from tests.daemons.console.pages.known import put
-from tests.daemons.console.pages.test_messages import run
 from tests.daemons.console.site import Consoles, account
 
 GROUP = "billing"

@@ -23,8 +23,9 @@ from tests.daemons.console.pages.filled import (
     assert_harmless,
     call_of,
     hostile_messages,
+    no_query,
+    run,
 )
-from tests.daemons.console.pages.test_messages import no_query, run
 from tests.daemons.console.site import Consoles
 
 FIRST = f"/messages/{TOPIC}/broker-a/0/0"

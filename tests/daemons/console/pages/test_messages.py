@@ -1,9 +1,6 @@
-import asyncio
 import csv
 import io
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -23,25 +20,10 @@ from tests.daemons.console.pages.filled import (
     Filled,
     assert_harmless,
     call_of,
-    filled,
     hostile_messages,
+    run,
 )
 from tests.daemons.console.site import Answer, Consoles
-
-Test = Callable[[Filled], Awaitable[None]]
-
-
-def run(console: Consoles, test: Test, **broker: str) -> None:
-    async def main() -> None:
-        async with filled(console, broker=broker) as made:
-            await test(made)
-
-    asyncio.run(main())
-
-
-def no_query() -> dict[str, Any]:
-    """The query of a search that asks for nothing special."""
-    return {item.name: item.default for item in messages.QUERY}
 
 
 def bodies(page: Answer) -> list[str]:

@@ -12,7 +12,7 @@ from mq.client.session import Session
 from mq.daemons.console.call import Call
 from mq.daemons.console.collector.snapshot import BrokerRow, NameServerRow, Snapshot
 from mq.daemons.console.pages import clusters, name_servers
-from tests.daemons.console.collector.test_collector import hung
+from tests.daemons.console.collector.peers import hung
 from tests.daemons.tube.loops import in_loop
 
 

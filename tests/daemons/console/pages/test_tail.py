@@ -9,8 +9,8 @@ from tests.daemons.console.pages.filled import (
     Filled,
     assert_harmless,
     hostile_messages,
+    run,
 )
-from tests.daemons.console.pages.test_messages import run
 from tests.daemons.console.site import Consoles, EventReader
 
 

@@ -16,8 +16,8 @@ from tests.daemons.console.pages.filled import (
     Filled,
     assert_harmless,
     call_of,
+    run,
 )
-from tests.daemons.console.pages.test_messages import run
 from tests.daemons.console.site import Consoles
 
 

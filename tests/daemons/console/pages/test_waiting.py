@@ -2,8 +2,7 @@ from mq.client.machine import clock
 from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.protocol.message import Message
 from tests.client.scenarios import eventually
-from tests.daemons.console.pages.filled import HOSTILE, TOPIC, Filled, assert_harmless
-from tests.daemons.console.pages.test_messages import run
+from tests.daemons.console.pages.filled import HOSTILE, TOPIC, Filled, assert_harmless, run
 from tests.daemons.console.site import Consoles
 
 

@@ -14,7 +14,7 @@ from mq.protocol.headers.send import ReplyMessageRequestHeader
 from mq.protocol.message import Message, StoredMessage
 from tests import answered
 from tests.daemons.broker.harness import create_topic
-from tests.daemons.broker.test_delay import broker_on
+from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import Peer
 
 FIRST_FORM = {

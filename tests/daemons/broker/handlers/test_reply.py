@@ -15,7 +15,7 @@ from mq.protocol.command import Command
 from mq.protocol.headers.send import ReplyMessageRequestHeader
 from mq.protocol.message import decode_record
 from mq.protocol.properties import decode
-from tests.daemons.broker.test_delay import broker_on
+from tests.daemons.broker.running import broker_on
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 LONG_NAMES = {

@@ -14,7 +14,7 @@ from mq.protocol.message import Message
 from tests.daemons.broker.harness import create_topic
 from tests.daemons.peer import Peer
 
-TEXT = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text(encoding="utf-8")
 SECTION = TEXT.split("\n## What a pull is answered\n")[1].split("\n## ")[0]
 LOG_FILE, MESSAGES = 4096, 10  # of 1500 bytes: two in each log file
 BEGIN, END = 2, MESSAGES  # the first log file is taken away

@@ -9,26 +9,20 @@ from typing import Any
 
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.config import BrokerSettings
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_records
 from tests import answered
+from tests.daemons.broker.running import broker_on
+from tests.daemons.broker.running import send as send_later
 from tests.daemons.broker.store.stores import put
-from tests.daemons.broker.test_delay import send as send_later
 
 FILE_SIZE = 64 * 1024
 LONG_AGO = 1_000_000_000
 
 
-def broker_on(root: Path) -> Broker:
-    settings = {
-        "listenPort": "0",
-        "brokerIP1": "127.0.0.1",
-        "storePathRootDir": str(root),
-        "mappedFileSizeCommitLog": str(FILE_SIZE),
-    }
-    return Broker(BrokerSettings.load(None, settings))
+def small_files(root: Path) -> Broker:
+    return broker_on(root, mappedFileSizeCommitLog=str(FILE_SIZE))
 
 
 async def send(session: Session, address: str, topic: str, body: bytes) -> None:
@@ -55,7 +49,7 @@ async def seen_during(work: Coroutine[Any, Any, None], look: Callable[[], int]) 
 @answered.by_broker(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG)
 def test_expired_log_files_and_then_queues_without_messages_are_deleted(tmp_path: Path) -> None:
     async def script() -> None:
-        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, "Old", b"x" * 1000)
             for _ in range(10):  # three to a file
                 await send(session, broker.address, "New", b"x" * 20_000)
@@ -105,7 +99,7 @@ async def expire(broker: Broker, session: Session) -> None:
 
 def test_queues_that_the_broker_reads_itself_keep_their_offsets(tmp_path: Path) -> None:
     async def script() -> None:
-        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
             for topic in (*READ_BY_BROKER, "Old"):
                 await put(broker.stores.messages, topic, 0, b"one", b"two")
             await expire(broker, session)
@@ -134,14 +128,14 @@ def test_timed_messages_are_delivered_after_a_cleaning_and_after_the_next_start(
         return [message.body for message in decode_records(reply.body)]
 
     async def script() -> None:
-        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send_timed(broker, session, b"first")
             assert await receive(broker, session, 0) == [b"first"]
             await expire(broker, session)
             await send_timed(broker, session, b"second")
             assert await receive(broker, session, 0) == [b"second"]
             await send_timed(broker, session, b"third")
-        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
             offset = 1  # the timer may give out once more what it gave out just before a stop
             while b"third" not in (found := await receive(broker, session, offset)):
                 assert found
@@ -153,7 +147,7 @@ def test_timed_messages_are_delivered_after_a_cleaning_and_after_the_next_start(
 @answered.by_broker(RequestCode.CLEAN_UNUSED_TOPIC)
 def test_queues_of_topics_that_are_not_there_are_deleted(tmp_path: Path) -> None:
     async def script() -> None:
-        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, "Kept", b"x")
             await send(session, broker.address, "Dropped", b"x")
             await broker.stores.messages.checkpointer.checkpoint()
@@ -169,7 +163,7 @@ def test_others_are_served_while_queues_of_many_topics_are_deleted(tmp_path: Pat
     count = 60
 
     async def script() -> None:
-        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
             store = broker.stores.messages
             for number in range(count):
                 await put(store, f"Dropped{number}", 0, b"x")
@@ -185,7 +179,7 @@ def test_others_are_served_while_many_queues_are_cleaned(tmp_path: Path) -> None
     count = 100
 
     async def script() -> None:
-        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
             store = broker.stores.messages
             for number in range(count):
                 await put(store, f"Old{number}", 0, b"x")

@@ -11,8 +11,7 @@ from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.recall import RecallHandle
-from tests.daemons.broker.test_delay import broker_on, pull, send
-from tests.daemons.broker.test_timer import now, until
+from tests.daemons.broker.running import broker_on, now, pull, send, until
 from tests.daemons.stopped_time import stopped_time
 
 Recall = Callable[..., Awaitable[Command]]

@@ -16,7 +16,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests import answered
 from tests.daemons.broker.harness import send
-from tests.daemons.broker.test_delay import broker_on
+from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import Peer
 
 

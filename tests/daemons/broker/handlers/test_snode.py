@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.protocol.bodies import HeartbeatData, SnodeIdentity
+from mq.protocol.bodies import HeartbeatData
 from mq.protocol.bodies.mapping import TopicConfigAndQueueMapping
 from mq.protocol.codes import DIALECT_FIELD, RequestCode, ResponseCode, SnodeCode
 from mq.protocol.headers.snode import CreateRetryTopicRequestHeader
@@ -14,10 +14,10 @@ from mq.protocol.message import decode_records
 from tests import answered
 from tests.daemons.broker.acl import guarded
 from tests.daemons.broker.acl.guarded import ADMIN, MINE, Account, SigningPeer
+from tests.daemons.broker.handlers.members import HEARTBEAT
 from tests.daemons.broker.harness import Harness, create_topic, serve
 from tests.daemons.peer import Peer
 
-HEARTBEAT = HeartbeatData(client_id="snode-a", snode_data=SnodeIdentity(snode_name="snode-a"))
 SEND = guarded.send_fields("T")
 
 

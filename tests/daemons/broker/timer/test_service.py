@@ -6,8 +6,6 @@ import os
 import shutil
 import struct
 import threading
-import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 
@@ -22,8 +20,8 @@ from mq.daemons.service import CannotStart
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
+from tests.daemons.broker.running import broker_on, now, pull, send, until
 from tests.daemons.broker.store.stores import note_fsyncs
-from tests.daemons.broker.test_delay import broker_on, pull, send
 from tests.daemons.peer import PATIENCE
 from tests.daemons.stopped_time import stopped_time
 
@@ -33,16 +31,6 @@ SMALL = {
     **{"mappedFileSizeCommitLog": "65536", "mappedFileSizeTimerLog": "4160"},
     **{"maxHashSlotNum": "500", "maxIndexNum": "2000"},
 }
-
-
-def now() -> int:
-    return time.time_ns() // 1_000_000
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not holds():  # noqa: ASYNC110 - the timer reads its queue by itself
-            await asyncio.sleep(0.01)
 
 
 def test_a_message_comes_at_the_very_time_it_is_due(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""Heartbeats of members, as handlers' tests send them."""
+
+from mq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
+    SnodeIdentity,
+    SubscriptionData,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.peer import Peer
+
+HEARTBEAT = HeartbeatData(client_id="snode-a", snode_data=SnodeIdentity(snode_name="snode-a"))
+
+
+def heartbeat(client_id: str, group: str = "g", *topics: str, version: int = 1) -> bytes:
+    subscriptions = [SubscriptionData(topic=t, sub_string="*", sub_version=version) for t in topics]
+    return HeartbeatData(
+        client_id=client_id,
+        producer_data_set=[ProducerData(group_name="P")],
+        consumer_data_set=[
+            ConsumerData(
+                group_name=group,
+                consume_type=ConsumeType.CONSUME_PASSIVELY,
+                message_model=MessageModel.CLUSTERING,
+                consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+                subscription_data_set=subscriptions,
+            )
+        ],
+    ).encode()
+
+
+async def beat(
+    peer: Peer, client_id: str, *topics: str, group: str = "g", version: int = 1
+) -> None:
+    body = heartbeat(client_id, group, *topics, version=version)
+    reply = await peer.ask(RequestCode.HEART_BEAT, None, body)
+    assert reply.code == ResponseCode.SUCCESS, reply

@@ -1,0 +1,56 @@
+"""Consumer groups: created, listed and deleted."""
+
+from pathlib import Path
+
+from mq.protocol.bodies import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from tests import answered
+from tests.daemons.broker.harness import Harness, serve
+from tests.daemons.peer import Peer
+
+
+def refusal(reply: Command) -> tuple[int, str | None]:
+    return reply.code, reply.remark
+
+
+@answered.by_broker(
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+)
+def test_a_group_is_created_listed_and_deleted(tmp_path: Path) -> None:
+    async def script(broker: Harness, peer: Peer) -> None:
+        told = SubscriptionGroupConfig(group_name="g", retry_max_times=3)
+        reply = await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, told.encode())
+        assert reply.code == ResponseCode.SUCCESS
+        reply = await peer.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        table = SubscriptionGroupWrapper.decode(reply.body).subscription_group_table
+        assert table["g"].retry_max_times == 3
+        reply = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+        assert SubscriptionGroupConfig.decode(reply.body) == told
+        broker.stores.offsets.commit("g", "T", 0, 1)
+        await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})
+        assert "g" not in broker.stores.groups.table
+        assert broker.stores.offsets.query("g", "T", 0) == 1
+        fields = {"groupName": "g", "removeOffset": "true"}
+        await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+        assert broker.stores.offsets.query("g", "T", 0) == -1
+        reply = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+        assert refusal(reply) == (26, "subscription group[g] not exist")
+
+    serve(tmp_path, script)
+
+
+def test_a_group_with_a_bad_name_is_refused(tmp_path: Path) -> None:
+    async def script(broker: Harness, peer: Peer) -> None:
+        for name in ("../x", "", "g" * 256):
+            body = SubscriptionGroupConfig(group_name=name).encode()
+            reply = await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert name not in broker.stores.groups.table
+
+    serve(tmp_path, script)

@@ -1,0 +1,16 @@
+"""The source as Spark loads it."""
+
+from typing import TYPE_CHECKING
+
+from mq.testing import RunningBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def load(spark: "SparkSession", broker: RunningBroker, **options: str) -> "DataFrame":
+    """What the source reads with these options; `schema` is no option of its."""
+    reader = spark.read.format("rocketmq").option("nameServer", broker.name_server)
+    if "schema" in options:
+        reader = reader.schema(options.pop("schema"))
+    return reader.options(**options).load()

@@ -1,0 +1,21 @@
+"""The parts of mq as folders of sources, and which may import which."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# A part, and the other parts of mq that its modules may import.
+ALLOWED = {
+    "protocol": set[str](),
+    "client": {"protocol"},
+    "daemons": {"client", "protocol"},
+    "pipeline": {"client", "protocol"},
+    "cli": {"client", "daemons", "pipeline", "protocol"},
+    "mq": {"cli", "client", "daemons", "protocol"},  # the last three for mq.testing
+}
+
+
+def sources(part: str) -> list[Path]:
+    """Every module of a part."""
+    found = sorted((ROOT / part).rglob("*.py"))
+    assert found
+    return found
