@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 
 import orjson
 
+from mq.daemons.busy_polling import BusyPolling
 from mq.daemons.memory import PIECE_COST, MemoryBudget
 from mq.daemons.outgoing import Outgoing, Transport
 from mq.daemons.overload.backlog import LARGE, Backlog
@@ -61,6 +62,7 @@ class Port(Protocol):
     channels: "dict[Channel, None]"
     backlog: Backlog
     memory: MemoryBudget
+    polling: BusyPolling
 
     def forget(self, channel: "Channel") -> None:
         """It has closed."""
@@ -199,8 +201,13 @@ class Channel(Outgoing, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ended:  # evicted, and read for a moment: it does not wait among what is served
             return
-        self.active_at = self._port.ticks
-        if (self.waits or len(data) >= LARGE) and self._port.backlog.keeps(self, data):
+        port = self._port
+        self.active_at = port.ticks
+        if port.polling.is_looking:
+            port.polling.heard = True
+        else:
+            port.polling.begin()
+        if (self.waits or len(data) >= LARGE) and port.backlog.keeps(self, data):
             return
         if self.stalled or self._unserved:
             self._keep_unserved(data, False)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 
 from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
+from mq.daemons.busy_polling import BusyPolling
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listening_port import ListeningPort
@@ -22,7 +23,8 @@ class Listener(ListeningPort[Channel]):
     ``idle_seconds`` is Java's serverChannelMaxIdleTimeSeconds. With ``tls`` connections may be, or
     have to be, encrypted. ``max_connections`` gives how many may be open; ``longest_wait`` how many
     seconds a send may wait to be served; 0 stands for no limit in both, but that connections leave
-    descriptors for files.
+    descriptors for files. ``busy_poll`` gives for how many seconds the loop looks for the next
+    request before it sleeps.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Listener(ListeningPort[Channel]):
         tls: ServerTls | None = None,
         max_connections: Callable[[], int] = lambda: 0,
         longest_wait: Callable[[], float] = lambda: 0.0,
+        busy_poll: Callable[[], float] = lambda: 0.0,
         memory: MemoryBudget | None = None,
         buffers: SocketBuffers = SYSTEM_BUFFERS,
     ) -> None:
@@ -49,6 +52,7 @@ class Listener(ListeningPort[Channel]):
         )
         self.dispatcher = dispatcher
         self.backlog = Backlog(longest_wait, self.channels.keys())
+        self.polling = BusyPolling(busy_poll)
         self.turned_away = 0
         self._tls = tls
         self._buffers = buffers

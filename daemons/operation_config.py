@@ -140,6 +140,13 @@ class BrokerOperationConfig(OperationConfig):
         1, "brokers that run side by side under this file, each in a process of its own"
     )
     liveness_beacon_interval_millis: int = setting(1000, "pause between two beacons", unit="ms")
+    busy_poll_micros: int = setting(
+        100,
+        "behind a request the broker looks for the next one for so long before it sleeps, while "
+        "seven of eight come by then, on more than one processor; 0: never",
+        unit="us",
+        updatable=True,
+    )
     client_send_rate: int = setting(
         0,
         "messages a second that are taken from one client address; 0: no limit",
@@ -171,6 +178,7 @@ class BrokerOperationConfig(OperationConfig):
         for name, value, least in (
             ("instances", self.instances, 1),
             ("livenessBeaconIntervalMillis", self.liveness_beacon_interval_millis, 10),
+            ("busyPollMicros", self.busy_poll_micros, 0),
             ("clientSendRate", self.client_send_rate, 0),
             ("heartbeatMaxGroups", self.heartbeat_max_groups, 0),
             ("maxAutoCreatedGroups", self.max_auto_created_groups, 0),

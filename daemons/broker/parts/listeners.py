@@ -43,6 +43,7 @@ def _make_listener(
         tls=tls,
         max_connections=lambda: settings.operation.max_connections,
         longest_wait=lambda: _longest_wait(settings),
+        busy_poll=lambda: settings.operation.busy_poll_micros / 1_000_000,
         buffers=server.buffers(),
         memory=memory,
     )

@@ -1,0 +1,155 @@
+"""A loop that looks for the next request: as long as it is told to, where that helps, and no more
+often than it has helped."""
+
+import asyncio
+import os
+
+import pytest
+import uvloop
+
+from mq.client.machine import clock
+from mq.daemons.busy_polling import BusyPolling
+
+SECONDS = 0.5
+
+
+@pytest.fixture(autouse=True)
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(clock, "monotonic", lambda: self.now)
+
+
+async def turns(count: int = 3) -> None:
+    """Of the loop."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def miss(polling: BusyPolling, time: Clock) -> None:
+    """Look in vain until the time is over."""
+    assert polling.is_looking
+    await turns()
+    assert polling.is_looking
+    time.now += 2 * SECONDS
+    await turns()
+    assert not polling.is_looking
+
+
+async def attempts(polling: BusyPolling) -> int:
+    """How many requests come until it looks behind one."""
+    count = 0
+    while not polling.is_looking:
+        polling.begin()
+        count += 1
+    return count
+
+
+def test_it_looks_from_a_request_on_until_none_has_come_for_so_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = Clock(monkeypatch)
+
+    async def script() -> None:
+        polling = BusyPolling(lambda: SECONDS)
+        polling.begin()
+        for _ in range(5):
+            time.now += 0.8 * SECONDS
+            await turns()
+            polling.heard = True
+            await turns()
+            assert polling.is_looking
+        await miss(polling, time)
+
+    uvloop.run(script())
+
+
+def test_what_came_together_with_the_first_was_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = Clock(monkeypatch)
+
+    async def script() -> None:
+        polling = BusyPolling(lambda: SECONDS)
+        polling.begin()
+        polling.heard = True
+        time.now += 2 * SECONDS
+        await turns()
+        assert not polling.is_looking
+
+    uvloop.run(script())
+
+
+def test_in_vain_it_is_tried_ever_less_and_with_success_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = Clock(monkeypatch)
+
+    async def script() -> None:
+        polling = BusyPolling(lambda: SECONDS)
+        waited = []
+        for _ in range(5):
+            waited.append(await attempts(polling))
+            await miss(polling, time)
+        assert waited == [1, 129, 4097, 4097, 4097]
+        await attempts(polling)
+        await turns()
+        for _ in range(20):
+            polling.heard = True
+            await turns()
+        await miss(polling, time)
+        assert await attempts(polling) == 129
+
+    uvloop.run(script())
+
+
+def test_where_three_of_four_requests_come_in_time_it_is_hardly_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = Clock(monkeypatch)
+
+    async def script() -> None:
+        polling = BusyPolling(lambda: SECONDS)
+        for _ in range(12):
+            await attempts(polling)
+            await turns()
+            for _ in range(3):
+                polling.heard = True
+                await turns()
+            await miss(polling, time)
+        assert await attempts(polling) > 1000
+
+    uvloop.run(script())
+
+
+@pytest.mark.parametrize("why", ["told not to", "one processor", "a loop whose turns cost much"])
+def test_where_it_does_not_help_it_never_looks(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    async def script() -> None:
+        polling = BusyPolling(lambda: 0.0 if why == "told not to" else SECONDS)
+        for _ in range(10_000):
+            polling.begin()
+        assert not polling.is_looking
+
+    if why == "one processor":
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    if why == "a loop whose turns cost much":
+        asyncio.run(script())
+    else:
+        uvloop.run(script())
+
+
+def test_a_change_of_the_setting_is_seen_soon() -> None:
+    async def script() -> None:
+        seconds = 0.0
+        polling = BusyPolling(lambda: seconds)
+        polling.begin()
+        seconds = SECONDS
+        assert await attempts(polling) <= 4097
+
+    uvloop.run(script())
