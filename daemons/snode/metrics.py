@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from mq.daemons.broker.registry import Consumers
+from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.listener import Listener
 from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks
 from mq.daemons.snode.enodes import Enodes

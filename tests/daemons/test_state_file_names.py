@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker import aside as aside_file
-from mq.daemons.broker.aside import SetAside
+from mq.daemons.broker.delivery import aside as aside_file
+from mq.daemons.broker.delivery.aside import SetAside
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.state_file import write_atomically
 from tests.daemons.broker.store.power import Machine

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import takewhile
 
-from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delay import DelayedMessages
+from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.delay import DelayedMessages
+from mq.daemons.broker.delivery.waiting import RETRY_SECONDS, StoreResults, is_stored
+from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.store.errors import StoreRefused
@@ -20,8 +22,6 @@ from mq.daemons.broker.timer.on_demand import TimerOnDemand
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.transactions.records import HALF_QUEUE
 from mq.daemons.broker.transactions.service import Transactions
-from mq.daemons.broker.waiting import RETRY_SECONDS, StoreResults, is_stored
-from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.supervision import Work
 from mq.protocol import names
 

@@ -20,12 +20,12 @@ from mq.client.session import Session
 from mq.daemons.broker.acting.letters import Outgoing, delivered, half, rolled
 from mq.daemons.broker.acting.members import NameServerSession
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.waiting import is_stored
+from mq.daemons.broker.delivery.writer import MessageWriter, real_target
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.tables.topics import Topics
-from mq.daemons.broker.waiting import is_stored
-from mq.daemons.broker.writer import MessageWriter, real_target
 from mq.protocol import names
 from mq.protocol.bodies import TopicRouteData
 from mq.protocol.codes import ResponseCode

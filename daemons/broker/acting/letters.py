@@ -7,8 +7,8 @@ sent it, but for what has been done already. No I/O.
 """
 
 from mq.client.outgoing import DEFAULT_QUEUES
+from mq.daemons.broker.delivery.writer import NoTarget, real_target
 from mq.daemons.broker.timer.request import deliver_time, number
-from mq.daemons.broker.writer import NoTarget, real_target
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

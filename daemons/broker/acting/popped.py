@@ -15,14 +15,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from mq.client.machine import clock
+from mq.daemons.broker.delivery.waiting import RETRY_SECONDS, StoreResults, is_stored
+from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
 from mq.daemons.broker.pop.receipt import normal_topic, retry_topic
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
 from mq.daemons.broker.pop.revival import come_again
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.waiting import RETRY_SECONDS, StoreResults, is_stored
-from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.supervision import Work
 from mq.protocol.codes import ResponseCode
 

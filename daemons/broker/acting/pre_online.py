@@ -27,7 +27,7 @@ from mq.client.session import Session
 from mq.daemons.broker.acting.members import ask_for_members
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.copy_version import is_worth_taking
-from mq.daemons.broker.delay import advance_saved, decode_delay_offsets
+from mq.daemons.broker.delivery.delay import advance_saved, decode_delay_offsets
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.replication import copies

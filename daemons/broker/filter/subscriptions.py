@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from mq.daemons.broker.broker_config import BrokerConfig
+from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.properties import (
@@ -12,7 +13,6 @@ from mq.daemons.broker.filter.properties import (
 )
 from mq.daemons.broker.filter.sql92 import Sql92Filter, read_filter
 from mq.daemons.broker.filter.table import SQL92, ConsumerFilters, FilterData, is_tag_type
-from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.dispatch import Refused
 from mq.protocol.codes import ResponseCode

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from mq.client.rebalance import allocate_averagely, allocate_in_circle
+from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.pop.request_modes import RequestModes
-from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.roles import check_may_modify
 from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.broker.tables.topics import Topics

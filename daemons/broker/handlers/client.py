@@ -7,10 +7,7 @@ from typing import NamedTuple, Protocol
 
 from mq.client.machine import clock
 from mq.daemons.acl.signers import account_of
-from mq.daemons.broker.filter.subscriptions import read_or_refuse
-from mq.daemons.broker.filter.table import is_tag_type
-from mq.daemons.broker.handlers.reading import GroupTable
-from mq.daemons.broker.registry import (
+from mq.daemons.broker.clients.registry import (
     MOST_TOLD,
     Client,
     ConsumerGroup,
@@ -18,6 +15,9 @@ from mq.daemons.broker.registry import (
     Producers,
     notify_members,
 )
+from mq.daemons.broker.filter.subscriptions import read_or_refuse
+from mq.daemons.broker.filter.table import is_tag_type
+from mq.daemons.broker.handlers.reading import GroupTable
 from mq.daemons.broker.tables.topics import READ_WRITE, new_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Overloaded, Refused, Reply

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from mq.client.machine import chance
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.handlers.born import born_address
 from mq.daemons.broker.pop.receipt import normal_topic
@@ -23,7 +24,6 @@ from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.transactions.half_batches import ReadBatch
 from mq.daemons.broker.transactions.service import Transactions
-from mq.daemons.broker.writer import MessageWriter, add_what_fits
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

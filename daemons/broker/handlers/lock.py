@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from mq.daemons.broker.locks import QueueLocks
+from mq.daemons.broker.clients.locks import QueueLocks
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import LARGE_BODY, Refused, Reply
 from mq.daemons.serving import serves

@@ -4,7 +4,7 @@ import asyncio
 import os
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delay import DelayedMessages
+from mq.daemons.broker.delivery.delay import DelayedMessages
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import earliest_store_time, offset_by_time

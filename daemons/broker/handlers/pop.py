@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.waiting import StoreResults
 from mq.daemons.broker.handlers.pop_peek import NOTHING
 from mq.daemons.broker.handlers.pop_requests import PopRequests
 from mq.daemons.broker.handlers.popped_records import PoppedRecords
@@ -21,7 +22,6 @@ from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.broker.tables.groups import Groups
-from mq.daemons.broker.waiting import StoreResults
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

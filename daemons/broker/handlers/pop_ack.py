@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from mq.client.machine import clock
+from mq.daemons.broker.delivery.waiting import StoreResults
 from mq.daemons.broker.handlers.pop_requests import LONGEST_INVISIBLE
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
@@ -23,7 +24,6 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics, no_such_topic
-from mq.daemons.broker.waiting import StoreResults
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.memory import cost_of

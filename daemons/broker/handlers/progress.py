@@ -4,8 +4,8 @@ import asyncio
 import logging
 
 from mq.client.machine import clock
+from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import earliest_store_time, store_time

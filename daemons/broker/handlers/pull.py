@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
+from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.handlers.cold_pulls import ColdPulls
@@ -20,7 +21,6 @@ from mq.daemons.broker.reading.bulk import asked_bytes
 from mq.daemons.broker.reading.long_polling import MOST_HELD, HeldPull, Looks, held_pulls
 from mq.daemons.broker.reading.message_finder import MOVED, NOT_FOUND, RETRY, FoundMessages
 from mq.daemons.broker.reading.queue_reader import QueueReader
-from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.statistics.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue

@@ -3,11 +3,11 @@
 from base64 import b64encode
 from collections.abc import Callable
 
+from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.properties import is_ruled_out
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData, is_tag_type
 from mq.daemons.broker.genuine import genuine_record
-from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.layout import EXTENSION_START, is_extension_address
 from mq.daemons.broker.store.message_store import MessageStore

@@ -2,12 +2,12 @@
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.waiting import is_stored
+from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.roles import check_recalls
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.tables.topics import Topics
-from mq.daemons.broker.waiting import is_stored
-from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

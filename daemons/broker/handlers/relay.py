@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from mq.daemons.broker.clients.registry import Client, Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
-from mq.daemons.broker.registry import Client, Consumers
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import offset_by_time
 from mq.daemons.broker.tables.offsets import ConsumerOffsets

@@ -4,13 +4,13 @@ import logging
 import time
 
 from mq.client.machine import clock
+from mq.daemons.broker.clients.registry import Producers
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.registry import Producers
+from mq.daemons.broker.delivery.waiting import StoreResults, is_stored
+from mq.daemons.broker.delivery.writer import MessageWriter
+from mq.daemons.broker.handlers.targets import SendTargets
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.timer.request import name_withdrawn
-from mq.daemons.broker.waiting import StoreResults, is_stored
-from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

@@ -21,6 +21,7 @@ from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.broker.handlers.born import born_host
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.native_sends import NativeSends
+from mq.daemons.broker.handlers.targets import SendTargets
 from mq.daemons.broker.handlers.usual_properties import UsualProperties, names_timer
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
@@ -29,7 +30,6 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.records import keys_of
-from mq.daemons.broker.targets import SendTargets
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Refused
 from mq.daemons.serving import serves

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.waiting import is_stored
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.roles import check_ends_transactions
 from mq.daemons.broker.store.append import Appender
@@ -12,7 +13,6 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
-from mq.daemons.broker.waiting import is_stored
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from mq.daemons.broker.broker_config import BrokerConfig
+from mq.daemons.broker.clients.registry import Consumers, Producers
 from mq.daemons.broker.metrics.pacing import Values, paced, whose
-from mq.daemons.broker.registry import Consumers, Producers
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.metrics import Kind, Metric

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mq.client.machine import files
-from mq.daemons.broker.aside import SetAside
+from mq.daemons.broker.delivery.aside import SetAside
 from mq.daemons.broker.metrics.pacing import Values, paced
 from mq.daemons.broker.store.message_store import SLAVE_CAUSE, MessageStore
 from mq.daemons.metrics import Kind, Metric, counter, gauge

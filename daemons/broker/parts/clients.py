@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import dataclass
 
 from mq.daemons.broker.acl.access import AccessControl
+from mq.daemons.broker.clients.locks import QueueLocks
+from mq.daemons.broker.clients.registry import Consumers, Producers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import check_supported
 from mq.daemons.broker.handlers.access import AccessHandlers
@@ -12,10 +14,8 @@ from mq.daemons.broker.handlers.connection import ConnectionHandlers
 from mq.daemons.broker.handlers.lock import LockHandlers
 from mq.daemons.broker.handlers.query import QueryHandlers
 from mq.daemons.broker.handlers.relay import RelayHandlers
-from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.parts.stores import Stores
-from mq.daemons.broker.registry import Consumers, Producers
 from mq.daemons.dispatch import Handler
 from mq.daemons.serving import handlers_of
 

@@ -4,7 +4,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delay import DelayedMessages
+from mq.daemons.broker.delivery.delay import DelayedMessages
+from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.handlers.offset import DelayOffsetHandlers
 from mq.daemons.broker.handlers.recall import RecallHandlers
 from mq.daemons.broker.handlers.transaction import TransactionHandlers
@@ -17,7 +18,6 @@ from mq.daemons.broker.timer.on_demand import TimerOnDemand
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.transactions.checks import TransactionChecks
 from mq.daemons.broker.transactions.service import Transactions
-from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import Handler
 from mq.daemons.serving import handlers_of
 from mq.daemons.supervision import Tasks

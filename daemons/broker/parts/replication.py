@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delay import DelayedMessages
+from mq.daemons.broker.delivery.delay import DelayedMessages
 from mq.daemons.broker.handlers.epochs import EpochHandlers
 from mq.daemons.broker.handlers.ha import HaHandlers
 from mq.daemons.broker.parts.group import Metrics, Works

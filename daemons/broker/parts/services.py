@@ -12,6 +12,7 @@ from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.handlers.reply import ReplyHandlers
 from mq.daemons.broker.handlers.send import SendHandlers
 from mq.daemons.broker.handlers.snode import SnodeHandlers
+from mq.daemons.broker.handlers.targets import SendTargets
 from mq.daemons.broker.handlers.topic import TopicHandlers
 from mq.daemons.broker.overload.limits import TopicSizes
 from mq.daemons.broker.overload.protection import SlowConsumers
@@ -25,7 +26,6 @@ from mq.daemons.broker.pop.service import PopService
 from mq.daemons.broker.reading.moved_events import OffsetMovedEvents
 from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.roles import is_slave
-from mq.daemons.broker.targets import SendTargets
 from mq.daemons.dispatch import Handler
 from mq.daemons.metrics import gauge
 from mq.daemons.serving import handlers_of

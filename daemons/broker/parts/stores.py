@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.aside import SetAside
 from mq.daemons.broker.filter.bit_maps import extender
 from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.handlers.config import ConfigHandlers

@@ -20,8 +20,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mq.client.machine import clock
-from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.waiting import is_stored
+from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.pop.records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -41,8 +43,6 @@ from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.broker.timer.request import deliver_time
-from mq.daemons.broker.waiting import is_stored
-from mq.daemons.broker.writer import MessageWriter
 from mq.protocol import names
 from mq.protocol.message import StoredMessage
 

@@ -11,6 +11,8 @@ import logging
 from collections import Counter
 
 from mq.client.machine import clock
+from mq.daemons.broker.delivery.waiting import MOST_ATTEMPTS, RETRY_SECONDS, is_hopeless, is_stored
+from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits
 from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
 from mq.daemons.broker.pop.receipt import normal_topic, retry_topic
 from mq.daemons.broker.pop.records import PopCheckPoint
@@ -18,8 +20,6 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
-from mq.daemons.broker.waiting import MOST_ATTEMPTS, RETRY_SECONDS, is_hopeless, is_stored
-from mq.daemons.broker.writer import MessageWriter, add_what_fits
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
 

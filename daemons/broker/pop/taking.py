@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mq.client.machine import chance, clock
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.waiting import StoreResults
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
@@ -23,7 +24,6 @@ from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
-from mq.daemons.broker.waiting import StoreResults
 from mq.protocol.record import RECORD_IDENTITY
 
 # Looks into one queue by one request; each passes over 800 entries that do not match.

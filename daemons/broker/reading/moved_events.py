@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.writer import MessageWriter
 from mq.protocol import names
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.bodies.consume import OffsetMovedEvent

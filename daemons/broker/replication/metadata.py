@@ -40,7 +40,7 @@ from mq.client.errors import (
 from mq.client.machine import clock
 from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delay import DelayedMessages, decode_delay_offsets
+from mq.daemons.broker.delivery.delay import DelayedMessages, decode_delay_offsets
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.pop.request_modes import RequestModes

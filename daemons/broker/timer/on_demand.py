@@ -1,11 +1,11 @@
 """Timer on demand: it starts with the first message for it; most brokers never need its files."""
 
-from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.periodic import save_again_and_again
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.timer.service import Timer
-from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.supervision import Tasks, Work
 
 

@@ -16,8 +16,10 @@ import logging
 from collections.abc import Iterator
 
 from mq.client.machine import clock, files, threads
-from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.waiting import RETRY_SECONDS, NextMessage, store_all
+from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.waiters import OnStored
@@ -29,8 +31,6 @@ from mq.daemons.broker.timer.inheritance import TIMER_LOG, TIMER_WHEEL, Inherita
 from mq.daemons.broker.timer.log import TimerLog, Unit
 from mq.daemons.broker.timer.request import deliver_time, number
 from mq.daemons.broker.timer.wheel import EMPTY, SLOTS, Slot, TimerWheel
-from mq.daemons.broker.waiting import RETRY_SECONDS, NextMessage, store_all
-from mq.daemons.broker.writer import MessageWriter, add_what_fits
 from mq.daemons.supervision import Work
 from mq.protocol import names
 from mq.protocol.message import StoredMessage

@@ -15,17 +15,17 @@ from collections import deque
 from enum import Enum, auto
 
 from mq.client.machine import clock
-from mq.daemons.broker.aside import SetAside
+from mq.daemons.broker.clients.registry import Producers
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.registry import Producers
+from mq.daemons.broker.delivery.aside import SetAside
+from mq.daemons.broker.delivery.waiting import StoreResults, is_hopeless, is_stored
+from mq.daemons.broker.delivery.writer import MessageWriter, NoTarget
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.broker.transactions.records import HALF_QUEUE, number_property
 from mq.daemons.broker.transactions.service import Transactions
-from mq.daemons.broker.waiting import StoreResults, is_hopeless, is_stored
-from mq.daemons.broker.writer import MessageWriter, NoTarget
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

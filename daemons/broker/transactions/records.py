@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Protocol
 
-from mq.daemons.broker.writer import MessageWriter, properties_field
+from mq.daemons.broker.delivery.writer import MessageWriter, properties_field
 from mq.protocol import names
 from mq.protocol.flags import SysFlag
 from mq.protocol.message import StoredMessage

@@ -11,6 +11,8 @@ import logging
 from functools import partial
 
 from mq.client.machine import clock
+from mq.daemons.broker.delivery.waiting import is_stored
+from mq.daemons.broker.delivery.writer import MessageWriter, NoTarget
 from mq.daemons.broker.store.batch import Origin
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
@@ -35,8 +37,6 @@ from mq.daemons.broker.transactions.records import (
     number_property,
 )
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
-from mq.daemons.broker.waiting import is_stored
-from mq.daemons.broker.writer import MessageWriter, NoTarget
 from mq.protocol import names
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError

@@ -7,8 +7,8 @@ consumers that are pushed to have sessions.
 
 from collections.abc import Awaitable, Iterator
 
+from mq.daemons.broker.clients.registry import ConsumerGroup, Consumers, Producers
 from mq.daemons.broker.handlers.client import ClientHandlers, ClientRules
-from mq.daemons.broker.registry import ConsumerGroup, Consumers, Producers
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused, Reply
 from mq.daemons.serving import serves

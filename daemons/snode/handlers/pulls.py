@@ -7,8 +7,8 @@ here if its client leaves that to the broker, as Java's push consumers do.
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 
+from mq.daemons.broker.clients.registry import Consumers
 from mq.daemons.broker.handlers.reading import consuming_group
-from mq.daemons.broker.registry import Consumers
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Overloaded, Refused
 from mq.daemons.serving import serves

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.session import Session
-from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.protocol import names
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.acting.sets import LONG, acts, bodies, cluster, have, is_copied, send

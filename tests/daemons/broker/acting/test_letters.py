@@ -3,7 +3,7 @@
 import pytest
 
 from mq.daemons.broker.acting.letters import Outgoing, delivered, half, rolled
-from mq.daemons.broker.writer import NoTarget
+from mq.daemons.broker.delivery.writer import NoTarget
 from mq.protocol.flags import SysFlag
 from mq.protocol.headers.send import SendMessageRequestHeaderV2
 from mq.protocol.message import StoredMessage

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mq.client.session import Session
-from mq.daemons.broker.delay import decode_delay_offsets
+from mq.daemons.broker.delivery.delay import decode_delay_offsets
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.service import Timer

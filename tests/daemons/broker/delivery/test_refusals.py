@@ -9,9 +9,9 @@ import pytest
 
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.delivery.waiting import RETRY_SECONDS, StoreResults
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.waiters import OnStored
-from mq.daemons.broker.waiting import RETRY_SECONDS, StoreResults
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill

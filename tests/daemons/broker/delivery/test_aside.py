@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mq.client.session import Session
-from mq.daemons.broker import aside, waiting
-from mq.daemons.broker.aside import SetAside
+from mq.daemons.broker.delivery import aside, waiting
+from mq.daemons.broker.delivery.aside import SetAside
 from mq.daemons.broker.store import layout
 from mq.protocol import fastjson
 from mq.protocol.codes import RequestCode, ResponseCode
