@@ -3,11 +3,18 @@
 Formats: org.apache.rocketmq.tools.command.message.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli.messages.details import DETAILS, details
+from mq.cli.messages.found import (
+    DIRECTLY,
+    SENT_AGAIN,
+    by_offset_id,
+    consume_directly,
+    send_found,
+)
 from mq.cli.moments import span_of
 from mq.cli.parameters import (
     BeginTimestamp,
@@ -22,21 +29,14 @@ from mq.cli.runtime.effects import gives, shows_messages, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth, subject
 from mq.cli.runtime.runner import concurrently
-from mq.cli.show import bodies, java_text, message_text
-from mq.cli.show.lazy import LongText, Mapped, pieces_of
-from mq.cli.show.output import Format
-from mq.cli.show.result import Result, nested, number, text, time
-from mq.client.operations.errors import BadData, NotFound
+from mq.cli.show import java_text, message_text
+from mq.cli.show.result import Result, number, text, time
+from mq.client.operations.errors import NotFound
 from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.unpacking import Unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mq.client.admin import Admin
     from mq.client.errors import MQError
-    from mq.client.operations.messages.track import Track
-    from mq.protocol.message import StoredMessage
 
 COMMANDS = {
     "message": (
@@ -69,27 +69,7 @@ BodyFormat = Annotated[
 ]
 
 
-_DIRECTLY = (
-    text("offsetId", "Offset id"),
-    text("group", "Consumer group"),
-    text("clientId", "Consumer"),
-    text("result", "Result"),
-    text("remark", "Remark"),
-    number("spentMillis", "Took (ms)"),
-)
-_SENT_AGAIN = (
-    text("originalOffsetId", "Original"),
-    text("sendStatus", "Result"),
-    text("messageId", "Message id"),
-    number("queueOffset", "Offset"),
-)
-_DETAILS = (
-    *message_text.DOCUMENT,
-    nested("consumers", "what each consumer group did with it: group, type, error"),
-)
-
-
-@gives(message_text.COLUMNS, _DIRECTLY, _SENT_AGAIN, data=_DETAILS)
+@gives(message_text.COLUMNS, DIRECTLY, SENT_AGAIN, data=DETAILS)
 @writes
 @shows_messages
 @concurrently
@@ -140,11 +120,11 @@ async def query_msg_by_id(
         _check_offset_id(item)
     async with call.admin() as admin:
         if consumer_group and client_id:
-            return await _consume_directly(admin, consumer_group, client_id, ids)
-        messages = Unpacked([await _by_offset_id(admin, item) for item in ids])
+            return await consume_directly(admin, consumer_group, client_id, ids)
+        messages = Unpacked([await by_offset_id(admin, item) for item in ids])
         if send_message is not None:
-            return await _send_again(call, ids, messages if send_message else messages[:0])
-        return await _details(call, admin, messages, offset_id=True, charset=charset)
+            return await send_found(call, ids, messages if send_message else messages[:0])
+        return await details(call, admin, messages, offset_id=True, charset=charset)
 
 
 def _check_offset_id(message_id: str) -> None:
@@ -156,137 +136,6 @@ def _check_offset_id(message_id: str) -> None:
             f"{message_id!r} is not an offset id (32 hexadecimal digits, 56 with IPv6)",
             hint=f"for a producer's own id: mq queryMsgByUniqueKey -i {message_id} -t TOPIC",
         )
-
-
-async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
-    """The message, with its body as it is stored."""
-    from mq.client.errors import ConnectError, NoneThere
-
-    try:
-        return await admin.find_by_offset_id(message_id, decompress=False)
-    except NoneThere as error:
-        raise NotFound(f"no message {message_id}: {error}") from error
-    except ConnectError as error:
-        hint = "a unique id has 32 digits too: mq queryMsgByUniqueKey -i ID -t TOPIC"
-        raise NotFound(f"no broker for message {message_id}: {error}", hint=hint) from error
-
-
-async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: list[str]) -> Result:
-    """Let one consumer consume messages now (CONSUME_MESSAGE_DIRECTLY). Of several the others are
-    told of where one cannot be consumed: they are, and once."""
-    from mq.client.errors import MQError
-    from mq.client.operations.messages import again
-
-    plain, rows, failures = "", [], []
-    for message_id in ids:
-        try:
-            message = await _by_offset_id(admin, message_id)
-            done = await again.consume_directly(admin.session, message, group, client_id)
-        except (NotFound, MQError) as error:
-            if len(ids) == 1:
-                raise
-            failures.append(f"message {message_id}: {error}")
-            continue
-        result = done.consume_result.name if done.consume_result else "null"
-        plain += (
-            f"ConsumeMessageDirectlyResult [order={java_text.truth(done.order)}, "
-            f"autoCommit={java_text.truth(done.auto_commit)}, consumeResult={result}, "
-            f"remark={'null' if done.remark is None else done.remark}, "
-            f"spentTimeMills={done.spent_time_mills}]"
-        )
-        rows.append((message_id, group, client_id, result, done.remark, done.spent_time_mills))
-    return Result(_DIRECTLY, list(rows), plain, failures=failures)
-
-
-async def _send_again(call: Call, ids: list[str], messages: Unpacked) -> Result:
-    """Send found messages as new ones; they keep their properties, the unique id included. Those
-    whose bodies cannot be read, and of several those that cannot be sent, are failures, and the
-    others are sent: who began again for an error would send them twice."""
-    from mq.cli.commands.sending import send_result_text
-    from mq.client.errors import MQError
-    from mq.client.operations.messages.again import same_again
-    from mq.client.producer_options import ANY_BODY
-
-    plain, rows, failures = "", [], []
-    async with call.producer("ReSendMsgById", max_body=ANY_BODY) as producer:
-        for message_id, found in zip(ids, messages, strict=False):
-            try:
-                message = same_again(found)
-            except BadData as error:
-                failures.append(error.message)
-                continue
-            try:
-                result = await producer.send(message)
-            except MQError as error:
-                if len(ids) == 1:
-                    raise
-                failures.append(f"message {message_id} is not sent again: {error}")
-                continue
-            plain += f"prepare resend msg. originalMsgId={message_id}{send_result_text(result)}"
-            rows.append((message_id, str(result.status), result.message_id, result.queue_offset))
-    return Result(_SENT_AGAIN, list(rows), plain, failures=failures)
-
-
-async def _details(
-    call: Call,
-    admin: "Admin",
-    messages: Unpacked,
-    *,
-    offset_id: bool,
-    extra: dict[str, str] | None = None,
-    shown: int | None = None,
-    charset: str | None = None,
-) -> Result:
-    """The pages on messages: what they are and who has consumed them.
-
-    `shown` is how many of them mqadmin shows, where that is fewer.
-    """
-    from mq.client.operations.messages.track import tracks
-
-    pages: list[_Details] = []
-    for index in range(len(messages)):
-        message = messages[index]
-        page = _Details(await tracks(admin, message))
-        if call.output is Format.PLAIN and (shown is None or index < shown):
-            suffix = f"_{index}" if index and not offset_id else ""
-            path = message_text.write_body(call.environment, message, suffix)
-            page.text = message_text.detail(message, path, offset_id=offset_id, extra=extra)
-        pages.append(page)
-        del message  # before the next is decompressed
-
-    def plain() -> "Iterator[str]":
-        for index, page in enumerate(pages):
-            yield from page.plain(messages, index, charset)
-
-    rows = Mapped(message_text.row, messages)
-    data = Mapped(lambda index: pages[index].document(messages[index]), range(len(pages)))
-    return Result(message_text.COLUMNS, rows, LongText(plain), data=data, messages=messages)
-
-
-@dataclass
-class _Details:
-    """What is known of a message besides what it is; `text` is its page, if plain has one."""
-
-    found: "list[Track]"
-    text: str = ""
-
-    def document(self, message: "StoredMessage") -> dict[str, Any]:
-        from mq.cli.messages import track_text
-
-        return {**message_text.document(message), "consumers": track_text.documents(self.found)}
-
-    def plain(self, messages: Unpacked, index: int, charset: str | None) -> "Iterator[str]":
-        """The page, with the body in a character set if one is given."""
-        from mq.cli.messages import track_text
-
-        if not self.text:
-            return
-        yield self.text
-        if charset is not None:
-            yield f"{'Message Body:':<20} "
-            yield from pieces_of(bodies.decoded(messages[index].body, charset))
-            yield "\n"
-        yield track_text.text(self.found)
 
 
 @gives(message_text.COLUMNS, data=message_text.DOCUMENT)
@@ -346,7 +195,7 @@ async def query_msg_by_key(
     return result
 
 
-@gives(message_text.COLUMNS, _DIRECTLY, data=_DETAILS)
+@gives(message_text.COLUMNS, DIRECTLY, data=DETAILS)
 @writes
 @shows_messages
 @subject("topic", "msg_id")
@@ -388,15 +237,15 @@ async def query_msg_by_unique_key(
             for error in errors:  # it may have the one that is the oldest
                 raise error
             offset_id = messages[0].offset_id
-            return await _consume_directly(admin, consumer_group, client_id, [offset_id])
+            return await consume_directly(admin, consumer_group, client_id, [offset_id])
         # 4.9 keeps only the oldest even with -a (MQAdminImpl.queryMessage).
         found = messages if show_all else messages[:1]
-        result = await _details(call, admin, Unpacked(found), offset_id=False, shown=1)
+        result = await details(call, admin, Unpacked(found), offset_id=False, shown=1)
         result.failures += unsaid(topic, errors)
         return result
 
 
-@gives(message_text.COLUMNS, data=_DETAILS)
+@gives(message_text.COLUMNS, data=DETAILS)
 @shows_messages
 @subject("topic", "broker_name", "queue_id", "offset")
 async def query_msg_by_offset(
@@ -427,7 +276,7 @@ async def query_msg_by_offset(
         result = await lookup.at_offset(admin.session, queue, offset)
         extra = message_text.pulled_properties(result.min_offset, result.max_offset)
         found = Unpacked(result.messages[:1])
-        return await _details(call, admin, found, offset_id=True, extra=extra, charset=charset)
+        return await details(call, admin, found, offset_id=True, extra=extra, charset=charset)
 
 
 _DECODED_COLUMNS = (
