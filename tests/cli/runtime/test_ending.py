@@ -24,13 +24,7 @@ from mq.cli.runtime.invocation import Invocation
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result
 
-
-@pytest.fixture(autouse=True)
-def usual() -> Iterator[None]:
-    """A test run may ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("usual_ctrl_c")
 
 
 def send() -> None:

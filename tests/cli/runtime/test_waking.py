@@ -32,13 +32,7 @@ got = signal.sigtimedwait(signals, 30)
 print("got", got and signal.Signals(got.si_signo).name)
 """
 
-
-@pytest.fixture(autouse=True)
-def usual() -> Iterator[None]:
-    """A test run may ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("usual_ctrl_c")
 
 
 def notice() -> None:
