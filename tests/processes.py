@@ -1,8 +1,11 @@
 """Processes that tests start and talk to."""
 
+import os
 import select
+import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +21,26 @@ def is_readable(file: HasDescriptor, seconds: float) -> bool:
     poll = select.poll()
     poll.register(file.fileno(), select.POLLIN)
     return bool(poll.poll(seconds * 1000))
+
+
+def stand_still(pid: int, send: Callable[[int, int], None] = os.kill) -> None:
+    """Stop a process (SIGSTOP), and return when no thread of it runs: behind the signal they all go
+    on until one of them has its turn on a processor, and takes it."""
+    send(pid, signal.SIGSTOP)
+    while not _stands_still(pid):  # of a child's child nothing tells
+        time.sleep(0.001)
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether each thread is stopped, or has ended."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            status = (thread / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if status.rpartition(")")[2].split()[0] not in ("T", "Z", "X"):
+            return False
+    return True
 
 
 @contextmanager

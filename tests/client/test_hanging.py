@@ -29,6 +29,7 @@ from tests.client.clusters import TOPIC, cluster
 from tests.client.gate import gate
 from tests.client.scripted import name_server, refuses, routes, scripted, stores
 from tests.interop.ports import free_port
+from tests.processes import stand_still
 
 TIMEOUT = 10.0
 AT_ONCE = 5.0  # seconds: less than that, and than the usual time-out, on any machine
@@ -71,7 +72,7 @@ def test_a_send_to_a_healthy_broker_does_not_wait_for_a_name_server_that_stands_
                 broker.address, TopicConfig(topic_name=TOPIC)
             )
             await producer.send(Message(TOPIC, b"before"))
-            os.kill(pid, signal.SIGSTOP)
+            stand_still(pid)
             try:
                 producer._aims.outdate(TOPIC)  # as any failed send does
                 for _ in range(3):

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from tests.processes import stand_still
+
 _START_SECONDS = 90
 _STOP_SECONDS = 60
 
@@ -85,7 +87,8 @@ class Process:
 
     def pause(self) -> None:
         """Let it stand still (SIGSTOP): its machine goes on to acknowledge what arrives."""
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        stand_still(self._process.pid, os.killpg)
 
     def go_on(self) -> None:
         """Let it go on where it stood."""

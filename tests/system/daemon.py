@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.interop.ports import free_port
+from tests.processes import stand_still
 
 _START_SECONDS = 60.0
 
@@ -89,7 +90,7 @@ class DaemonProcess:
 
     def pause(self) -> None:
         """Let it stand still (SIGSTOP): its machine goes on to acknowledge what arrives."""
-        os.kill(self.pid, signal.SIGSTOP)
+        stand_still(self.pid)
 
     def go_on(self) -> None:
         """Let it go on where it stood."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import Mq
+from tests.processes import stand_still
 from tests.system.daemon import NameServerProcess
 
 pytestmark = pytest.mark.timeout(120)
@@ -104,7 +105,7 @@ def test_a_stop_of_the_whole_unit_is_calm(tmp_path: Path) -> None:
     with Several(tmp_path, "--instances", "2") as several:
         several.line("2 of 2 brokers serve")
         # All at once, as systemd does: nobody sees that another has ended before it is told itself.
-        os.kill(several.process.pid, signal.SIGSTOP)
+        stand_still(several.process.pid)
         for process in (*several.children(), several.process.pid):
             os.kill(process, signal.SIGTERM)
         os.kill(several.process.pid, signal.SIGCONT)
@@ -142,7 +143,7 @@ def test_one_that_does_not_turn_its_loop_is_aborted_and_started_again(tmp_path: 
         with Several(tmp_path, "--instances", "2", **words) as several:
             several.line("2 of 2 brokers serve")
             stuck = several.children()[0]
-            os.kill(stuck, signal.SIGSTOP)
+            stand_still(stuck)
             several.line("has not turned its loop for 3 s: it is aborted")
             several.line("was ended by SIGKILL")  # what stands still takes no other signal
             several.line("boot success")
@@ -178,7 +179,7 @@ def test_what_an_earlier_one_still_uses_is_tried_again(tmp_path: Path) -> None:
     with Several(tmp_path, "--instances", "2") as earlier:
         earlier.line("2 of 2 brokers serve")
         slow = earlier.children()[0]
-        os.kill(slow, signal.SIGSTOP)  # its stop takes long
+        stand_still(slow)  # its stop takes long
         earlier.process.kill()
         with Several(tmp_path, "--instances", "2") as several:
             several.line("is in use by another broker")

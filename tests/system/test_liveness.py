@@ -13,6 +13,7 @@ from mq.daemons.beacon import Beacon
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import TopicConfig
+from tests.processes import stand_still
 from tests.system.daemon import BrokerProcess
 
 PATIENCE = 20.0
@@ -76,7 +77,7 @@ def test_a_killed_broker_leaves_the_routes_within_three_seconds(tmp_path: Path) 
 def test_a_broker_that_stands_still_leaves_and_comes_back_when_it_goes_on(tmp_path: Path) -> None:
     async def script(server: NameServer, broker: BrokerProcess) -> None:
         await until(lambda: expected(server))
-        os.kill(pid_of(broker), signal.SIGSTOP)
+        stand_still(pid_of(broker))
         assert await until(lambda: not server.routes.live) < SOON + 1 + LATE
         os.kill(pid_of(broker), signal.SIGCONT)
         # Its connection was closed, so it registers again at once, not after 30 s.
@@ -92,7 +93,7 @@ def test_topics_made_while_a_broker_stood_still_have_routes_like_all_others(
     async def script(server: NameServer, broker: BrokerProcess) -> None:
         await until(lambda: expected(server))
         before = set(server.routes.topics)
-        os.kill(pid_of(broker), signal.SIGSTOP)
+        stand_still(pid_of(broker))
         async with Session(server.address) as session:
             made = [f"made-{number}" for number in range(3)]
             waiting = [
@@ -123,7 +124,7 @@ def test_a_broker_without_beacons_is_not_missed(tmp_path: Path) -> None:
         made_up = Beacon(cluster, name, 0, broker.address, "0123456789abcdef").encode()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.sendto(made_up, ("127.0.0.1", server.port))
-            os.kill(pid_of(broker), signal.SIGSTOP)
+            stand_still(pid_of(broker))
             await asyncio.sleep(SOON + 1)  # nothing is to happen, which no event tells
         assert broker.address in server.routes.live
         os.kill(pid_of(broker), signal.SIGCONT)

@@ -1,7 +1,6 @@
 """`mq shutdown`. It sees the daemons that a test has started, and no others of this machine."""
 
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 
 from mq.cli.machine import processes
 from tests.cli.support import Mq
+from tests.processes import stand_still
 
 
 class Machine:
@@ -100,7 +100,7 @@ def test_several_are_told_and_one_can_be_chosen(mq: Mq, machine: Machine) -> Non
 
 def test_one_that_does_not_end_in_time_is_no_success(mq: Mq, machine: Machine) -> None:
     server = machine.name_server("one")
-    server.send_signal(signal.SIGSTOP)
+    stand_still(server.pid)
     finished = mq("shutdown", "namesrv", "--wait", "0.1")
     assert finished.status == 75
     assert f"mqnamesrv({server.pid}) has not ended in 0.1 s" in finished.err
