@@ -96,7 +96,7 @@ class OffsetStore:
         """
         sent_before = inf if again else clock.monotonic() - REPEAT_SECONDS
         changed = {
-            queue: offset
+            queue
             for queue in queues
             if (offset := self._offsets.get(queue)) is not None
             and (
@@ -108,18 +108,24 @@ class OffsetStore:
         places = {(queue.topic, queue.broker_name): queue for queue in changed}
         first = {queue for place, queue in places.items() if place not in self._begun}
         errors: list[MQError] = []
-        for together in (first, changed.keys() - first):
-            commits = [self._commit(queue, changed[queue]) for queue in together]
+        for together in (first, changed - first):
+            commits = [self._commit(queue) for queue in together]
             errors += filter(None, await self._session.all(commits))
         return errors
 
-    async def _commit(self, queue: MessageQueue, offset: int) -> MQError | None:
+    async def _commit(self, queue: MessageQueue) -> MQError | None:
+        """Tell its broker what is remembered of a queue when it can be told."""
         try:
             route = await self._session.route(queue.topic)
             master = broker_address(route, queue.broker_name)
             address = broker_address(route, queue.broker_name, exact=False)
             if address is None:
                 return RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
+            # Not what it was before the first offsets were answered, perhaps late: the queue may
+            # have been reset since, or be another member's, who has come further.
+            offset = self._offsets.get(queue)
+            if offset is None:
+                return None
             await self._admin.update_consumer_offset(
                 address, self._group, queue.topic, queue.queue_id, offset
             )
