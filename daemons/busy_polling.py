@@ -31,7 +31,7 @@ class BusyPolling:
         self.heard = False  # a request has come meanwhile
         self._seconds = seconds
         self._span = 0.0
-        self._until = 0.0
+        self._began = 0.0  # to look for the request that comes next
         self._is_first = False
         self._misses = 0  # that hits have not made up for: two to the power of it is the pause
         self._pause = 0  # requests to come before the next attempt
@@ -49,7 +49,7 @@ class BusyPolling:
             self._pause = 2**_MOST_MISSES
             return
         self.is_looking = self._is_first = True
-        self._until = clock.monotonic() + self._span
+        self._began = clock.monotonic()
         self._loop.call_soon(self._look)
 
     def _look(self) -> None:
@@ -60,14 +60,22 @@ class BusyPolling:
         if self.heard:
             self.heard = False
             self._misses = max(0, self._misses - 1)
-            self._until = now + self._span
-        elif now >= self._until:
-            self.is_looking = False
-            self._misses = min(self._misses + _MISS, _MOST_MISSES)
-            self._pause = 2**self._misses
+            self._span = self._seconds()  # there may be no miss for as long as somebody sends
+            self._began = now
+            if not self._span:
+                self._rest(0)
+                return
+        elif now - self._began >= self._span:
+            self._rest(_MISS)
             return
         assert self._loop is not None
         self._loop.call_soon(self._look)
+
+    def _rest(self, cost: int) -> None:
+        """Look no more until so many requests have come as the misses stand for."""
+        self.is_looking = False
+        self._misses = min(self._misses + cost, _MOST_MISSES)
+        self._pause = 2**self._misses
 
 
 def can_look(loop: asyncio.AbstractEventLoop) -> bool:
