@@ -139,6 +139,55 @@ def test_where_three_of_four_requests_come_in_time_it_is_hardly_tried(
     uvloop.run(script())
 
 
+def test_an_even_stream_that_comes_late_each_time_is_soon_not_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = Clock(monkeypatch)
+
+    async def script(seconds: float, hits: int) -> bool:
+        polling = BusyPolling(lambda: SECONDS)
+        for _ in range(hits):
+            await attempts(polling)
+            await hit(polling, time, seconds)
+        return polling.is_looking
+
+    assert uvloop.run(script(0.4 * SECONDS, 40))
+    assert not uvloop.run(script(0.6 * SECONDS, 13))
+
+
+def test_one_late_request_among_early_ones_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = Clock(monkeypatch)
+
+    async def script() -> None:
+        polling = BusyPolling(lambda: SECONDS)
+        polling.begin()
+        for _ in range(40):
+            await hit(polling, time, 0.8 * SECONDS)
+            await hit(polling, time, 0.1 * SECONDS)
+        assert polling.is_looking
+
+    uvloop.run(script())
+
+
+def test_what_a_request_itself_takes_is_no_time_that_was_looked_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = Clock(monkeypatch)
+
+    async def script() -> None:
+        polling = BusyPolling(lambda: SECONDS)
+        polling.begin()
+        time.now += 0.8 * SECONDS
+        await turns()
+        for _ in range(40):
+            polling.heard = True
+            time.now += 2 * SECONDS
+            await turns()
+        assert polling.is_looking
+
+    uvloop.run(script())
+
+
 def test_told_not_to_it_stops_though_each_request_comes_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
