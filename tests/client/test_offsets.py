@@ -43,7 +43,10 @@ class ForgetfulBroker:
         return request.reply(ResponseCode.SUCCESS)
 
 
-def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together() -> None:
+@pytest.mark.parametrize("together", [True, False])
+def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together(
+    together: bool,
+) -> None:
     brokers = {"a": ForgetfulBroker(), "b": ForgetfulBroker()}
 
     async def scenario() -> None:
@@ -57,7 +60,11 @@ def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together() 
             offsets = OffsetStore(session, "g")
             for queue in QUEUES:
                 offsets.update(queue, 7)
-            assert await offsets.commit(QUEUES) == []
+            if together:
+                assert await offsets.commit(QUEUES) == []
+            else:  # as queues are given up
+                commits = [offsets.commit([queue]) for queue in QUEUES]
+                assert await asyncio.gather(*commits) == [[]] * len(QUEUES)
 
     asyncio.run(scenario())
     expected = {str(number): "7" for number in range(4)}
