@@ -228,6 +228,13 @@ class DecisionLog:
         deadline = time.monotonic() + self._options.timeout
         while low < high:
             pulled = run(self._puller.pull(self._queue, low, tags, subscription=tag))
+            if pulled.damaged:
+                raise CommitFailed(
+                    f"{self._queue}: from offset {low} on a record is damaged that may be the "
+                    "decision about this batch: start the broker with a whole copy of its log, or, "
+                    "if the rows of the batch are not to be seen, give the query another "
+                    "commitTopic"
+                )
             found += [each for each in pulled.messages if each.queue_offset < high]
             if pulled.next_offset > low:
                 low = pulled.next_offset

@@ -142,6 +142,52 @@ def test_a_decision_of_an_earlier_release_is_finished(
     assert bodies_of(mq_session_broker, mq_topic) == sorted(TEXTS)
 
 
+def offsets(following: int, end: int, suggested: int) -> dict[str, str]:
+    """What the answer to a pull says of a queue that begins at 0."""
+    numbers = {"minOffset": 0, "maxOffset": end, "nextBeginOffset": following}
+    numbers["suggestWhichBrokerId"] = suggested
+    return {name: str(number) for name, number in numbers.items()}
+
+
+def found_at(query: str, pull: Handler, pull_of_replica: Handler) -> object:
+    """The decision about batch 3 in a log of two records."""
+
+    def offset(end: int) -> Handler:
+        return lambda request, channel: request.reply(0, {"offset": str(end)})
+
+    def find(name_server: str) -> object:
+        given = {"nameServer": name_server, "topic": "T", "exactlyOnce": "true"}
+        options = parse_write_options(given)
+        with options.open_session(5) as session:
+            return DecisionLog(session, options, 3).find(query, 3)
+
+    async def script() -> object:
+        codes = RequestCode
+        master: dict[int, Handler] = {
+            codes.GET_MIN_OFFSET: offset(0),
+            codes.GET_MAX_OFFSET: offset(2),
+            codes.PULL_MESSAGE: pull,
+        }
+        async with (
+            scripted(master) as first,
+            scripted({codes.PULL_MESSAGE: pull_of_replica}) as second,
+        ):
+            queues = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
+            addresses = {0: first, 1: second}
+            route = TopicRouteData(
+                queue_datas=[queues],
+                broker_datas=[BrokerData(cluster="c", broker_name="a", broker_addrs=addresses)],
+            )
+
+            def told(request: Command, channel: Channel) -> Command:
+                return request.reply(0, None, route.encode())
+
+            async with scripted({codes.GET_ROUTEINFO_BY_TOPIC: told}) as name_server:
+                return await asyncio.to_thread(find, name_server)
+
+    return asyncio.run(script())
+
+
 def test_a_decision_that_a_replica_does_not_have_yet_is_found() -> None:
     """Who takes it for none has the batch committed twice."""
     query = str(uuid.uuid4())
@@ -149,9 +195,6 @@ def test_a_decision_that_a_replica_does_not_have_yet_is_found() -> None:
     others = {**record, "query": "other"}
     bodies = [(f"D{one['query']}", orjson.dumps(one)) for one in (others, record)]
     asked: list[str] = []
-
-    def offset(end: int) -> Handler:
-        return lambda request, channel: request.reply(0, {"offset": str(end)})
 
     def pull(request: Command, channel: Channel) -> Command:
         """One message at a time, the next one from the replica."""
@@ -165,46 +208,21 @@ def test_a_decision_that_a_replica_does_not_have_yet_is_found() -> None:
         asked.append(f"replica {request.fields['queueOffset']}")
         return request.reply(ResponseCode.PULL_NOT_FOUND, offsets(1, 1, 1))
 
-    def offsets(following: int, end: int, suggested: int) -> dict[str, str]:
-        numbers = {"minOffset": 0, "maxOffset": end, "nextBeginOffset": following}
-        return {
-            name: str(at) for name, at in {**numbers, "suggestWhichBrokerId": suggested}.items()
-        }
+    assert found_at(query, pull, pull_behind) is not None
+    assert asked == ["master 0", "replica 1", "master 1"]
 
-    def find(name_server: str) -> object:
-        options = parse_write_options(
-            {"nameServer": name_server, "topic": "T", "exactlyOnce": "true"}
-        )
-        with options.open_session(5) as session:
-            return DecisionLog(session, options, 3).find(query, 3)
 
-    async def script() -> None:
-        codes = RequestCode
-        master: dict[int, Handler] = {
-            codes.GET_MIN_OFFSET: offset(0),
-            codes.GET_MAX_OFFSET: offset(2),
-            codes.PULL_MESSAGE: pull,
-        }
-        async with (
-            scripted(master) as first,
-            scripted({codes.PULL_MESSAGE: pull_behind}) as second,
-        ):
-            queues = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
-            addresses = {0: first, 1: second}
-            route = TopicRouteData(
-                queue_datas=[queues],
-                broker_datas=[BrokerData(cluster="c", broker_name="a", broker_addrs=addresses)],
-            )
+def test_a_damaged_decision_is_not_taken_for_none() -> None:
+    query = str(uuid.uuid4())
+    body = orjson.dumps({"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []})
 
-            def told(request: Command, channel: Channel) -> Command:
-                return request.reply(0, None, route.encode())
+    def pull(request: Command, channel: Channel) -> Command:
+        message = StoredMessage(request.fields["topic"], body, {"TAGS": f"D{query}"})
+        damaged = encode_record(message).replace(b"token", b"taken")
+        return request.reply(0, offsets(2, 2, 0), damaged)
 
-            async with scripted({codes.GET_ROUTEINFO_BY_TOPIC: told}) as name_server:
-                decision = await asyncio.to_thread(find, name_server)
-        assert decision is not None
-        assert asked == ["master 0", "replica 1", "master 1"]
-
-    asyncio.run(script())
+    with pytest.raises(CommitFailed, match=r"from offset 0 on a record is damaged"):
+        found_at(query, pull, pull)
 
 
 def many_topics(count: int) -> list[Prepared]:
