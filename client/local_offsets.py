@@ -35,7 +35,9 @@ class LocalOffsetStore:
         if "/" in client_id or "\0" in client_id or client_id in {"", ".", ".."}:
             raise ClientError(f"a client id of {client_id!r} cannot name the folder of offsets")
         self.path = directory.expanduser() / client_id / group / "offsets.json"
-        self._stored: dict[MessageQueue, int] | None = None  # None until it is read
+        # What is to be in the file, a new one with each change; None until it is read.
+        self._stored: dict[MessageQueue, int] | None = None
+        self._written: dict[MessageQueue, int] | None = None  # what is in it
         self._offsets: dict[MessageQueue, int] = {}
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -64,9 +66,9 @@ class LocalOffsetStore:
             changed = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
             merged = stored | changed
             if merged != stored or again:
-                data = OffsetSerializeWrapper(offset_table=merged).encode()
-                await asyncio.to_thread(_replace, self.path, data)
                 self._stored = merged
+            if self._stored is not self._written:
+                await asyncio.to_thread(self._write)
         except ClientError as error:
             return [error]
         except OSError as error:
@@ -78,8 +80,18 @@ class LocalOffsetStore:
             found = _load(self.path)
             if found is None:
                 found = _load(self.path.with_name(self.path.name + ".bak"))
-            self._stored = found or {}
+            self._stored = self._written = found or {}
         return self._stored
+
+    def _write(self) -> None:
+        """For a thread. Of several at once, one for each queue that is reset, the first has what
+        all of them are to write."""
+        with _writing:
+            stored = self._stored
+            assert stored is not None
+            if stored is not self._written:
+                _replace(self.path, OffsetSerializeWrapper(offset_table=stored).encode())
+                self._written = stored
 
 
 def _load(path: Path) -> dict[MessageQueue, int] | None:
@@ -102,10 +114,9 @@ _writing = threads.Lock()  # two members of one process may share a file
 
 def _replace(path: Path, data: bytes) -> None:
     """Put a whole new file in place; the one of before becomes .bak (MixAll.string2File)."""
-    with _writing:
-        files.make_folders(path.parent)
-        temporary = path.with_name(path.name + ".tmp")
-        files.write_new(temporary, data)
-        if files.exists(path):
-            files.replace(path, path.with_name(path.name + ".bak"))
-        files.replace(temporary, path)
+    files.make_folders(path.parent)
+    temporary = path.with_name(path.name + ".tmp")
+    files.write_new(temporary, data)
+    if files.exists(path):
+        files.replace(path, path.with_name(path.name + ".bak"))
+    files.replace(temporary, path)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.caller import Caller
@@ -10,6 +10,9 @@ from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFoun
 from mq.client.machine import clock
 from mq.client.routes import broker_address, replicas
 from mq.protocol.bodies import MessageQueue
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 REPEAT_SECONDS = 60.0  # after so long a broker is told again what it has confirmed already
 
@@ -47,6 +50,8 @@ class OffsetStore:
         # What each was told last and when, by the monotonic clock.
         self._committed: dict[MessageQueue, tuple[int, float]] = {}
         self._begun: set[tuple[str, str]] = set()  # topic and broker with an offset of the group
+        # Those that one is on its way to, and who waits to hear what has become of it.
+        self._beginning: dict[tuple[str, str], list[Future[MQError | None]]] = {}
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Ask the broker where the group goes on in `queue`; None if it never committed there.
@@ -96,7 +101,7 @@ class OffsetStore:
         """
         sent_before = inf if again else clock.monotonic() - REPEAT_SECONDS
         changed = {
-            queue: offset
+            queue
             for queue in queues
             if (offset := self._offsets.get(queue)) is not None
             and (
@@ -108,18 +113,48 @@ class OffsetStore:
         places = {(queue.topic, queue.broker_name): queue for queue in changed}
         first = {queue for place, queue in places.items() if place not in self._begun}
         errors: list[MQError] = []
-        for together in (first, changed.keys() - first):
-            commits = [self._commit(queue, changed[queue]) for queue in together]
+        for commit, together in ((self._begin, first), (self._commit, changed - first)):
+            commits = [commit(queue) for queue in together]
             errors += filter(None, await self._session.all(commits))
         return errors
 
-    async def _commit(self, queue: MessageQueue, offset: int) -> MQError | None:
+    async def _begin(self, queue: MessageQueue) -> MQError | None:
+        """Commit what may be the first offset of a topic at a broker: not beside another one, as
+        where several queues are given up at once. What has failed for that is not tried again."""
+        place = queue.topic, queue.broker_name
+        while place not in self._begun and (waiting := self._beginning.get(place)) is not None:
+            from asyncio import get_running_loop  # without a loop there is no other one
+
+            heard: Future[MQError | None] = get_running_loop().create_future()
+            waiting.append(heard)
+            if (error := await heard) is not None:
+                return error
+        if place in self._begun:
+            return await self._commit(queue)
+        waiting = self._beginning[place] = []
+        error = None
+        try:
+            error = await self._commit(queue)
+        finally:
+            del self._beginning[place]
+            for heard in waiting:
+                if not heard.done():
+                    heard.set_result(error)
+        return error
+
+    async def _commit(self, queue: MessageQueue) -> MQError | None:
+        """Tell its broker what is remembered of a queue when it can be told."""
         try:
             route = await self._session.route(queue.topic)
             master = broker_address(route, queue.broker_name)
             address = broker_address(route, queue.broker_name, exact=False)
             if address is None:
                 return RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
+            # Not what it was before the first offsets were answered, perhaps late: the queue may
+            # have been reset since, or be another member's, who has come further.
+            offset = self._offsets.get(queue)
+            if offset is None:
+                return None
             await self._admin.update_consumer_offset(
                 address, self._group, queue.topic, queue.queue_id, offset
             )

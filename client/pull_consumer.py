@@ -71,6 +71,7 @@ class PullResult(NamedTuple):
     min_offset: int
     max_offset: int
     suggested_broker_id: int  # the replica to ask the next time; 0 is the master
+    damaged: bool = False  # something that is damaged was passed over
 
 
 class Puller:
@@ -238,6 +239,7 @@ def read_result(
     if status is None:
         raise for_code(response.code, response.remark, address)
     messages: list[StoredMessage] = []
+    damaged = False
     try:
         header = PullMessageResponseHeader.decode(response.fields)
         next_offset = header.next_begin_offset
@@ -247,6 +249,7 @@ def read_result(
             except RemoteProtocolError as error:
                 log.error("%s, from offset %d: passed over what is damaged at its broker: %s",
                           queue, offset, error, extra={"failure": f"damaged {queue}"})  # fmt: skip
+                damaged = True
                 messages, complete = decode_undamaged(response.body, decompress=decompress)
                 if not complete:
                     last = messages[-1].queue_offset if messages else offset
@@ -264,6 +267,7 @@ def read_result(
         header.min_offset,
         header.max_offset,
         header.suggest_which_broker_id,
+        damaged,
     )
 
 

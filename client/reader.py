@@ -111,12 +111,14 @@ class Reader:
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
         self._rebalances = True
+        self._is_stopped = False  # no queue is taken any more
         self._assigned: set[MessageQueue] = set()  # by hand
 
     def start(self, *, rebalance: bool = True) -> None:
         """Begin to commit, and to take queues: our share, or those that are assigned by hand."""
         self._background = []
         self._rebalances = rebalance
+        self._is_stopped = False
         self._session.route_changes.on_gain.append(self._gained)
         self._background.append(self._keep(self._rebalance_again()))
         self._commits.start()
@@ -130,6 +132,7 @@ class Reader:
         heard = self._session.route_changes.on_gain
         if self._gained in heard:
             heard.remove(self._gained)
+        self._is_stopped = True
         self._commits.stop()
         tasks = [*self._background, *self._pulls.values()]
         self._background = []
@@ -216,7 +219,7 @@ class Reader:
         """
         async with self._changing:
             former = self.held.get(queue)
-            if former is None:
+            if former is None or self._is_stopped:
                 raise ClientError(f"{queue} is not assigned to this consumer")
             former.dropped = True
             self._pulls.pop(queue).cancel()
@@ -317,6 +320,8 @@ class Reader:
         offset = await self.offsets.committed(queue)
         if offset is None:
             offset = await self._start.find(queue)
+        if self._is_stopped:  # while a reset, or an assignment, was under way
+            return False
         held = self._read(queue, offset)
         if self._settings.locks:
             held.note_lock(asked, locks[queue])

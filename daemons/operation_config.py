@@ -8,6 +8,8 @@ from mq.daemons.config import ConfigError, Section, setting
 OFF = -1  # a port that is not opened
 MEBIBYTE = 1024 * 1024
 LEAST_MEMORY = 17 * MEBIBYTE  # one frame, and a little
+# In us. Who is woken waits for much less; a number in another unit would keep a processor busy.
+MOST_BUSY_POLL = 10_000
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ class BrokerOperationConfig(OperationConfig):
     busy_poll_micros: int = setting(
         100,
         "behind a request the broker looks for the next one for so long before it sleeps, while "
-        "seven of eight come by then, on more than one processor; 0: never",
+        f"seven of eight come by then, on more than one processor; {MOST_BUSY_POLL} at most, "
+        "0: never",
         unit="us",
         updatable=True,
     )
@@ -186,6 +189,10 @@ class BrokerOperationConfig(OperationConfig):
         ):
             if value < least:
                 raise ConfigError(f"{name}={value}: must be at least {least}")
+        if self.busy_poll_micros > MOST_BUSY_POLL:
+            raise ConfigError(
+                f"busyPollMicros={self.busy_poll_micros}: must be at most {MOST_BUSY_POLL} (us)"
+            )
         self.topic_limits()
 
     def topic_limits(self) -> dict[str, int]:

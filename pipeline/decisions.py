@@ -221,14 +221,32 @@ class DecisionLog:
         return from_part(message.body)
 
     def _messages(self, tag: str, low: int, high: int) -> list[StoredMessage]:
+        """Those between two offsets, all of which the master has. Raises CommitFailed where they
+        are not to be had: what is not seen must not be taken for what was not decided."""
         tags = TagExpression.parse(tag)
         found: list[StoredMessage] = []
+        deadline = time.monotonic() + self._options.timeout
         while low < high:
             pulled = run(self._puller.pull(self._queue, low, tags, subscription=tag))
+            if pulled.damaged:
+                raise CommitFailed(
+                    f"{self._queue}: from offset {low} on a record is damaged that may be the "
+                    "decision about this batch: start the broker with a whole copy of its log, or, "
+                    "if the rows of the batch are not to be seen, give the query another "
+                    "commitTopic"
+                )
             found += [each for each in pulled.messages if each.queue_offset < high]
-            if pulled.next_offset <= low:
-                break
-            low = pulled.next_offset
+            if pulled.next_offset > low:
+                low = pulled.next_offset
+                continue
+            if time.monotonic() > deadline:
+                raise CommitFailed(
+                    f"{self._queue}: offset {low} is not to be had from its brokers, and may have "
+                    "a decision: try again when its master answers"
+                )
+            time.sleep(_PAUSE)
+            # It was a replica, perhaps, that does not have it yet: the master is asked first again.
+            self._puller = Puller(self._session, TOOLS_CONSUMER_GROUP)
         return found
 
     def _damaged(self, offset: int, error: Exception) -> CommitFailed:

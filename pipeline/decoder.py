@@ -15,7 +15,7 @@ from mq.pipeline.offsets import Queue
 from mq.pipeline.records import Integers, Records
 from mq.pipeline.tables import Table
 from mq.protocol.compression import decompress
-from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.errors import NoMemoryForBody, RemoteProtocolError
 from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
@@ -116,9 +116,9 @@ def _decompressed(records: Records) -> Iterator[_Part]:
         error = None
         try:
             body = bytes(decompress(view[begin:end], flag)) if end > begin else b""
+        except NoMemoryForBody:  # else it would be archived as damaged
+            raise
         except RemoteProtocolError as damage:
-            if isinstance(damage.__context__, MemoryError):  # the body may be whole
-                raise
             body, error = bytes(view[begin:end]), str(damage)
         bodies.append(body)
         errors.append(error)

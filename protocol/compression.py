@@ -5,7 +5,7 @@ Sources: org.apache.rocketmq.common.compression. The libraries are loaded when f
 
 from enum import IntEnum
 
-from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.errors import NoMemoryForBody, RemoteProtocolError
 from mq.protocol.flags import SysFlag
 
 # A producer refuses bodies over 4 MiB before it compresses them (maxMessageSize), a broker sees
@@ -14,6 +14,9 @@ from mq.protocol.flags import SysFlag
 MAX_DECOMPRESSED = 64 * 1024 * 1024
 
 _PIECE = 256 * 1024
+
+# How zlib, zstd and LZ4 say that there is no memory, where Python does not say it for them.
+_NO_MEMORY = ("Error -4 ", "not enough memory", "allocation_failed")
 
 
 class CompressionType(IntEnum):
@@ -54,7 +57,8 @@ def decompress(
     """The body as its producer gave it; `body` itself when the sysFlag calls it uncompressed.
 
     Raises:
-        RemoteProtocolError: the body is damaged, of an unknown codec or larger than `limit` bytes.
+        RemoteProtocolError: the body is damaged, of an unknown codec or larger than `limit` bytes;
+            a NoMemoryForBody where it may be whole.
     """
     if not sys_flag & SysFlag.COMPRESSED:
         return body
@@ -127,4 +131,6 @@ def _too_large(codec: str, limit: int) -> RemoteProtocolError:
 
 
 def _damaged(codec: str, error: Exception) -> RemoteProtocolError:
+    if isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY):
+        return NoMemoryForBody(f"there is no memory to decompress the {codec} body")
     return RemoteProtocolError(f"the {codec} body is damaged: {error}")

@@ -3,6 +3,7 @@
 ProtocolError
 ├── LocalProtocolError    a bug on this side: a command that cannot be written
 └── RemoteProtocolError   a broken or hostile peer: bytes that cannot be read
+    └── NoMemoryForBody   or only not here, not now
 """
 
 
@@ -16,3 +17,7 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     """The peer sent something that is not a command, or not the one it claims to be."""
+
+
+class NoMemoryForBody(RemoteProtocolError):
+    """There is not the memory to decompress a body, which may be whole."""

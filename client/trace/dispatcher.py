@@ -60,26 +60,31 @@ class TraceDispatcher:
         self._producer = producer
         self._waiting: deque[TraceEntry] = deque()
         self._full = asyncio.Event()
+        self._ends = False
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Begin to send. Safe to call again."""
         if self._task is None:
             await self._producer.open()
+            self._ends = False
             self._task = self._session.keep_task(self._run())
 
     async def close(self) -> None:
         """Send what waits, for at most 5 seconds. Safe to call again."""
         if self._task is None:
             return
-        self._task.cancel()
-        self._task = None
+        task, self._task = self._task, None
+        self._ends = True
+        self._full.set()
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
+                await asyncio.wait([task])  # it may be sending
                 await self.flush()
         except TimeoutError:
-            self.dropped += len(self._waiting)
-            log.warning("%d trace entries are lost", len(self._waiting))
+            self._lose(len(self._waiting), "not sent in time")
+        finally:
+            task.cancel()
         await self._producer.close()
 
     def append(self, entry: TraceEntry) -> bool:
@@ -99,11 +104,18 @@ class TraceDispatcher:
             try:
                 await self._producer.send(message)
             except (MQError, ValueError) as error:
-                self.dropped += entries
-                log.warning("%d trace entries are lost: %s", entries, error)
+                self._lose(entries, str(error))
+            except asyncio.CancelledError:
+                self._lose(entries, "not sent in time")
+                raise
+
+    def _lose(self, entries: int, why: str) -> None:
+        if entries:
+            self.dropped += entries
+            log.warning("%d trace entries are lost: %s", entries, why)
 
     async def _run(self) -> None:
-        while True:
+        while not self._ends:
             try:
                 async with asyncio.timeout(FLUSH_SECONDS):
                     await self._full.wait()

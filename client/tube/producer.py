@@ -110,7 +110,8 @@ class TubeProducer:
     async def open(self) -> None:
         """Register at the active master, and learn where the topics are. Safe to call again.
 
-        Raises MQError why no master has taken us; nothing is left running then.
+        Raises MQError why no master has taken us; nothing is left running then, and it may be
+        called again.
         """
         async with self._opening:
             if self._link is None:
@@ -139,8 +140,10 @@ class TubeProducer:
                 raise ClientError("the producer was closed before it was open")
         except BaseException:
             self._service.remove(self._index)
-            if self._owns_service:
-                await self._service.close()
+            if self._owns_service:  # which is closed for good; it may be tried again with another
+                closed, self._service = self._service, TubeService()
+                self._member = Member(self._service, self.options)
+                await closed.close()
             raise
         self._link = link
         self._beating = self._service.keep_task(link.run())

@@ -6,7 +6,9 @@ import pytest
 from mq.client import commits, topic_watch
 from mq.client.errors import ClientError
 from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.offsets import OffsetStore
 from mq.client.producer import Producer
+from mq.client.session import Session
 from mq.client.subscription import Sql92
 from mq.protocol.bodies import (
     ConsumerRunningInfo,
@@ -197,6 +199,44 @@ def test_a_reset_and_a_question_of_the_broker_are_answered() -> None:
             assert isinstance(answer, Command)
             info = ConsumerRunningInfo.decode(bytes(answer.body))
             assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
+
+    asyncio.run(scenario())
+
+
+class LateOffsets(OffsetStore):
+    """Says where a group is when it may."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        super().__init__(session, group)
+        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
+        self.may_answer.set()
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        self.asked.set()
+        await self.may_answer.wait()
+        return await super().committed(queue)
+
+
+def test_nothing_is_pulled_any_more_after_a_close_amid_a_reset() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(3))
+            offsets = LateOffsets(there.session, GROUP)
+            consumer = LitePullConsumer(there.session, GROUP, consume_from=FIRST, offsets=offsets)
+            async with consumer:
+                await consumer.assign([QUEUE])
+                await take(consumer, 3)
+                offsets.asked.clear()
+                offsets.may_answer.clear()
+                reset = asyncio.create_task(consumer.reader.reset({QUEUE: 0}))
+                await offsets.asked.wait()
+                closing = asyncio.create_task(consumer.close())
+                await until(lambda: not consumer.reader._background)
+                offsets.may_answer.set()
+                await asyncio.gather(reset, closing)
+            assert not consumer.reader._pulls and not consumer.assigned
+            with pytest.raises(ClientError, match="is not assigned"):
+                await consumer.reader.seek(QUEUE, 0)
 
     asyncio.run(scenario())
 

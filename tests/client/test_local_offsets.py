@@ -51,6 +51,27 @@ def test_what_other_queues_have_committed_stays(tmp_path: Path) -> None:
     assert (committed(tmp_path), committed(tmp_path, OTHER)) == (1, 2)
 
 
+def test_of_queues_that_are_reset_at_once_all_are_written(tmp_path: Path) -> None:
+    queues = [MessageQueue("topic", "broker-a", number) for number in range(8)]
+
+    async def script() -> None:
+        offsets = store(tmp_path)
+        for queue in queues:
+            offsets.update(queue, 7)
+        assert await offsets.commit(queues) == []
+
+        async def reset(queue: MessageQueue) -> None:
+            offsets.update(queue, 0)
+            assert await offsets.commit([queue], again=True) == []
+            offsets.forget(queue)
+
+        await asyncio.gather(*map(reset, queues))
+        assert [await offsets.committed(queue) for queue in queues] == [0] * 8
+
+    asyncio.run(script())
+    assert [committed(tmp_path, queue) for queue in queues] == [0] * 8
+
+
 @pytest.mark.parametrize("torn", [b"", b'{"offsetTable":{{"broker', b"\xff\x00"])
 def test_of_a_torn_file_the_one_before_is_taken(tmp_path: Path, torn: bytes) -> None:
     offsets = store(tmp_path)

@@ -43,7 +43,10 @@ class ForgetfulBroker:
         return request.reply(ResponseCode.SUCCESS)
 
 
-def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together() -> None:
+@pytest.mark.parametrize("together", [True, False])
+def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together(
+    together: bool,
+) -> None:
     brokers = {"a": ForgetfulBroker(), "b": ForgetfulBroker()}
 
     async def scenario() -> None:
@@ -57,13 +60,57 @@ def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together() 
             offsets = OffsetStore(session, "g")
             for queue in QUEUES:
                 offsets.update(queue, 7)
-            assert await offsets.commit(QUEUES) == []
+            if together:
+                assert await offsets.commit(QUEUES) == []
+            else:  # as queues are given up
+                commits = [offsets.commit([queue]) for queue in QUEUES]
+                assert await asyncio.gather(*commits) == [[]] * len(QUEUES)
 
     asyncio.run(scenario())
     expected = {str(number): "7" for number in range(4)}
     for broker in brokers.values():
         assert broker.tables == {"one@g": expected, "two@g": expected}
         assert broker.most_in_flight > 1
+
+
+def test_what_was_reset_while_a_commit_waited_for_another_broker_stays_so() -> None:
+    table: dict[str, str] = {}
+    answered, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def late(request: Command, channel: Channel) -> Command:
+        await may_answer.wait()
+        return request.reply(ResponseCode.SUCCESS)
+
+    def update(request: Command, channel: Channel) -> Command:
+        table[request.fields["queueId"]] = request.fields["commitOffset"]
+        answered.set()
+        return request.reply(ResponseCode.SUCCESS)
+
+    reset, given_up, *_ = there = [MessageQueue("one", "b", number) for number in range(3)]
+
+    async def scenario() -> None:
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        async with (
+            scripted({code: late}) as a,
+            scripted({code: update}) as b,
+            scripted(name_server({"a": a, "b": b})) as namesrv,
+            Session(namesrv) as session,
+        ):
+            offsets = OffsetStore(session, "g")
+            queues = [MessageQueue("one", "a", 0), *there]
+            for queue in queues:
+                offsets.update(queue, 7)
+            commit = asyncio.create_task(offsets.commit(queues))
+            await answered.wait()
+            for queue, offset in ((reset, 3), (given_up, 9)):
+                offsets.update(queue, offset)
+                assert await offsets.commit([queue], again=True) == []
+                offsets.forget(queue)
+            may_answer.set()
+            assert await commit == []
+
+    asyncio.run(scenario())
+    assert table == {"0": "3", "1": "9", "2": "7"}
 
 
 def test_an_explicit_commit_is_told_though_nothing_has_changed() -> None:

@@ -8,7 +8,9 @@ import pytest
 import uvloop
 
 from mq.client.machine import clock
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.busy_polling import BusyPolling
+from mq.daemons.config import ConfigError
 
 SECONDS = 0.5
 
@@ -40,6 +42,15 @@ async def miss(polling: BusyPolling, time: Clock) -> None:
     time.now += 2 * SECONDS
     await turns()
     assert not polling.is_looking
+
+
+async def hit(polling: BusyPolling, time: Clock, seconds: float) -> None:
+    """Look in vain for so long, then find a request."""
+    await turns()
+    time.now += seconds
+    await turns()
+    polling.heard = True
+    await turns()
 
 
 async def attempts(polling: BusyPolling) -> int:
@@ -128,6 +139,73 @@ def test_where_three_of_four_requests_come_in_time_it_is_hardly_tried(
     uvloop.run(script())
 
 
+def test_an_even_stream_that_comes_late_each_time_is_soon_not_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = Clock(monkeypatch)
+
+    async def script(seconds: float, hits: int) -> bool:
+        polling = BusyPolling(lambda: SECONDS)
+        for _ in range(hits):
+            await attempts(polling)
+            await hit(polling, time, seconds)
+        return polling.is_looking
+
+    assert uvloop.run(script(0.4 * SECONDS, 40))
+    assert not uvloop.run(script(0.6 * SECONDS, 13))
+
+
+def test_one_late_request_among_early_ones_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = Clock(monkeypatch)
+
+    async def script() -> None:
+        polling = BusyPolling(lambda: SECONDS)
+        polling.begin()
+        for _ in range(40):
+            await hit(polling, time, 0.8 * SECONDS)
+            await hit(polling, time, 0.1 * SECONDS)
+        assert polling.is_looking
+
+    uvloop.run(script())
+
+
+def test_what_a_request_itself_takes_is_no_time_that_was_looked_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = Clock(monkeypatch)
+
+    async def script() -> None:
+        polling = BusyPolling(lambda: SECONDS)
+        polling.begin()
+        time.now += 0.8 * SECONDS
+        await turns()
+        for _ in range(40):
+            polling.heard = True
+            time.now += 2 * SECONDS
+            await turns()
+        assert polling.is_looking
+
+    uvloop.run(script())
+
+
+def test_told_not_to_it_stops_though_each_request_comes_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = Clock(monkeypatch)
+
+    async def script() -> None:
+        seconds = SECONDS
+        polling = BusyPolling(lambda: seconds)
+        polling.begin()
+        await hit(polling, time, 0.1 * SECONDS)
+        assert polling.is_looking
+        seconds = 0.0
+        await hit(polling, time, 0.1 * SECONDS)
+        assert not polling.is_looking
+
+    uvloop.run(script())
+
+
 @pytest.mark.parametrize("why", ["told not to", "one processor", "a loop whose turns cost much"])
 def test_where_it_does_not_help_it_never_looks(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     async def script() -> None:
@@ -153,3 +231,13 @@ def test_a_change_of_the_setting_is_seen_soon() -> None:
         assert await attempts(polling) <= 4097
 
     uvloop.run(script())
+
+
+@pytest.mark.parametrize("micros", ["-1", "10001"])
+def test_a_time_that_cannot_help_is_refused_by_the_name_of_the_setting(micros: str) -> None:
+    with pytest.raises(ConfigError, match=f"busyPollMicros={micros}: must be at"):
+        BrokerSettings.load(None, {"busyPollMicros": micros})
+    settings = BrokerSettings.load(None, {"busyPollMicros": "10000"})
+    with pytest.raises(ConfigError, match="busyPollMicros"):
+        settings.update({"busyPollMicros": micros})
+    assert settings.operation.busy_poll_micros == 10_000

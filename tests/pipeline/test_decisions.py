@@ -1,5 +1,6 @@
 """What a decision about a micro-batch says, and whom it is for."""
 
+import asyncio
 import os
 import uuid
 import zlib
@@ -12,7 +13,15 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
+from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.message import StoredMessage
+from mq.protocol.record_codec import encode_record
 from mq.testing import RunningBroker
+from tests.client.scripted import scripted
 from tests.pipeline.conftest import require_streams
 from tests.pipeline.filling import fill
 
@@ -131,6 +140,89 @@ def test_a_decision_of_an_earlier_release_is_finished(
     with Transactions(at(options, "/checkpoint")) as transactions:
         transactions.commit_once(query, 3, prepare(options, TEXTS))
     assert bodies_of(mq_session_broker, mq_topic) == sorted(TEXTS)
+
+
+def offsets(following: int, end: int, suggested: int) -> dict[str, str]:
+    """What the answer to a pull says of a queue that begins at 0."""
+    numbers = {"minOffset": 0, "maxOffset": end, "nextBeginOffset": following}
+    numbers["suggestWhichBrokerId"] = suggested
+    return {name: str(number) for name, number in numbers.items()}
+
+
+def found_at(query: str, pull: Handler, pull_of_replica: Handler) -> object:
+    """The decision about batch 3 in a log of two records."""
+
+    def offset(end: int) -> Handler:
+        return lambda request, channel: request.reply(0, {"offset": str(end)})
+
+    def find(name_server: str) -> object:
+        given = {"nameServer": name_server, "topic": "T", "exactlyOnce": "true"}
+        options = parse_write_options(given)
+        with options.open_session(5) as session:
+            return DecisionLog(session, options, 3).find(query, 3)
+
+    async def script() -> object:
+        codes = RequestCode
+        master: dict[int, Handler] = {
+            codes.GET_MIN_OFFSET: offset(0),
+            codes.GET_MAX_OFFSET: offset(2),
+            codes.PULL_MESSAGE: pull,
+        }
+        async with (
+            scripted(master) as first,
+            scripted({codes.PULL_MESSAGE: pull_of_replica}) as second,
+        ):
+            queues = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
+            addresses = {0: first, 1: second}
+            route = TopicRouteData(
+                queue_datas=[queues],
+                broker_datas=[BrokerData(cluster="c", broker_name="a", broker_addrs=addresses)],
+            )
+
+            def told(request: Command, channel: Channel) -> Command:
+                return request.reply(0, None, route.encode())
+
+            async with scripted({codes.GET_ROUTEINFO_BY_TOPIC: told}) as name_server:
+                return await asyncio.to_thread(find, name_server)
+
+    return asyncio.run(script())
+
+
+def test_a_decision_that_a_replica_does_not_have_yet_is_found() -> None:
+    """Who takes it for none has the batch committed twice."""
+    query = str(uuid.uuid4())
+    record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []}
+    others = {**record, "query": "other"}
+    bodies = [(f"D{one['query']}", orjson.dumps(one)) for one in (others, record)]
+    asked: list[str] = []
+
+    def pull(request: Command, channel: Channel) -> Command:
+        """One message at a time, the next one from the replica."""
+        number = int(request.fields["queueOffset"])
+        asked.append(f"master {number}")
+        tag, body = bodies[number]
+        message = StoredMessage(request.fields["topic"], body, {"TAGS": tag}, queue_offset=number)
+        return request.reply(0, offsets(number + 1, 2, 1), encode_record(message))
+
+    def pull_behind(request: Command, channel: Channel) -> Command:
+        asked.append(f"replica {request.fields['queueOffset']}")
+        return request.reply(ResponseCode.PULL_NOT_FOUND, offsets(1, 1, 1))
+
+    assert found_at(query, pull, pull_behind) is not None
+    assert asked == ["master 0", "replica 1", "master 1"]
+
+
+def test_a_damaged_decision_is_not_taken_for_none() -> None:
+    query = str(uuid.uuid4())
+    body = orjson.dumps({"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []})
+
+    def pull(request: Command, channel: Channel) -> Command:
+        message = StoredMessage(request.fields["topic"], body, {"TAGS": f"D{query}"})
+        damaged = encode_record(message).replace(b"token", b"taken")
+        return request.reply(0, offsets(2, 2, 0), damaged)
+
+    with pytest.raises(CommitFailed, match=r"from offset 0 on a record is damaged"):
+        found_at(query, pull, pull)
 
 
 def many_topics(count: int) -> list[Prepared]:

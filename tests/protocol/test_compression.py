@@ -1,4 +1,7 @@
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -64,3 +67,42 @@ def test_a_body_cut_anywhere_is_refused(kind: CompressionType, body: bytes) -> N
 def test_an_unknown_codec_is_refused(flag: int) -> None:
     with pytest.raises(RemoteProtocolError, match="is unknown"):
         decompress(b"", flag)
+
+
+_SHORT_OF_MEMORY = """
+import resource, sys
+from pathlib import Path
+
+from mq.protocol.compression import compress, decompress
+from mq.protocol.errors import NoMemoryForBody
+for kind in (1, 2, 3):  # what is loaded when first used is there
+    decompress(compress(b"x", kind), 0x1 | kind << 8)
+packed, flag = Path(sys.argv[1]).read_bytes(), int(sys.argv[2])
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+endless = resource.RLIM_INFINITY
+for kilobytes in range(0, 4000, 400):
+    resource.setrlimit(resource.RLIMIT_AS, (used + kilobytes * 1024, endless))
+    raised = None
+    try:
+        decompress(packed, flag)
+    except (MemoryError, NoMemoryForBody) as error:
+        raised = error
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (endless, endless))
+    print(type(raised).__name__)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("codec", ["zlib", "LZ4", "zstd", "zstd as a stream"])
+def test_a_whole_body_that_there_is_no_memory_for_is_not_called_damaged(
+    codec: str, tmp_path: Path
+) -> None:
+    body = bytes(range(256)) * 4000
+    kind = CompressionType[codec.split()[0].upper()]
+    packed = zstd_stream(body) if "stream" in codec else compress(body, kind)
+    (tmp_path / "body").write_bytes(packed)
+    command = [sys.executable, "-c", _SHORT_OF_MEMORY, str(tmp_path / "body"), str(kind.sys_flag)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "NoMemoryForBody" in ended.stdout

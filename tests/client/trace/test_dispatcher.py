@@ -10,10 +10,13 @@ from mq.client.trace import dispatcher as dispatcher_module
 from mq.client.trace.entries import (
     Pub,
 )
+from mq.daemons.channel import Channel
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.message import Message
 from mq.protocol.names import TRACE_TOPIC
 from tests.client.clusters import TOPIC, cluster
-from tests.client.scripted import until
+from tests.client.scripted import accept_heartbeats, name_server, scripted, until
 from tests.client.trace.traces import traced
 
 
@@ -47,6 +50,37 @@ def test_a_thousand_entries_travel_in_few_messages_and_none_is_lost() -> None:
         assert {record.message_id for record in found} == {f"{n:032d}" for n in range(1000)}
 
     asyncio.run(scenario())
+
+
+def test_what_is_being_sent_when_it_is_closed_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
+    refused = asyncio.Event()
+    taken: list[bytes] = []
+
+    def take(request: Command, channel: Channel) -> Command:
+        if not refused.is_set():  # it is tried again in a moment
+            refused.set()
+            return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark="not yet")
+        taken.append(bytes(request.body))
+        return request.reply(0, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"})
+
+    async def scenario() -> None:
+        handlers = {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: take}
+        async with (
+            scripted(handlers) as broker,
+            scripted(name_server({"a": broker})) as namesrv,
+            Session(namesrv) as session,
+        ):
+            dispatcher = trace_dispatcher(session, "g", "PRODUCE")
+            await dispatcher.open()
+            dispatcher.append(pub(1))
+            await refused.wait()
+            dispatcher.append(pub(2))
+            await dispatcher.close()
+            assert dispatcher.dropped == 0
+
+    asyncio.run(scenario())
+    assert [b"%032d" % number in b"".join(taken) for number in (1, 2)] == [True, True]
 
 
 def test_a_key_that_no_message_may_have_keeps_no_trace_from_being_written() -> None:

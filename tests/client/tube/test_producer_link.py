@@ -129,6 +129,9 @@ def test_no_master_that_takes_it_is_why_it_does_not_open() -> None:
                 await producer.open()
             with pytest.raises(ClientError, match="not open"):
                 await producer.send("test", b"x")
+            made.register_code = Code.SUCCESS
+            await producer.open()
+            await producer.send("test", b"x")
             await producer.close()
 
     run(test())
