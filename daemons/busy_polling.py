@@ -15,8 +15,8 @@ from mq.client.machine import clock
 # Where it never helps nothing is tried for 4096 requests.
 _MOST_MISSES = 12
 # What one miss costs, and as many hits make up for: it goes on where seven of eight are hits. Where
-# fewer are, more time is spent on looking than on being woken. So it is where requests come in the
-# later half of the time, one after the other: such a hit costs a little, too.
+# fewer are, more time is spent on looking than on being woken. So it is where each comes in the
+# later half of the time: such a hit costs a little, too.
 _MISS = 7
 _LATE = 1
 
@@ -33,8 +33,8 @@ class BusyPolling:
         self.heard = False  # a request has come meanwhile
         self._seconds = seconds
         self._span = 0.0
-        self._began = 0.0  # to look for the request that comes next
-        self._looked = 0.0  # for it, in vain, when last
+        self._began = 0.0  # when looking for the next request began
+        self._looked = 0.0  # when it was looked for in vain last
         self._is_first = False
         self._misses = 0  # that hits have not made up for: two to the power of it is the pause
         self._pause = 0  # requests to come before the next attempt
@@ -52,33 +52,33 @@ class BusyPolling:
             self._pause = 2**_MOST_MISSES
             return
         self.is_looking = self._is_first = True
-        self._began = clock.monotonic()
         self._loop.call_soon(self._look)
 
     def _look(self) -> None:
         """Once a turn of the loop, which does not sleep before."""
         now = clock.monotonic()
-        is_first, self._is_first = self._is_first, False
-        if is_first:  # what came in the turn before was not waited for
-            self.heard = False
+        if self._is_first:  # what came in the turn before was not waited for
+            self._is_first = self.heard = False
+            self._began = self._looked = now
         if self.heard:
             self.heard = False
-            is_late = self._looked - self._began > self._span / 2
-            self._misses = max(0, self._misses + (_LATE if is_late else -1))
-            self._span = self._seconds()  # there may be no miss for as long as somebody sends
-            self._began = self._looked = now
-            if not self._span or self._misses > _MOST_MISSES:
-                self._rest(0)
-                return
+            self._has_come(now)
         elif now - self._began >= self._span:
             self._rest(_MISS)
-            return
         else:
             self._looked = now
-            if is_first:
-                self._began = now
-        assert self._loop is not None
-        self._loop.call_soon(self._look)
+        if self.is_looking:
+            assert self._loop is not None
+            self._loop.call_soon(self._look)
+
+    def _has_come(self, now: float) -> None:
+        """What was looked for: count it, and look for the next one."""
+        is_late = self._looked - self._began > self._span / 2
+        self._misses = max(0, self._misses + (_LATE if is_late else -1))
+        self._span = self._seconds()  # there may be no miss for as long as somebody sends
+        self._began = self._looked = now
+        if not self._span or self._misses > _MOST_MISSES:
+            self._rest(0)
 
     def _rest(self, cost: int) -> None:
         """Look no more until so many requests have come as the misses stand for."""
