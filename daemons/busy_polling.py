@@ -16,7 +16,7 @@ from mq.client.machine import clock
 _MOST_MISSES = 12
 # What one miss costs, and as many hits make up for: it goes on where seven of eight are hits. Where
 # fewer are, more time is spent on looking than on being woken. So it is where each comes in the
-# later half of the time: such a hit costs a little, too.
+# last quarter of the time: such a hit costs a little, too.
 _MISS = 7
 _LATE = 1
 
@@ -33,8 +33,8 @@ class BusyPolling:
         self.heard = False  # a request has come meanwhile
         self._seconds = seconds
         self._span = 0.0
-        self._began = 0.0  # when looking for the next request began
-        self._looked = 0.0  # when it was looked for in vain last
+        self._began = 0.0  # when the next request was looked for in vain first, 0 for not yet
+        self._looked = 0.0  # and when last
         self._is_first = False
         self._misses = 0  # that hits have not made up for: two to the power of it is the pause
         self._pause = 0  # requests to come before the next attempt
@@ -52,6 +52,7 @@ class BusyPolling:
             self._pause = 2**_MOST_MISSES
             return
         self.is_looking = self._is_first = True
+        self._began = self._looked = 0.0
         self._loop.call_soon(self._look)
 
     def _look(self) -> None:
@@ -59,10 +60,11 @@ class BusyPolling:
         now = clock.monotonic()
         if self._is_first:  # what came in the turn before was not waited for
             self._is_first = self.heard = False
-            self._began = self._looked = now
         if self.heard:
             self.heard = False
-            self._has_come(now)
+            self._has_come()
+        elif not self._began:  # what there was to do for the last one is done
+            self._began = self._looked = now
         elif now - self._began >= self._span:
             self._rest(_MISS)
         else:
@@ -71,12 +73,12 @@ class BusyPolling:
             assert self._loop is not None
             self._loop.call_soon(self._look)
 
-    def _has_come(self, now: float) -> None:
+    def _has_come(self) -> None:
         """What was looked for: count it, and look for the next one."""
-        is_late = self._looked - self._began > self._span / 2
+        is_late = self._looked - self._began > 3 / 4 * self._span
         self._misses = max(0, self._misses + (_LATE if is_late else -1))
         self._span = self._seconds()  # there may be no miss for as long as somebody sends
-        self._began = self._looked = now
+        self._began = self._looked = 0.0
         if not self._span or self._misses > _MOST_MISSES:
             self._rest(0)
 

@@ -156,8 +156,8 @@ def test_an_even_stream_that_comes_late_each_time_is_soon_not_looked_for(
             await hit(polling, time, seconds)
         return polling.is_looking
 
-    assert uvloop.run(script(0.4 * SECONDS, 40))
-    assert not uvloop.run(script(0.6 * SECONDS, 13))
+    assert uvloop.run(script(0.7 * SECONDS, 40))
+    assert not uvloop.run(script(0.8 * SECONDS, 13))
 
 
 def test_one_late_request_among_early_ones_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
