@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -160,10 +161,8 @@ def test_what_cannot_be_is_a_usage_error(
 
 
 @contextmanager
-def running(
-    folder: Path, name_server_port: int, replaced: Mapping[str, str]
-) -> Iterator[list[str]]:
-    """What was written, on ports that nobody has; gives the lines of its log until all serve."""
+def running(folder: Path, name_server_port: int, replaced: Mapping[str, str]) -> Iterator[str]:
+    """What was written, on ports that nobody has; gives the line that says how many serve."""
     ports = {"9876": str(name_server_port), **replaced}
     for path in folder.glob("*.conf"):
         text = path.read_text()
@@ -175,14 +174,10 @@ def running(
         reading: threading.Thread | None = None
         try:
             assert process.stdout is not None
-            lines: list[str] = []
-            for line in process.stdout:
-                lines.append(line)
-                if " daemons serve" in line:
-                    break
-            reading = threading.Thread(target=lines.extend, args=[process.stdout])
+            served = next((line for line in process.stdout if " daemons serve" in line), "")
+            reading = threading.Thread(target=deque, args=[process.stdout, 0])  # it writes on
             reading.start()
-            yield lines
+            yield served
             os.kill(process.pid, signal.SIGTERM)
             assert process.wait(30) == 0
         finally:
@@ -194,8 +189,8 @@ def running(
 def test_what_was_written_runs(mq: Mq, tmp_path: Path) -> None:
     folder, port = tmp_path / "try", free_port()
     assert mq("cluster", "init", str(folder)).status == 0
-    with running(folder, port, {"10911": "0", "10921": "0"}) as lines:
-        assert "3 of 3 daemons serve" in lines[-1]
+    with running(folder, port, {"10911": "0", "10921": "0"}) as served:
+        assert "3 of 3 daemons serve" in served
         listed = mq("clusterList", "-n", f"127.0.0.1:{port}", "-o", "json").json["data"]
         assert [row["brokerName"] for row in listed] == ["broker-a", "broker-b"]
 
@@ -207,8 +202,8 @@ def test_what_was_written_with_controllers_runs_and_elects(mq: Mq, tmp_path: Pat
     with EtcdServer(tmp_path) as etcd:
         ports = {"http://127.0.0.1:2379": etcd.url, "9878": str(controller)}
         ports |= {"10911": str(free_port()), "10921": str(free_port())}
-        with running(folder, port, ports) as lines:
-            assert "4 of 4 daemons serve" in lines[-1]
+        with running(folder, port, ports) as served:
+            assert "4 of 4 daemons serve" in served
             where = ("-a", f"127.0.0.1:{controller}", "-b", "broker-a", "-o", "json")
             deadline = time.monotonic() + 30
             while True:
