@@ -48,7 +48,7 @@ class BusyPolling:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         self._span = self._seconds()
-        if not self._span or not can_look(self._loop):
+        if not self._span or not _can_look(self._loop):
             self._pause = 2**_MOST_MISSES
             return
         self.is_looking = self._is_first = True
@@ -89,7 +89,7 @@ class BusyPolling:
         self._pause = 2**self._misses
 
 
-def can_look(loop: asyncio.AbstractEventLoop) -> bool:
+def _can_look(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether it helps here."""
     uvloop = sys.modules.get("uvloop")  # whose loop it can only be when it is loaded
     return uvloop is not None and isinstance(loop, uvloop.Loop) and _processors() > 1

@@ -128,16 +128,6 @@ def _sent(result: "SendResult") -> Result:
     return Result(_SENT, [(queue.broker_name, queue.queue_id, status, *ids)], plain)
 
 
-def send_result_text(result: "SendResult") -> str:
-    """SendResult.toString of 4.9."""
-    return (
-        f"SendResult [sendStatus={result.status}, msgId={result.message_id}, "
-        f"offsetMsgId={result.offset_message_id}, "
-        f"messageQueue={message_text.queue_text(result.queue)}, "
-        f"queueOffset={result.queue_offset}]"
-    )
-
-
 _STATUS_COLUMNS = (
     text("topic", "Topic"),
     text("brokerName", "Broker"),
@@ -190,7 +180,7 @@ async def send_msg_status(
             took = _milliseconds(began, clock())
             queue, status = result.queue, str(result.status)
             where = queue.topic, queue.broker_name, queue.queue_id, result.queue_offset
-            plain = f"rt={took}ms, SendResult={send_result_text(result)}\n"
+            plain = f"rt={took}ms, SendResult={message_text.send_result_text(result)}\n"
             row: Row = (*where, status, result.message_id, took)
             yield Result(_STATUS_COLUMNS, [row], plain)
 

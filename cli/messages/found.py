@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from mq.cli.runtime.call import Call
-from mq.cli.show import java_text
+from mq.cli.show import java_text, message_text
 from mq.cli.show.result import Result, number, text
 from mq.client.operations.errors import BadData, NotFound
 from mq.client.operations.messages.unpacking import Unpacked
@@ -72,7 +72,6 @@ async def send_found(call: Call, ids: list[str], messages: Unpacked) -> Result:
     """Send found messages as new ones; they keep their properties, the unique id included. Those
     whose bodies cannot be read, and of several those that cannot be sent, are failures, and the
     others are sent: who began again for an error would send them twice."""
-    from mq.cli.commands.sending import send_result_text
     from mq.client.errors import MQError
     from mq.client.operations.messages.again import same_again
     from mq.client.producer_options import ANY_BODY
@@ -92,6 +91,7 @@ async def send_found(call: Call, ids: list[str], messages: Unpacked) -> Result:
                     raise
                 failures.append(f"message {message_id} is not sent again: {error}")
                 continue
-            plain += f"prepare resend msg. originalMsgId={message_id}{send_result_text(result)}"
+            told = message_text.send_result_text(result)
+            plain += f"prepare resend msg. originalMsgId={message_id}{told}"
             rows.append((message_id, str(result.status), result.message_id, result.queue_offset))
     return Result(SENT_AGAIN, list(rows), plain, failures=failures)

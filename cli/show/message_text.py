@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
+    from mq.client.send_result import SendResult
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import StoredMessage
 
@@ -119,6 +120,16 @@ def queue_text(queue: "MessageQueue") -> str:
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"
+    )
+
+
+def send_result_text(result: "SendResult") -> str:
+    """SendResult.toString of 4.9."""
+    return (
+        f"SendResult [sendStatus={result.status}, msgId={result.message_id}, "
+        f"offsetMsgId={result.offset_message_id}, "
+        f"messageQueue={queue_text(result.queue)}, "
+        f"queueOffset={result.queue_offset}]"
     )
 
 
