@@ -30,6 +30,7 @@ from tests.cli.bad_input import LINES, OFFSET_ID, inputs_in, words_of
 from tests.cli.pairs import make_topic, put
 from tests.cli.support import Finished, Mq
 from tests.cli.terminal import at_terminal
+from tests.waiting import wait_until
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 STATUS = {INT: 130, TERM: 143, HUP: 129}
@@ -203,13 +204,6 @@ def test_a_command_ends_whose_reader_has_gone(line: str, cluster: Mq) -> None:
         shown_to(cluster, line, gone)
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("number", [INT, TERM])
 def test_bench_shows_what_was_measured_until_then(
     number: signal.Signals, cluster: Mq, standalone: Standalone
@@ -218,7 +212,7 @@ def test_bench_shows_what_was_measured_until_then(
     before = stored_by(cluster)
 
     def cut() -> None:
-        until(lambda: stored_by(cluster) > before)
+        wait_until(lambda: stored_by(cluster) > before)
         send(number)
 
     thread = threading.Thread(target=cut)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 
@@ -64,13 +64,6 @@ def accept_heartbeats() -> dict[int, Handler]:
         return request.reply(ResponseCode.SUCCESS)
 
     return {RequestCode.HEART_BEAT: ok, RequestCode.UNREGISTER_CLIENT: ok}
-
-
-async def until(condition: Callable[[], bool], seconds: float = 15) -> None:
-    """Return when it holds; for what has no event of its own."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def routed(session: Session, topic: str) -> None:

@@ -16,8 +16,9 @@ from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster
-from tests.client.scripted import name_server, scripted, until
+from tests.client.scripted import name_server, scripted
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 
 class Page:

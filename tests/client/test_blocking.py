@@ -15,16 +15,8 @@ from mq.client.errors import (
 from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.protocol.command import Command
-from tests.client.scripted import (
-    ECHO,
-    HANDLERS,
-    HANG_UP,
-    REFUSE,
-    SILENT,
-    closed_port,
-    scripted,
-    until,
-)
+from tests.client.scripted import ECHO, HANDLERS, HANG_UP, REFUSE, SILENT, closed_port, scripted
+from tests.waiting import until
 
 
 async def ask_in_every_way(session: Caller, address: str) -> list[str]:

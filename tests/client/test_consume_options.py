@@ -18,8 +18,8 @@ from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
-from tests.client.scripted import until
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 
 class Listener:

@@ -28,8 +28,9 @@ from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import IllegalName
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
-from tests.client.scripted import accept_heartbeats, name_server, scripted, until
+from tests.client.scripted import accept_heartbeats, name_server, scripted
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 
 async def take(consumer: Consumer, count: int) -> list[bytes]:

@@ -15,7 +15,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage, encode_record
 from tests.client.clusters import GROUP, TOPIC, Cluster, cluster, numbers
-from tests.client.scripted import until
+from tests.waiting import until
 
 
 async def push(there: Cluster, consumer: Consumer, request: Command) -> Command | None:

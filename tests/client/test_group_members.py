@@ -15,8 +15,9 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
 from tests.client.clusters import GROUP, TOPIC
-from tests.client.scripted import name_server, scripted, until
+from tests.client.scripted import name_server, scripted
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 
 async def listen(message: StoredMessage) -> None: ...

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.message import Message, StoredMessage
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 PATIENCE = 20.0
 
@@ -26,13 +26,6 @@ def broker_on(root: Path, name_server: str, port: int) -> Broker:
         "storePathRootDir": str(root / "store"),
     }
     return Broker(BrokerSettings.load(None, settings))
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.01)
 
 
 def test_a_restarted_broker_is_told_of_producers_and_consumers_without_waiting_for_their_next_beat(
@@ -52,16 +45,23 @@ def test_a_restarted_broker_is_told_of_producers_and_consumers_without_waiting_f
                 broker = await first.enter_async_context(broker_on(tmp_path, where, port))
                 await producer.send(Message("orders", b"one"))
                 await until(
-                    lambda: "senders" in broker.clients.producers.groups, "the producer is unknown"
+                    lambda: "senders" in broker.clients.producers.groups,
+                    what="the producer is known",
                 )
                 async with Consumer(where, "readers", {"orders": "*"}, listener=listen):
                     await first.aclose()
                     async with broker_on(tmp_path, where, port) as again:
                         began = time.monotonic()
-                        await until(lambda: "senders" in again.clients.producers.groups, "producer")
-                        await until(lambda: "readers" in again.clients.consumers.groups, "consumer")
+                        await until(
+                            lambda: "senders" in again.clients.producers.groups,
+                            what="the producer is known again",
+                        )
+                        await until(
+                            lambda: "readers" in again.clients.consumers.groups,
+                            what="the consumer is known again",
+                        )
                         assert time.monotonic() - began < PATIENCE
                         await producer.send(Message("orders", b"two"))
-                        await until(lambda: b"two" in got, "the message is not delivered")
+                        await until(lambda: b"two" in got, what="the message is delivered")
 
     asyncio.run(script())

@@ -33,7 +33,8 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, Cluster, cluster, numbers
-from tests.client.scripted import name_server, scripted, until
+from tests.client.scripted import name_server, scripted
+from tests.waiting import until
 
 
 class Sends(SendHook):

@@ -14,7 +14,8 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
 from tests.client.clusters import TOPIC
-from tests.client.scripted import accept_heartbeats, routes, scripted, stores, until
+from tests.client.scripted import accept_heartbeats, routes, scripted, stores
+from tests.waiting import until
 
 
 def test_routes_and_heartbeats_come_as_often_as_is_wished() -> None:

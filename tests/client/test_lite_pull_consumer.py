@@ -21,7 +21,7 @@ from mq.protocol.command import Command
 from mq.protocol.message import Message
 from tests.client.brokers import served
 from tests.client.clusters import FIRST, GROUP, TOPIC, Cluster, cluster, numbers
-from tests.client.scripted import until
+from tests.waiting import until
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 

@@ -17,8 +17,9 @@ from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.message import Message, StoredMessage
 from tests.client.brokers import BROKER_NAME
 from tests.client.clusters import FIRST, GROUP, TOPIC, numbers
-from tests.client.scripted import name_server, scripted, until
+from tests.client.scripted import name_server, scripted
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 _QUEUE = MessageQueue(TOPIC, BROKER_NAME, 0)
 

@@ -10,7 +10,8 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
 from tests.client.clusters import GROUP, TOPIC, cluster, numbers
-from tests.client.scripted import name_server, scripted, until
+from tests.client.scripted import name_server, scripted
+from tests.waiting import until
 
 QUEUES = [
     MessageQueue(topic, broker, number)

@@ -31,7 +31,8 @@ from mq.protocol.command import Command
 from mq.protocol.headers.group import GetConsumerRunningInfoRequestHeader
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
-from tests.client.scripted import accept_heartbeats, name_server, scripted, stores, until
+from tests.client.scripted import accept_heartbeats, name_server, scripted, stores
+from tests.waiting import until
 
 NOWHERE = "127.0.0.1:9"
 KEY = AccessKey("key", "secret")

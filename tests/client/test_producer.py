@@ -19,15 +19,9 @@ from mq.protocol.bodies import HeartbeatData, MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
-from tests.client.scripted import (
-    accept_heartbeats,
-    closed_port,
-    name_server,
-    routes,
-    scripted,
-    until,
-)
+from tests.client.scripted import accept_heartbeats, closed_port, name_server, routes, scripted
 from tests.client.tube.virtual_time import run_fast
+from tests.waiting import until
 
 SEND = RequestCode.SEND_MESSAGE_V2
 

@@ -17,7 +17,6 @@ from mq.protocol.bodies import ConsumeType, MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.message import StoredMessage
 from tests.client.clusters import FIRST
-from tests.client.scripted import until
 from tests.client.snode.scripted_snode import (
     BROKER,
     GROUP,
@@ -26,6 +25,7 @@ from tests.client.snode.scripted_snode import (
     Stage,
     snodes_by_script,
 )
+from tests.waiting import until
 
 RARELY = ClientOptions(intervals=Intervals(routes=600, heartbeats=600, offsets=600))
 

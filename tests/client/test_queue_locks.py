@@ -27,12 +27,9 @@ from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster
 from tests.client.gate import gate
-from tests.client.scripted import (
-    name_server,
-    scripted,
-    until,
-)
+from tests.client.scripted import name_server, scripted
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 QUEUE = MessageQueue(TOPIC, "broker", 0)
 OTHER = "127.0.0.1@other"  # a member that takes the lock for itself

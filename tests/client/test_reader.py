@@ -23,9 +23,10 @@ from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.gate import gate
-from tests.client.scripted import accept_heartbeats, scripted, until
+from tests.client.scripted import accept_heartbeats, scripted
 from tests.client.tube.virtual_time import run_fast
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 
 class ScriptedBroker:

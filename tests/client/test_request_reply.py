@@ -15,7 +15,7 @@ from mq.client.session import Session
 from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message, StoredMessage
 from tests.client.brokers import Served, served
-from tests.client.scripted import until
+from tests.waiting import until
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 

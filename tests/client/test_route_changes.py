@@ -19,8 +19,8 @@ from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import BrokerData, MessageQueue, TopicConfig, TopicRouteData
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC
-from tests.client.scripted import until
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 SOON = 15.0  # seconds; by themselves routes are refreshed and queues shared out after 30 and 20
 

@@ -20,7 +20,8 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, TOPIC, cluster, numbers
-from tests.client.scripted import scripted, until
+from tests.client.scripted import scripted
+from tests.waiting import until
 
 BINARY = Serialization.ROCKETMQ
 CODE = int(RequestCode.GET_NAMESRV_CONFIG)

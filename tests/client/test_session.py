@@ -29,8 +29,8 @@ from tests.client.scripted import (
     name_server,
     routes,
     scripted,
-    until,
 )
+from tests.waiting import until
 
 
 def test_answers_find_their_requests_whatever_their_order() -> None:

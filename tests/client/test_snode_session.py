@@ -17,8 +17,9 @@ from mq.protocol.codes import RequestCode, SnodeCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
 from tests.client.brokers import BROKER_NAME, served
-from tests.client.scripted import closed_port, name_server, routes, scripted, until
+from tests.client.scripted import closed_port, name_server, routes, scripted
 from tests.client.snode.scripted_snode import BROKER, TOPIC, snodes_by_script
+from tests.waiting import until
 
 SEND = RequestCode.SEND_MESSAGE_V2
 

@@ -7,7 +7,7 @@ import pytest
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.protocol.bodies import MessageQueue
 from tests.client.clusters import GROUP, TOPIC, cluster
-from tests.client.scripted import until
+from tests.waiting import until
 
 
 def test_a_topic_listener_that_raises_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:

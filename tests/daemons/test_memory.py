@@ -21,7 +21,8 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
 from tests.daemons.broker.harness import create_topic, send
-from tests.daemons.peer import PATIENCE, Peer
+from tests.daemons.peer import Peer
+from tests.waiting import until
 
 MIB = 1024 * 1024
 LIMIT = 17 * MIB
@@ -56,12 +57,6 @@ def half_frame(size: int, opaque: int = 5) -> bytes:
     """The first half of a send of `size` bytes."""
     whole = encode(Command(RequestCode.SEND_MESSAGE_V2, {}, bytes(size), opaque=opaque))
     return whole[: len(whole) // 2]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)  # what we wait for happens on the daemon's side of a socket
 
 
 def channel_of(listener: Listener, peer: Peer) -> Channel:

@@ -1,8 +1,5 @@
 """Our own client at Java's cluster."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 from mq.client.admin import Admin
 from mq.client.errors import RouteNotFound
 from mq.client.pull_consumer import PullConsumer
@@ -10,6 +7,7 @@ from mq.client.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, TopicConfig
 from mq.protocol.message import Message, StoredMessage
 from tests.interop.conftest import JavaCluster
+from tests.waiting import until
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -23,13 +21,6 @@ async def make_topic(cluster: JavaCluster, session: Session, topic: str, queues:
         return topic in (await admin.topic_list()).topic_list
 
     await until(routed)  # a 5.x broker answers before the name server knows
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
-    """Ask again until it holds: Java's state changes without an event that one could wait for."""
-    async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
 
 
 async def read_all(session: Session, topic: str, expected: int) -> list[StoredMessage]:

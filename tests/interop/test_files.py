@@ -28,7 +28,7 @@ from tests.cli.support import Mq
 from tests.interop import peers
 from tests.interop.conftest import JavaCluster
 from tests.interop.jvm import require_java
-from tests.interop.our_client import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.java
 

@@ -1,9 +1,8 @@
 """Ours and Java's in one cluster: our broker under Java name servers, both brokers under ours."""
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests.interop.our_name_server import OurNameServer
 from tests.interop.ports import free_port
 from tests.interop.tools import JavaTool, warm_tool
 from tests.system.daemon import BrokerProcess
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.java
 
@@ -27,14 +27,6 @@ OURS = "our-broker"
 THEIRS = "java-broker"
 # Which client goes with which daemons: together the tests have both of each.
 CLIENTS = {"4.9.7": "4.9.8", "5.5.0": "5.5.0"}
-
-
-def until(holds: Callable[[], bool], seconds: float = 60) -> None:
-    """Ask again until it holds: Java's state changes without an event that one could wait for."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.05)
 
 
 def cluster_of(namesrv: str) -> ClusterInfo:
@@ -78,7 +70,7 @@ def test_our_broker_serves_java_clients_under_a_java_name_server(
         peers.JavaNameServer(release, tmp_path) as namesrv,
         our_broker(tmp_path, namesrv.address) as broker,
     ):
-        until(lambda: OURS in cluster_of(namesrv.address).broker_addr_table)
+        wait_until(lambda: OURS in cluster_of(namesrv.address).broker_addr_table)
         shown = cluster_of(namesrv.address).broker_addr_table[OURS]
         assert (shown.cluster, shown.broker_addrs) == ("DefaultCluster", {0: broker.address})
         make_topic(namesrv.address, "under-java", broker.address)
@@ -93,7 +85,7 @@ def test_our_broker_serves_java_clients_under_a_java_name_server(
             java.stop_consumer("reader")
         # A broker that stops takes itself off the routes.
         assert broker.stop() == 0
-        until(lambda: OURS not in cluster_of(namesrv.address).broker_addr_table)
+        wait_until(lambda: OURS not in cluster_of(namesrv.address).broker_addr_table)
 
 
 @dataclass(frozen=True)
@@ -120,7 +112,7 @@ def mixed(
         peers.JavaBroker(release, tmp, namesrv.address, {"brokerName": THEIRS}) as theirs,
         JavaClient(CLIENTS[release], namesrv.address, tmp) as java,
     ):
-        until(lambda: {OURS, THEIRS} <= set(cluster_of(namesrv.address).broker_addr_table))
+        wait_until(lambda: {OURS, THEIRS} <= set(cluster_of(namesrv.address).broker_addr_table))
         yield Mixed(release, namesrv.address, ours, theirs, java)
 
 
@@ -195,10 +187,10 @@ def test_a_producer_goes_on_with_the_java_broker_while_ours_is_away(mixed: Mixed
     make_topic(mixed.namesrv, "fails-over", mixed.ours.address, mixed.theirs.address)
     assert len(mixed.java.send("fails-over", "sync", "both", 8)) == 8
     mixed.ours.kill()
-    until(lambda: OURS not in cluster_of(mixed.namesrv).broker_addr_table)
+    wait_until(lambda: OURS not in cluster_of(mixed.namesrv).broker_addr_table)
     away = mixed.java.send("fails-over", "sync", "away", 8)
     assert {(result.status, result.broker) for result in away} == {("SEND_OK", THEIRS)}
     mixed.ours.start()
-    until(lambda: OURS in cluster_of(mixed.namesrv).broker_addr_table)
+    wait_until(lambda: OURS in cluster_of(mixed.namesrv).broker_addr_table)
     got = consumed(mixed, "fails-over", "fails-over-group", 16)
     assert Counter(m.tags for m in got) == {"both": 8, "away": 8}

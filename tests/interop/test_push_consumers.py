@@ -23,8 +23,9 @@ from mq.protocol.names import TRACE_TOPIC, dead_letter_topic
 from tests.interop import peers
 from tests.interop.conftest import JavaCluster
 from tests.interop.java_client import JavaClient
-from tests.interop.our_client import FIRST, make_topic, many, read_all, until
+from tests.interop.our_client import FIRST, make_topic, many, read_all
 from tests.interop.tools import warm_tool
+from tests.waiting import until
 
 pytestmark = pytest.mark.java
 

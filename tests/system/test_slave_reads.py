@@ -21,18 +21,13 @@ from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
 from mq.protocol.message import Message, StoredMessage
 from tests.interop.ports import free_port
 from tests.system.daemon import BrokerProcess
+from tests.waiting import until
 
 TOPIC, GROUP = "orders", "billing"
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 PATIENCE = 30.0
 SOON = 1.0  # seconds: what the issue asks for
 LATE = 4.0  # what a machine busy with other tests may add
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 @dataclass

@@ -25,11 +25,11 @@ from tests.cli.commands.transfers import (
     numbered,
     some_read,
     started,
-    until,
 )
 from tests.cli.pairs import another_broker, dead_broker, full_disk, make_topic, put, running_pair
 from tests.cli.support import Mq
 from tests.interop.ports import free_port
+from tests.waiting import wait_until
 
 
 def test_a_line_has_all_of_a_message(cluster: Mq, standalone: Standalone) -> None:
@@ -193,7 +193,7 @@ def test_a_broker_that_stops_in_the_middle_of_an_export_costs_nothing(tmp_path: 
         command = ("message", "export", str(file), "-t", "Stops", *where)
         some = some_read(pair)
         process = started(*command, "--rate", "150")
-        until(some)
+        wait_until(some)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
     assert f"mq message export: broker-a:0: 127.0.0.1:{ports[1]}: " in err

@@ -20,14 +20,7 @@ from mq.protocol.batch import decode_batch
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
-from tests.cli.commands.transfers import (
-    bodies,
-    exported,
-    how_it_goes_on,
-    interrupted,
-    started,
-    until,
-)
+from tests.cli.commands.transfers import bodies, exported, how_it_goes_on, interrupted, started
 from tests.cli.pairs import (
     DEAD,
     dead_broker,
@@ -39,6 +32,7 @@ from tests.cli.scripted import daemon
 from tests.cli.support import Mq
 from tests.client.scripted import accept_heartbeats, name_server
 from tests.interop.ports import free_port
+from tests.waiting import wait_until
 
 # More than a broker takes, however it is compressed.
 DENSE = base64.b64encode(random_bytes(5_000_000)).decode()
@@ -146,13 +140,13 @@ def test_a_save_that_failed_is_tried_again_and_does_not_end_the_import(
         return standalone.broker.stores.messages.max_offset("SavedLater", 0)
 
     def stand_in_the_way() -> None:
-        until(state.exists)
+        wait_until(state.exists)
         state.unlink()
         state.mkdir()  # whose name no file takes
         before = stored()
-        until(lambda: stored() > before + 10)  # half a second, by the rate
+        wait_until(lambda: stored() > before + 10)  # half a second, by the rate
         state.rmdir()
-        until(state.exists)
+        wait_until(state.exists)
 
     with ThreadPoolExecutor(1) as another:
         other = another.submit(stand_in_the_way)
@@ -308,7 +302,7 @@ def test_a_broker_that_stops_in_the_middle_of_an_import_costs_nothing(tmp_path: 
         where = ("-n", pair.name_server_address)
         command = ("message", "import", str(file), *where)
         process = started(*command, "--rate", "400", "--timeout", "2")
-        until(lambda: len(bodies(mq, "StopsIn")) > 0)
+        wait_until(lambda: len(bodies(mq, "StopsIn")) > 0)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
     assert "go on with --resume" in err

@@ -3,9 +3,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from base64 import b64decode
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from tests.cli.support import Mq
 from tests.cli.terminal import at_terminal
 from tests.client.scenarios import in_a_loop
 from tests.processes import running
+from tests.waiting import wait_until
 
 
 def stored(mq: Mq, topic: str, *options: str) -> list[dict[str, Any]]:
@@ -51,13 +50,6 @@ def write(process: subprocess.Popen[str], text: str) -> None:
     assert process.stdin is not None
     process.stdin.write(text)
     process.stdin.flush()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_each_line_is_a_message_and_empty_ones_are_left_out(
@@ -141,7 +133,7 @@ def test_lines_written_by_hand_have_keys_tags_headers_and_delays(
     piped = "".join(json.dumps(line) + "\n" for line in lines)
     finished = cluster("produce", "ProduceHand", "--json-lines", "-c", "all", piped=piped)
     assert finished.status == 0, finished.err
-    until(lambda: len(stored(cluster, "ProduceHand")) == 3)
+    wait_until(lambda: len(stored(cluster, "ProduceHand")) == 3)
     first, second, third = stored(cluster, "ProduceHand")
     assert [first["properties"][name] for name in ("KEYS", "TAGS", "h")] == ["k1 k2", "t", "1"]
     assert [second["properties"][name] for name in ("KEYS", "TAGS", "h")] == ["k3", "all", "2"]
@@ -156,7 +148,7 @@ def test_a_delay_is_a_level_where_there_is_one_and_else_a_time(
         finished = cluster("produce", "ProduceDelay", "--delay", delay, piped=f"{delay}\n")
         assert finished.status == 0, finished.err
         assert bodies(cluster, "ProduceDelay") == []
-    until(lambda: bodies(cluster, "ProduceDelay") == ["1500ms", "2", "5s"])
+    wait_until(lambda: bodies(cluster, "ProduceDelay") == ["1500ms", "2", "5s"])
     refused = cluster("produce", "ProduceDelay", "--delay", "19", piped="x\n")
     assert refused.status == 64
     assert "levels are 1 to 18" in refused.err
@@ -309,7 +301,7 @@ def test_a_line_of_a_pipe_is_sent_before_the_next_one_comes(
     with producing("Trickle", "-n", standalone.name_server_address) as process:
         for count in range(1, 4):
             write(process, f"line {count}\n")
-            until(lambda count=count: len(bodies(cluster, "Trickle")) == count)  # type: ignore[misc]
+            wait_until(lambda count=count: len(bodies(cluster, "Trickle")) == count)  # type: ignore[misc]
         out, err = process.communicate("end", timeout=30)
         assert (process.returncode, err) == (0, ""), out
     assert sorted(bodies(cluster, "Trickle")) == ["end", "line 1", "line 2", "line 3"]
@@ -321,7 +313,7 @@ def test_ctrl_c_says_how_many_were_sent_and_how_to_go_on(
     make_topic(standalone, "ProduceCut", 2)
     with producing("ProduceCut", "-n", standalone.name_server_address) as process:
         write(process, "one\ntwo\nnot whole")
-        until(lambda: len(bodies(cluster, "ProduceCut")) == 2)
+        wait_until(lambda: len(bodies(cluster, "ProduceCut")) == 2)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
@@ -340,7 +332,7 @@ def test_a_broker_that_goes_away_leaves_an_account_of_the_lines(tmp_path: Path) 
             make_topic(pair, "Gone", 1)
             process = stack.enter_context(producing("Gone", "-n", pair.name_server_address))
             write(process, "one\ntwo\n")
-            until(lambda: len(bodies(mq, "Gone")) == 2)
+            wait_until(lambda: len(bodies(mq, "Gone")) == 2)
         write(process, "three\nfour\n")
         # It ends by itself, though the pipe stays open.
         assert process.wait(60) == 1
@@ -357,7 +349,7 @@ def test_a_terminal_is_told_how_to_end_and_shows_what_was_taken(
 
     def act(process: subprocess.Popen[bytes], terminal: int) -> None:
         os.write(terminal, b"hello\n")
-        until(lambda: bodies(cluster, "Typed") == ["hello"])
+        wait_until(lambda: bodies(cluster, "Typed") == ["hello"])
         os.write(terminal, b"again\n\x04")
 
     variables = {"NAMESRV_ADDR": standalone.name_server_address}
@@ -417,7 +409,9 @@ def test_the_command_that_goes_on_sends_each_line_that_is_left_once(
     file.write_text("".join(f"{number}\n" for number in range(1, 11)))
     where = ("-n", standalone.name_server_address)
     with producing("ProduceRest", str(file), "--rate", "1", *where) as process:
-        until(lambda: len(bodies(cluster, "ProduceRest")) >= 1)  # each when it may go, not at 128
+        wait_until(
+            lambda: len(bodies(cluster, "ProduceRest")) >= 1
+        )  # each when it may go, not at 128
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -436,7 +430,7 @@ def test_what_was_sent_is_told_where_no_more_can_be_read(
     with producing("ProduceBroken", *where, stdin=slave) as process:
         os.close(slave)
         os.write(terminal, b"one\ntwo\n")
-        until(lambda: len(bodies(cluster, "ProduceBroken")) == 2)
+        wait_until(lambda: len(bodies(cluster, "ProduceBroken")) == 2)
         os.close(terminal)  # the window is closed: reading fails
         out, err = process.communicate(timeout=30)
     assert process.returncode == 1

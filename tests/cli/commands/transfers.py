@@ -5,13 +5,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.cli.support import Mq
+from tests.waiting import wait_until
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -37,13 +37,6 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def some_read(pair: Standalone) -> Callable[[], bool]:
     """True once a reader of two queues has done with a batch.
 
@@ -56,7 +49,7 @@ def some_read(pair: Standalone) -> Callable[[], bool]:
 def interrupted(begun: Callable[[], bool], *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command and press Ctrl-C when it has begun."""
     process = started(*arguments)
-    until(begun)
+    wait_until(begun)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)

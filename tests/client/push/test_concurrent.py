@@ -11,7 +11,7 @@ from mq.client.push.listener import Call
 from mq.client.running_info import ConsumeCounts
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
-from tests.client.scripted import until
+from tests.waiting import until
 
 TIMEOUT = 0.02
 

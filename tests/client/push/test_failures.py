@@ -13,7 +13,7 @@ from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.producer import Producer
 from mq.protocol.message import StoredMessage
 from tests.client.clusters import GROUP, TOPIC, cluster, numbers
-from tests.client.scripted import until
+from tests.waiting import until
 
 
 class Odd(BaseException):

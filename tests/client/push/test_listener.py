@@ -20,7 +20,7 @@ from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.properties import PropertyKey
 from tests.client.clusters import FIRST, GROUP, TOPIC, Cluster, cluster, numbers
-from tests.client.scripted import until
+from tests.waiting import until
 
 
 async def in_dead_letters(there: Cluster, count: int) -> list[StoredMessage]:

@@ -12,7 +12,7 @@ from mq.client.consumer import Consumer
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import GROUP, TOPIC, cluster
-from tests.client.scripted import until
+from tests.waiting import until
 
 QUEUES = 4
 

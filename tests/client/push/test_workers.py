@@ -8,7 +8,7 @@ import pytest
 from mq.client.push import concurrent as concurrent_push
 from mq.protocol.message import StoredMessage
 from tests.client.clusters import cluster
-from tests.client.scripted import until
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("ordered", [False, True])

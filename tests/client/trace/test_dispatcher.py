@@ -16,8 +16,9 @@ from mq.protocol.command import Command
 from mq.protocol.message import Message
 from mq.protocol.names import TRACE_TOPIC
 from tests.client.clusters import TOPIC, cluster
-from tests.client.scripted import accept_heartbeats, name_server, scripted, until
+from tests.client.scripted import accept_heartbeats, name_server, scripted
 from tests.client.trace.traces import traced
+from tests.waiting import until
 
 
 def pub(number: int) -> Pub:

@@ -22,8 +22,8 @@ from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import TRACE_TOPIC
 from tests.client.brokers import served
 from tests.client.clusters import TOPIC, cluster
-from tests.client.scripted import until
 from tests.client.trace.traces import traced
+from tests.waiting import until
 
 
 def test_sends_are_traced_with_what_the_broker_answered() -> None:

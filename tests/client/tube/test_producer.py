@@ -16,7 +16,8 @@ from mq.protocol.tube.messages import (
     SendMessageResponseB2P,
 )
 from tests.client.tube.producers import QUICK, Cluster, cluster, refused, stored, with_producer
-from tests.daemons.tube.rpc_peers import run, until
+from tests.daemons.tube.rpc_peers import run
+from tests.waiting import until
 
 
 def test_a_message_is_sent_to_a_partition_of_its_topic() -> None:

@@ -12,7 +12,8 @@ from mq.client.tube.producer_options import TubeProducerOptions
 from mq.protocol.tube.codes import Code
 from mq.protocol.tube.signature import BrokerToken, verify
 from tests.client.tube.producers import QUICK, Cluster, cluster, with_producer
-from tests.daemons.tube.rpc_peers import run, until
+from tests.daemons.tube.rpc_peers import run
+from tests.waiting import until
 
 
 def test_a_producer_says_who_it_is_when_it_registers_and_leaves() -> None:

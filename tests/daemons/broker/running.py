@@ -1,8 +1,6 @@
 """A whole broker in this process, as its app makes it, and what tests send it and read of it."""
 
-import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from mq.client.session import Session
@@ -56,10 +54,3 @@ def send_back(offset: int, **fields: str) -> Command:
 def now() -> int:
     """Milliseconds since 1970."""
     return time.time_ns() // 1_000_000
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what the broker does by itself."""
-    async with asyncio.timeout(PATIENCE):
-        while not holds():  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.01)

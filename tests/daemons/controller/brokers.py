@@ -1,7 +1,5 @@
 """Brokers as a controller knows them: what they ask, and nothing else."""
 
-import asyncio
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -30,12 +28,6 @@ def controller(url: str, **settings: str) -> Controller:
     fixed = {"listenPort": "0", "bindAddress": "127.0.0.1", "etcdEndpoints": url}
     fixed |= {"leaderLeaseSeconds": "30", "scanNotActiveBrokerInterval": "50"}
     return Controller(ControllerSettings.load(None, {**fixed, **settings}))
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def form_set(

@@ -15,16 +15,10 @@ from mq.protocol.bodies.controller import BrokerReplicasInfo, ElectMasterRespons
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.controller import CleanControllerBrokerDataRequestHeader
 from tests import answered
-from tests.daemons.controller.brokers import (
-    CLUSTER,
-    NAME,
-    ScriptedBroker,
-    controller,
-    form_set,
-    until,
-)
+from tests.daemons.controller.brokers import CLUSTER, NAME, ScriptedBroker, controller, form_set
 from tests.daemons.controller.etcd_server import EtcdServer
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 Script = Callable[[Controller], Awaitable[None]]
 

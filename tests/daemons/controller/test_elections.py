@@ -12,8 +12,9 @@ from mq.daemons.controller import liveness
 from mq.daemons.controller.app import Controller
 from mq.daemons.controller.elections import Elections
 from mq.daemons.controller.etcd import Etcd, EtcdError, Txn
-from tests.daemons.controller.brokers import ScriptedBroker, controller, until
+from tests.daemons.controller.brokers import ScriptedBroker, controller
 from tests.daemons.controller.etcd_server import EtcdServer
+from tests.waiting import until
 
 _LONG = 3_600_000  # ms
 

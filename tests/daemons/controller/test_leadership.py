@@ -16,9 +16,10 @@ from mq.daemons.controller.replica_set import ReplicaSet, apply_id
 from mq.daemons.dispatch import Refused
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests import answered
-from tests.daemons.controller.brokers import NAME, ScriptedBroker, controller, form_set, until
+from tests.daemons.controller.brokers import NAME, ScriptedBroker, controller, form_set
 from tests.daemons.controller.etcd_server import EtcdServer
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 async def several(

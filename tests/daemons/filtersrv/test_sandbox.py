@@ -6,7 +6,6 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from mq.daemons.filtersrv.sandbox.process import (
 from mq.protocol.compression import CompressionType, compress
 from mq.protocol.record_codec import encode_record
 from mq.protocol.stored_message import StoredMessage
+from tests.waiting import until
 
 MEBIBYTE = 1024 * 1024
 # Short where a class is to be late, long for everything that is not about time.
@@ -429,12 +429,6 @@ async def _gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
     except FileNotFoundError:
         return True
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while not await holds():  # noqa: ASYNC110 - of another process there are no events here
-            await asyncio.sleep(0.01)
 
 
 def test_the_process_is_confined_before_it_is_given_a_class() -> None:

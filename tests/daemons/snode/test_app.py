@@ -29,8 +29,9 @@ from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.acl.guarded import ACCOUNTS, ADMIN, MINE, THEIRS, SigningPeer, send_fields
 from tests.daemons.peer import Peer
 from tests.daemons.snode.pulls import heartbeat, pull
-from tests.daemons.snode.world import ENODE, snode_settings, until, world
+from tests.daemons.snode.world import ENODE, snode_settings, world
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 
 def test_name_servers_know_a_snode_and_brokers_hear_of_it(tmp_path: Path) -> None:

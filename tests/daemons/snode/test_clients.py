@@ -25,7 +25,8 @@ from tests.client.scripted import scripted
 from tests.daemons.broker.handlers.members import HEARTBEAT as OF_A_SNODE
 from tests.daemons.peer import Peer
 from tests.daemons.snode.pulls import beat, heartbeat
-from tests.daemons.snode.world import ENODE, OTHER, beside, broker_settings, until, world
+from tests.daemons.snode.world import ENODE, OTHER, beside, broker_settings, world
+from tests.waiting import until
 
 
 async def members(peer: Peer, group: str = "g") -> list[str] | None:
@@ -33,6 +34,11 @@ async def members(peer: Peer, group: str = "g") -> list[str] | None:
     if reply.code == ResponseCode.SYSTEM_ERROR:
         return None
     return GetConsumerListByGroupResponseBody.decode(reply.body).consumer_id_list
+
+
+async def until_told_of(broker: Broker, group: str) -> None:
+    await until(lambda: group in broker.stores.groups.table)
+    await until(lambda: broker.stores.topics.get(f"%RETRY%{group}") is not None)
 
 
 @answered.by_snode(RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
@@ -142,8 +148,7 @@ def test_a_new_group_and_its_retry_topic_are_made_at_every_enode(tmp_path: Path)
             async with Peer(one.port) as peer:
                 await beat(peer, "c1", "fresh")
                 for broker in one.brokers.values():
-                    await until(lambda b=broker: "fresh" in b.stores.groups.table)
-                    await until(lambda b=broker: b.stores.topics.get("%RETRY%fresh") is not None)
+                    await until_told_of(broker, "fresh")
 
     asyncio.run(main())
 

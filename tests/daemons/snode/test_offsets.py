@@ -20,7 +20,8 @@ from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer
 from tests.daemons.peer import Peer
 from tests.daemons.snode.pulls import beat
-from tests.daemons.snode.world import ENODE, OTHER, World, beside, broker_settings, until, world
+from tests.daemons.snode.world import ENODE, OTHER, World, beside, broker_settings, world
+from tests.waiting import until
 
 KEY = {"consumerGroup": "g", "topic": "T", "queueId": "1", "enodeName": ENODE}
 
@@ -36,6 +37,10 @@ async def query(peer: Peer) -> Command:
 
 def at_enode(one: World) -> int:
     return one.broker.stores.offsets.query("g", "T", 1)
+
+
+async def until_at(one: World, offset: int) -> None:
+    await until(lambda: at_enode(one) == offset)
 
 
 @answered.by_snode(RequestCode.UPDATE_CONSUMER_OFFSET)
@@ -58,7 +63,7 @@ def test_offsets_go_to_the_enode_again_and_again(tmp_path: Path) -> None:
             await one.make_topic("T")
             for offset in (7, 9):
                 await commit(peer, offset)
-                await until(lambda offset=offset: at_enode(one) == offset)
+                await until_at(one, offset)
             await until(lambda: one.snode.offsets.unsent == 0)
 
     asyncio.run(main())

@@ -20,7 +20,8 @@ from tests import answered
 from tests.daemons.broker.acl.guarded import send_fields
 from tests.daemons.peer import Peer
 from tests.daemons.snode.pulls import VERSION, heartbeat, pull
-from tests.daemons.snode.world import ENODE, until, world
+from tests.daemons.snode.world import ENODE, world
+from tests.waiting import until
 
 
 async def send(peer: Peer, body: bytes, tag: str = "") -> None:

@@ -16,7 +16,8 @@ from mq.protocol.native import native
 from tests import answered
 from tests.daemons.broker.acl.guarded import send_fields
 from tests.daemons.peer import Peer
-from tests.daemons.snode.world import ENODE, OTHER, World, broker_settings, until, world
+from tests.daemons.snode.world import ENODE, OTHER, World, broker_settings, world
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True, params=["native", "python"])

@@ -124,14 +124,6 @@ async def beside(handler: Handler, folder: Path) -> AsyncIterator[tuple[World, P
         yield one, peer
 
 
-async def until(condition: object) -> None:
-    """Wait until a function says so, for what comes about by itself."""
-    assert callable(condition)
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_SECONDS)
-
-
 async def asked(session: Session, address: str, command: Command) -> Command:
     """What is answered, though the connection may have to be made again."""
     while True:

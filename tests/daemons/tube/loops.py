@@ -16,10 +16,3 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         asyncio.run(test(*args, **kwargs))
 
     return run
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what a task of a daemon does."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)

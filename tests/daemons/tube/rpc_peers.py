@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 
 import pytest
 
@@ -30,12 +30,6 @@ ANSWER = CloseResponseM2C(success=True, errCode=200, errMsg="OK!")
 
 
 SECONDS = 20
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other callbacks of this loop bring about."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
 
 
 def run(test: Coroutine[None, None, None]) -> None:

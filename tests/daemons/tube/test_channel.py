@@ -14,16 +14,8 @@ from mq.protocol.tube.messages import (
     RequestBody,
     RequestHeader,
 )
-from tests.daemons.tube.rpc_peers import (
-    ANSWER,
-    CLOSE,
-    REQUEST,
-    client,
-    request,
-    run,
-    serving,
-    until,
-)
+from tests.daemons.tube.rpc_peers import ANSWER, CLOSE, REQUEST, client, request, run, serving
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ from tests.daemons.tube.rpc_peers import (
     request,
     run,
     serving,
-    until,
 )
+from tests.waiting import until
 
 
 def test_a_handler_answers_with_what_it_returns() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, strategies
 from mq.daemons.tube import web, web_answers, web_requests
 from mq.daemons.tube.web import WebServer
 from mq.daemons.tube.web_methods import Methods, Redirected, RequestRefused, WebRequest
+from tests.waiting import until
 
 
 def echo(request: WebRequest) -> Mapping[str, Any]:
@@ -353,11 +354,6 @@ def test_headers_are_read_once_however_slowly_a_body_comes(monkeypatch: pytest.M
     monkeypatch.setattr(web, "take_request", take)
     with_server(ask)
     assert len(seen) <= 3
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)  # what a server has read nobody is told of
 
 
 def with_server(use: Callable[[WebServer], Awaitable[None]]) -> None:

@@ -1,7 +1,5 @@
 """A pair of Java 5.5.0 whose slave acts as the master, under our name server."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from tests.interop.jvm import require_java
 from tests.interop.ports import free_port
 from tests.system.daemon import NameServerProcess
 from tests.system.pairs import caught_up
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -52,13 +51,6 @@ def make_topic(names: str, *brokers: str) -> None:
             run(Admin(session).create_topic(address, config))
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_a_java_slave_acts_as_the_master_while_that_is_gone(tmp_path: Path) -> None:
     require_java()
     shown = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
@@ -72,17 +64,17 @@ def test_a_java_slave_acts_as_the_master_while_that_is_gone(tmp_path: Path) -> N
         sent = java.send(TOPIC, "sync", "before", 8)
         assert {result.status for result in sent} == {"SEND_OK"}
         caught_up(slave.address, master.address)
-        until(lambda: route(names.address) == ({0: master.address, 1: slave.address}, 6))
+        wait_until(lambda: route(names.address) == ({0: master.address, 1: slave.address}, 6))
         master.kill()
-        until(lambda: route(names.address) == ({0: slave.address}, 4))
+        wait_until(lambda: route(names.address) == ({0: slave.address}, 4))
         java.consume("late", "comes-late", TOPIC)
         got = {message.body for message in java.got("late", 8)}
         assert got == {f"before-{number}" for number in range(8)}
         with pytest.raises(JavaFailed):
             java.send(TOPIC, "sync", "nobody", 1)
         master.start()
-        until(lambda: route(names.address) == ({0: master.address, 1: slave.address}, 6))
-        until(lambda: is_sent(java))
+        wait_until(lambda: route(names.address) == ({0: master.address, 1: slave.address}, 6))
+        wait_until(lambda: is_sent(java))
 
 
 def is_sent(java: JavaClient) -> bool:

@@ -3,7 +3,7 @@ Java 5.5.0, and the reverse."""
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tests.interop.jvm import require_java
 from tests.interop.ports import free_port
 from tests.system.daemon import BrokerProcess, NameServerProcess
 from tests.system.pairs import caught_up
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -62,13 +63,6 @@ def count(address: str) -> int:
     return found
 
 
-def until(holds: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def has_group(address: str, group: str) -> bool:
     reply = ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})
     return group in SubscriptionGroupWrapper.decode(reply.body).subscription_group_table
@@ -107,10 +101,10 @@ def be_away(master: Broker, slave: Broker, other: Broker) -> None:
     """Kill a master that has a delayed message, until its slave has sent that to another set."""
     caught_up(slave.address, master.address)
     master.kill()
-    until(lambda: count(other.address) == 1)
+    wait_until(lambda: count(other.address) == 1)
     master.start()
     send(master.address, "after", 1)
-    until(lambda: count(master.address) == 1)
+    wait_until(lambda: count(master.address) == 1)
 
 
 def test_a_delayed_message_of_a_java_master_that_is_gone_comes_once(tmp_path: Path) -> None:
@@ -127,7 +121,7 @@ def test_a_delayed_message_of_a_java_master_that_is_gone_comes_once(tmp_path: Pa
                 run(Admin(session).update_subscription_group(master.address, last))
             send(master.address, "delayed", 2)
             with slave:
-                until(lambda: has_group(slave.address, "last"))  # and what is copied before it
+                wait_until(lambda: has_group(slave.address, "last"))  # and what is copied before it
                 be_away(master, slave, other)
                 caught_up(slave.address, master.address)
                 time.sleep(1)  # what came again would have come with it

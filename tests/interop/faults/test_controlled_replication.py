@@ -1,7 +1,7 @@
 """Sets with a Java controller, of a broker of ours and one of Java: who replicates from whom."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +21,7 @@ from tests.interop.ports import free_port
 from tests.system.daemon import NameServerProcess
 from tests.system.ledger import QUEUES, TOPIC, send_command
 from tests.system.pairs import PATIENCE, assert_equal
+from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -152,13 +153,6 @@ async def ends(address: str) -> list[int]:
         ]
         replies = [await session.invoke(address, one) for one in asked]
     return [int(reply.fields.get("offset", -1)) for reply in replies]
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """What another process does when it can."""
-    async with asyncio.timeout(PATIENCE):
-        while not await holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
 
 
 async def until_equal(one: str, other: str) -> None:

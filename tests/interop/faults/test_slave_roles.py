@@ -19,19 +19,13 @@ from tests.interop.java_client import JavaClient
 from tests.interop.jvm import require_java
 from tests.interop.peers import JavaNameServer
 from tests.system.pairs import caught_up
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
 TOPIC, GROUP = "roles", "roles-g"
 PATIENCE = 60.0
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 async def prepare(names: str, master: str, count: int) -> None:
@@ -101,7 +95,7 @@ def test_our_slave_copies_what_a_java_master_has(release: str, tmp_path: Path) -
     with namesrv(tmp_path) as names, java(release, tmp_path, names, tmp_path / "master") as master:
         asyncio.run(prepare(names, master.address, 4))
         with ours(tmp_path / "slave", names, **SLAVE) as slave:
-            until(lambda: has_copies(slave.address))
+            wait_until(lambda: has_copies(slave.address))
             assert "cannot be copied" not in slave.log
 
 
@@ -116,14 +110,14 @@ def test_java_consumers_go_on_at_our_slave_when_our_master_dies(
             ours(tmp_path / "slave", names, **SLAVE) as slave,
             JavaClient(release, names, tmp_path) as client,
         ):
-            until(lambda: has_copies(slave.address))
+            wait_until(lambda: has_copies(slave.address))
             client.consume("c", "readers", TOPIC)
             client.got("c", 4)
             client.send(TOPIC, count=40)
             caught_up(slave.address, master.address)
             client.got("c", 44)
             master.kill()
-            until(lambda: master.address not in route(names))
+            wait_until(lambda: master.address not in route(names))
             client.consume("late", "others", TOPIC)
             assert len(client.got("late", 44)) == 44
 
@@ -163,7 +157,7 @@ def test_our_consumer_goes_on_at_a_java_slave_when_the_java_master_dies(
         asyncio.run(prepare(names, master.address, 60))
         with java(release, tmp_path, names, tmp_path / "slave", **SLAVE) as slave:
             caught_up(slave.address, master.address)
-            until(lambda: has_copies(slave.address))
+            wait_until(lambda: has_copies(slave.address))
             asyncio.run(consume(names, master.kill))
 
 
@@ -175,6 +169,6 @@ def test_our_slave_finds_its_master_by_a_java_name_server(tmp_path: Path) -> Non
     ):
         asyncio.run(prepare(names.address, master.address, 4))
         with ours(tmp_path / "slave", names.address, **SLAVE) as slave:
-            until(lambda: has_copies(slave.address))
+            wait_until(lambda: has_copies(slave.address))
             caught_up(slave.address, master.address)
             assert route(names.address) == [master.address, slave.address]

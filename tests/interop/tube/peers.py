@@ -2,7 +2,6 @@
 
 import base64
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -83,14 +82,6 @@ class TubeClient(Process):
                 printed = "\n".join(self.lines[-60:])
                 raise TimeoutError(f"{seconds:.0f} s without what was awaited:\n{printed}")
             return found()
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
-    """Ask again and again: what a Java client does by itself has no event to wait for."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not in {seconds:.0f} s: {what}"
-        time.sleep(0.1)
 
 
 def _source(release: str) -> Path:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.interop.jvm import require_java
-from tests.interop.tube.peers import RELEASES, TubeClient, until
+from tests.interop.tube.peers import RELEASES, TubeClient
 from tests.interop.tube.servers import TubeBroker, TubeMaster, cluster
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -44,10 +45,12 @@ def test_a_hundred_thousand_messages_come_and_filters_let_theirs_through(
     assert client.send(topic, count, items="a,b,c") == 0
     client("consume", "all", name_of(client, "all"), topic, "-", "first")
     client("consume", "some", name_of(client, "some"), topic, "a,c", "first")
-    until(lambda: client.got("all")[0] >= count, "all messages")
+    wait_until(lambda: client.got("all")[0] >= count, what="all messages")
     assert client.got("all") == (count, set(range(count)))
     wanted = {number for number in range(count) if number % 3 != 1}
-    until(lambda: client.got("some")[0] >= len(wanted), "those that a filter lets through")
+    wait_until(
+        lambda: client.got("some")[0] >= len(wanted), what="those that a filter lets through"
+    )
     assert client.got("some") == (len(wanted), wanted)
 
 
@@ -59,18 +62,18 @@ def test_two_consumers_share_what_there_is_while_they_join_and_leave(
     every = {f"1:{topic}:{number}" for number in range(6)}
     client("publish", "p", topic)
     client("consume", "one", group, topic, "-", "first")
-    until(lambda: client.partitions("one") == every, "all partitions at one")
+    wait_until(lambda: client.partitions("one") == every, what="all partitions at one")
     client.send(topic, step)
     client("consume", "two", group, topic, "-", "first")
     client.send(topic, step, first=step)
-    until(lambda: _is_even(client, every), "three partitions at each")
+    wait_until(lambda: _is_even(client, every), what="three partitions at each")
     client.send(topic, step, first=2 * step)
-    until(lambda: _both(client) == set(range(3 * step)), "all messages at both")
+    wait_until(lambda: _both(client) == set(range(3 * step)), what="all messages at both")
     assert client.got("two")[0] > 0
     client("stop", "two")
-    until(lambda: client.partitions("one") == every, "all partitions at one again")
+    wait_until(lambda: client.partitions("one") == every, what="all partitions at one again")
     client.send(topic, step, first=3 * step)
-    until(lambda: _both(client) == set(range(4 * step)), "all messages")
+    wait_until(lambda: _both(client) == set(range(4 * step)), what="all messages")
 
 
 def _is_even(client: TubeClient, every: set[str]) -> bool:
@@ -100,8 +103,10 @@ def test_nothing_is_lost_when_the_broker_is_killed_and_started_again(
         producer("publish", "p", "kept")
         consumer("consume", "c", "keepers", "kept", "-", "first")
         sending = threads.submit(producer.send, "kept", count, size=500)
-        until(lambda: consumer.got("c")[0] > 1_000, "messages before the kill")
+        wait_until(lambda: consumer.got("c")[0] > 1_000, what="messages before the kill")
         broker.kill()
         broker.start()
         sending.result()
-        until(lambda: consumer.got("c")[1] == set(range(count)), "every message that was taken")
+        wait_until(
+            lambda: consumer.got("c")[1] == set(range(count)), what="every message that was taken"
+        )

@@ -26,8 +26,8 @@ from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import ConsumeFromWhere, TopicConfig
 from mq.protocol.message import Message, StoredMessage
-from tests.client.scripted import until
 from tests.system.daemon import BrokerProcess
+from tests.waiting import until
 
 IS_LONG = bool(os.environ.get("MQ_TEST_LONG"))
 CONNECTIONS, SECONDS = (1000, 60.0) if IS_LONG else (200, 5.0)

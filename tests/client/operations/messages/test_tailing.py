@@ -17,7 +17,7 @@ from mq.testing import RunningBroker
 from tests.client.clusters import TOPIC, Cluster, cluster
 from tests.client.compressed import said_to_be_compressed
 from tests.client.scenarios import opened
-from tests.client.scripted import until
+from tests.waiting import until
 
 
 async def until_seen(tail: Tail, count: int) -> list[Glimpse]:

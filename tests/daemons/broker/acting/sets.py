@@ -11,8 +11,9 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.message import StoredMessage, decode_records
 from mq.protocol.names import MASTER_ID
 from tests.daemons.broker.membership import sets as membership
-from tests.daemons.broker.replication.pair import caught_up, settings_of, until
+from tests.daemons.broker.replication.pair import caught_up, settings_of
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 SET = "broker-a"
 OTHER = "broker-b"

@@ -18,8 +18,8 @@ from tests.daemons.broker.acting.sets import (
     send,
     stored,
 )
-from tests.daemons.broker.replication.pair import until
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 SHORT = {"messageDelayLevel": "1s 2s 3s"}
 COUNT = 100  # more than are on their way at once

@@ -20,9 +20,9 @@ from tests.daemons.broker.acting.sets import (
     sees,
     send,
 )
-from tests.daemons.broker.replication.pair import until
 from tests.daemons.namesrv.servers import header, register
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 def test_a_group_that_was_reset_before_its_master_went_stays_reset(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from tests.daemons.broker.acting.sets import (
     sees,
     send,
 )
-from tests.daemons.broker.replication.pair import until
 from tests.daemons.namesrv.servers import header, register
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 def test_a_slave_that_acts_is_known_with_its_topics_and_shows_that_it_lives(tmp_path: Path) -> None:

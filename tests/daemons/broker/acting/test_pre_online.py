@@ -20,10 +20,10 @@ from tests.daemons.broker.acting.sets import (
     is_copied,
     send,
 )
-from tests.daemons.broker.replication.pair import until
 from tests.daemons.namesrv.servers import header, register
 from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_monotonic, stopped_time
+from tests.waiting import until
 
 
 @asynccontextmanager

@@ -15,10 +15,11 @@ from mq.daemons.broker.store.waiters import OnStored
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill
-from tests.daemons.broker.running import broker_on, now, pull, send, until
+from tests.daemons.broker.running import broker_on, now, pull, send
 from tests.daemons.broker.store.stores import fill_disk
 from tests.daemons.broker.transactions.producers import HALF, TransactionPeer
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 @asynccontextmanager

@@ -11,8 +11,9 @@ from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.recall import RecallHandle
-from tests.daemons.broker.running import broker_on, now, pull, send, until
+from tests.daemons.broker.running import broker_on, now, pull, send
 from tests.daemons.stopped_time import stopped_time
+from tests.waiting import until
 
 Recall = Callable[..., Awaitable[Command]]
 

@@ -12,9 +12,10 @@ from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.daemons.broker.membership.controller import ScriptedController
-from tests.daemons.broker.replication.pair import send, settings_of, until
+from tests.daemons.broker.replication.pair import send, settings_of
 from tests.daemons.peer import Peer
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 NAME = "broker-a"
 # What the master of a set answers to a send that it has stored.

@@ -27,9 +27,10 @@ from tests.daemons.broker.membership.sets import (
     name_server,
     nobody_listens,
 )
-from tests.daemons.broker.replication.pair import caught_up, content, end_of, until
+from tests.daemons.broker.replication.pair import caught_up, content, end_of
 from tests.daemons.peer import PATIENCE, Peer
 from tests.daemons.stopped_time import stopped_monotonic
+from tests.waiting import until
 
 
 def test_the_first_is_master_the_second_its_slave_and_routes_show_it(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from tests.daemons.broker.membership.sets import (
     is_slave,
     member_of,
 )
-from tests.daemons.broker.replication.pair import end_of, until
+from tests.daemons.broker.replication.pair import end_of
 from tests.daemons.stopped_time import stopped_monotonic
+from tests.waiting import until
 
 
 def test_a_master_without_controllers_takes_nothing_that_could_be_lost(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, fill
-from tests.daemons.broker.replication.pair import until
 from tests.daemons.broker.replication.sets import ScriptedControllers, set_master
 from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import PATIENCE, Peer
 from tests.daemons.stopped_time import stopped_time
+from tests.waiting import until
 
 ONE_QUEUE = {"reviveQueueNum": "1"}
 

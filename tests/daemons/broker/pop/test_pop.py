@@ -18,8 +18,9 @@ from tests import answered
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.pop.consumers import GROUP, RETRY, TOPIC, PopConsumer, bodies, fill
 from tests.daemons.broker.running import broker_on
-from tests.daemons.peer import PATIENCE, Peer
+from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time
+from tests.waiting import until
 
 POLL = {"pollTime": "20000"}
 PULL = {"consumerGroup": "P", "topic": "Large", "queueId": "0", "queueOffset": "0"}
@@ -35,12 +36,6 @@ def run(
             await script(broker, peer, PopConsumer(peer, broker))
 
     asyncio.run(main())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)  # it happens on the broker's side of a socket
 
 
 @answered.by_broker(RequestCode.ACK_MESSAGE)

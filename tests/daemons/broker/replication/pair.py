@@ -12,6 +12,7 @@ from mq.daemons.broker.store.commit_log import CommitLog
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.daemons.peer import PATIENCE, Peer
+from tests.waiting import until
 
 LOG_FILE = 65536
 SMALL = {
@@ -59,13 +60,6 @@ def follow(slave: Broker, its_master: Broker) -> None:
 
 def ha_address(broker: Broker) -> str:
     return f"127.0.0.1:{broker.ha_master.port}"
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """What another part does when it can, without an event to wait for."""
-    async with asyncio.timeout(PATIENCE):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
 
 
 async def caught_up(slave: Broker, its_master: Broker) -> None:

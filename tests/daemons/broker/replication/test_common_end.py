@@ -20,10 +20,10 @@ from tests.daemons.broker.replication.pair import (
     pair,
     send,
     slave_of,
-    until,
 )
 from tests.daemons.peer import Peer
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 
 async def fill(port: int, text: str, count: int = 20) -> None:

@@ -25,7 +25,6 @@ from tests.daemons.broker.replication.pair import (
     master,
     send,
     settings_of,
-    until,
 )
 from tests.daemons.broker.replication.sets import (
     ScriptedControllers,
@@ -37,6 +36,7 @@ from tests.daemons.broker.replication.sets import (
     shown,
 )
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 def log_of(broker: Broker) -> bytes:

@@ -7,13 +7,8 @@ from pathlib import Path
 from mq.daemons.broker.replication.flow import SLICES, FlowControl
 from mq.daemons.broker.store_config import MessageStoreConfig
 from tests.daemons.broker.replication.filling import fill
-from tests.daemons.broker.replication.pair import (
-    ScriptedSlave,
-    content,
-    end_of,
-    master,
-    until,
-)
+from tests.daemons.broker.replication.pair import ScriptedSlave, content, end_of, master
+from tests.waiting import until
 
 A_SLICE = 40_000
 LIMITED = {"haFlowControlEnable": "true", "maxHaTransferByteInSecond": str(A_SLICE * SLICES)}

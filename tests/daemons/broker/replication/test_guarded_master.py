@@ -8,8 +8,9 @@ import pytest
 from mq.daemons.broker.app import Broker
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.replication.guarded import ACCOUNTS, key_file
-from tests.daemons.broker.replication.pair import caught_up, content, master, slave_of, until
+from tests.daemons.broker.replication.pair import caught_up, content, master, slave_of
 from tests.daemons.broker.store.stores import put
+from tests.waiting import until
 
 
 async def fill(broker: Broker, text: bytes) -> None:

@@ -25,11 +25,11 @@ from tests.daemons.broker.replication.pair import (
     send,
     settings_of,
     slave_of,
-    until,
 )
 from tests.daemons.peer import PATIENCE, Peer
 from tests.daemons.stopped_time import stopped_time
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 Script = Callable[[Broker, Broker], Awaitable[None]]
 

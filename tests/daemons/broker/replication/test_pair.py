@@ -33,10 +33,10 @@ from tests.daemons.broker.replication.pair import (
     send,
     settings_of,
     slave_of,
-    until,
 )
 from tests.daemons.peer import Peer
 from tests.interop.ports import free_port
+from tests.waiting import until
 
 # Files that a running broker just writes, and renames when they are whole.
 WRITTEN_NOW = shutil.ignore_patterns("*.tmp")

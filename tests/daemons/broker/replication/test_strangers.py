@@ -17,9 +17,9 @@ from tests.daemons.broker.replication.pair import (
     master,
     send,
     settings_of,
-    until,
 )
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 async def fill(port: int, count: int = 5) -> None:

@@ -20,11 +20,11 @@ from tests.daemons.broker.replication.pair import (
     master,
     send,
     slave_of,
-    until,
 )
 from tests.daemons.broker.store.stores import fail_fsyncs, hold_fsyncs
 from tests.daemons.broker.transactions.producers import COMMIT, ROLLBACK, Half, TransactionPeer
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 SYNC = {"brokerRole": "SYNC_MASTER"}
 

@@ -8,11 +8,7 @@ import pytest
 
 from mq.daemons.broker.replication import sync_state
 from mq.protocol.codes import ResponseCode
-from tests.daemons.broker.replication.pair import (
-    end_of,
-    send,
-    until,
-)
+from tests.daemons.broker.replication.pair import end_of, send
 from tests.daemons.broker.replication.sets import (
     ScriptedControllers,
     ScriptedMember,
@@ -24,6 +20,7 @@ from tests.daemons.broker.replication.sets import (
     state_of,
 )
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 def test_a_slave_joins_when_it_has_all(tmp_path: Path) -> None:

@@ -11,14 +11,7 @@ from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
 from tests.daemons.broker.pulls import pull
 from tests.daemons.broker.pulls import request as pull_request
-from tests.daemons.broker.replication.pair import (
-    ScriptedSlave,
-    content,
-    end_of,
-    master,
-    send,
-    until,
-)
+from tests.daemons.broker.replication.pair import ScriptedSlave, content, end_of, master, send
 from tests.daemons.broker.replication.sets import (
     ScriptedControllers,
     asked_set,
@@ -30,6 +23,7 @@ from tests.daemons.broker.replication.sets import (
 )
 from tests.daemons.broker.store.stores import hold_fsyncs
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 def test_a_held_pull_is_answered_when_its_message_is_confirmed(tmp_path: Path) -> None:

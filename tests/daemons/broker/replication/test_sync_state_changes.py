@@ -8,11 +8,7 @@ import pytest
 from mq.daemons.broker.replication import sync_state
 from mq.daemons.broker.replication.controlled import ControllerRefused
 from mq.protocol.codes import ResponseCode
-from tests.daemons.broker.replication.pair import (
-    end_of,
-    send,
-    until,
-)
+from tests.daemons.broker.replication.pair import end_of, send
 from tests.daemons.broker.replication.sets import (
     ScriptedControllers,
     ScriptedMember,
@@ -24,6 +20,7 @@ from tests.daemons.broker.replication.sets import (
     state_of,
 )
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 def test_who_has_left_is_waited_for_until_the_controllers_agree(tmp_path: Path) -> None:

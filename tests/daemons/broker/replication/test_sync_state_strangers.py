@@ -5,11 +5,7 @@ import struct
 from pathlib import Path
 
 from mq.protocol.codes import ResponseCode
-from tests.daemons.broker.replication.pair import (
-    end_of,
-    send,
-    until,
-)
+from tests.daemons.broker.replication.pair import end_of, send
 from tests.daemons.broker.replication.sets import (
     ScriptedControllers,
     ScriptedMember,
@@ -20,6 +16,7 @@ from tests.daemons.broker.replication.sets import (
     state_of,
 )
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 def test_strangers_get_nothing(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from mq.daemons.broker.app import Broker
 from mq.protocol.codes import ResponseCode
 from mq.protocol.names import SCHEDULE_TOPIC
 from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, fill
-from tests.daemons.broker.replication.pair import end_of, send, until
+from tests.daemons.broker.replication.pair import end_of, send
 from tests.daemons.broker.replication.sets import ScriptedControllers, ScriptedMember, set_master
 from tests.daemons.broker.transactions.producers import COMMIT, HALF, OPERATION, TransactionPeer
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 def both() -> ScriptedControllers:

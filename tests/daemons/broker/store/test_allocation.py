@@ -14,7 +14,7 @@ from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import data_end, extent_end
 from mq.daemons.broker.store.next_file import NextFile
-from tests.client.scripted import until
+from tests.waiting import until
 
 MEGABYTE = 1024 * 1024
 FILE = 64 * MEGABYTE

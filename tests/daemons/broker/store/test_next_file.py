@@ -11,8 +11,8 @@ from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.next_file import NextFile
-from tests.client.scripted import until
 from tests.daemons.broker.store.stores import bodies, put, with_store
+from tests.waiting import until
 
 FILE = 4096
 

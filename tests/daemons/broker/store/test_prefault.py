@@ -12,7 +12,7 @@ from mq.daemons.broker.store import commit_log, prefault
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import data_end
 from mq.daemons.broker.store.prefault import Prefault
-from tests.client.scripted import until
+from tests.waiting import until
 
 MEGABYTE = 1024 * 1024
 FILE = 64 * MEGABYTE

@@ -11,15 +11,9 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication.metadata import SlaveSynchronize
 from mq.daemons.broker.timer.checkpoint import padded, read_values
 from mq.daemons.broker.timer.inheritance import LATE_ENQUEUE_MS, Inheritance, TimerCopy
-from tests.daemons.broker.replication.pair import (
-    caught_up,
-    master,
-    send,
-    settings_of,
-    slave_of,
-    until,
-)
+from tests.daemons.broker.replication.pair import caught_up, master, send, settings_of, slave_of
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 HOUR = 3_600_000
 NOW = 1_800_000_000_000

@@ -20,10 +20,11 @@ from mq.daemons.service import CannotStart
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
-from tests.daemons.broker.running import broker_on, now, pull, send, until
+from tests.daemons.broker.running import broker_on, now, pull, send
 from tests.daemons.broker.store.stores import note_fsyncs
 from tests.daemons.peer import PATIENCE
 from tests.daemons.stopped_time import stopped_time
+from tests.waiting import until
 
 WHEEL = "rmq_sys_wheel_timer"
 # A copy of a store has all that its files are long, holes and all: a gigabyte by default.

@@ -10,8 +10,9 @@ from mq.daemons.broker.timer.checkpoint import FILE_NAME
 from mq.daemons.broker.timer.inheritance import TimerCopy
 from mq.daemons.broker.timer.service import Timer
 from tests.daemons.broker.acting.sets import have, send
-from tests.daemons.broker.replication.pair import settings_of, until
+from tests.daemons.broker.replication.pair import settings_of
 from tests.daemons.stopped_time import StoppedClock, stopped_time
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("kills", [1, 2])

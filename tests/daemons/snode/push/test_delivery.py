@@ -26,7 +26,8 @@ from mq.protocol.message import Message, StoredMessage
 from tests.daemons.broker.acl.accounts import home
 from tests.daemons.broker.acl.guarded import ACCOUNTS, MINE, SigningPeer, send_fields
 from tests.daemons.peer import Peer
-from tests.daemons.snode.world import World, snode_settings, until, world
+from tests.daemons.snode.world import World, snode_settings, world
+from tests.waiting import until
 
 TOPIC = "Orders"
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

@@ -12,8 +12,9 @@ from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Method
 from mq.protocol.tube.settings import BrokerDefaults, TopicSettings, checksum
 from mq.protocol.tube.strings import BrokerInfo
-from tests.daemons.tube.loops import in_loop, until
+from tests.daemons.tube.loops import in_loop
 from tests.daemons.tube.master.masters import Masters, running
+from tests.waiting import until
 
 
 async def prepared(cluster: Masters) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemons.tube.loops import in_loop, until
+from tests.daemons.tube.loops import in_loop
 from tests.daemons.tube.master.masters import TOKEN, get
 from tests.interop.process import Process
+from tests.waiting import until
 
 ROUNDS = 3
 

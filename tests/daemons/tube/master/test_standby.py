@@ -18,8 +18,9 @@ from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Method
 from mq.protocol.tube.errors import RemoteFailure
 from tests.daemons.controller.etcd_server import EtcdServer
-from tests.daemons.tube.loops import in_loop, until
+from tests.daemons.tube.loops import in_loop
 from tests.daemons.tube.master.masters import TOKEN, Masters, get, peer_of, settings
+from tests.waiting import until
 
 
 @asynccontextmanager
