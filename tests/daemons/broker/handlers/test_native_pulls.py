@@ -194,7 +194,7 @@ class OneBroker:
             for queue in map(self.queue, (0, 1))
             for index in range(queue.readable)
         ]
-        undo = [self._damage(damage) for damage in damages]
+        undo = [self._damage(damage, entry) for damage, entry in self._placed(damages)]
         for number in (0, 1):
             self.queue(number).trusted = trusted
         try:
@@ -213,15 +213,21 @@ class OneBroker:
         totals = stats.found, stats.missed, stats.transferred
         return replies, groups, totals, self.broker.stores.offsets.table
 
-    def _damage(self, damage: Damage) -> Callable[[], object]:
-        queue = self.queue(damage.queue)
-        entry = queue.entry(damage.index)
-        assert entry is not None
+    def _placed(self, damages: list[Damage]) -> list[tuple[Damage, tuple[int, int, int]]]:
+        """Each with its entry as it is before the first: what that changes may lead nowhere."""
+        placed = []
+        for damage in damages:
+            entry = self.queue(damage.queue).entry(damage.index)
+            assert entry is not None
+            placed.append((damage, entry))
+        return placed
+
+    def _damage(self, damage: Damage, entry: tuple[int, int, int]) -> Callable[[], object]:
         if damage.change is not None:
-            queue.mend(damage.index, struct.pack(">qiq", *damage.change(entry)))
+            changed = struct.pack(">qiq", *damage.change(entry))
+            self.queue(damage.queue).mend(damage.index, changed)
             return lambda: None
-        log = self.broker.stores.messages.log
-        file = log.file_at(entry[0])
+        file = self.broker.stores.messages.log.file_at(entry[0])
         assert file is not None
         position = entry[0] - file.start + damage.record_at
         before = file.read(position, len(damage.raw))
@@ -294,6 +300,7 @@ EACH_DAMAGE: list[list[Damage]] = [
         for queue in (0, 1)
         for at in (3, 7, 15, 20, 27)
     ),
+    [Damage(0, 12, lambda entry: (-1, *entry[1:])), Damage(0, 12, record_at=3, raw=b"\x05")],
 ]
 
 
