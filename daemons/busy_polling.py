@@ -6,11 +6,11 @@ on a virtual machine, whose processor has halted (docs/decisions/0071).
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 
 from mq.client.machine import clock
+from mq.client.machine.processors import available
 
 # Where it never helps nothing is tried for 4096 requests.
 _MOST_MISSES = 12
@@ -25,7 +25,7 @@ class BusyPolling:
     """The loop of a port looks for ``seconds()`` for the next request; 0 for not at all.
 
     Only uvloop's does, of which a turn costs next to nothing, and only where another processor can
-    make the request meanwhile.
+    make the request meanwhile, and no quota is used up by looking.
     """
 
     def __init__(self, seconds: Callable[[], float]) -> None:
@@ -39,6 +39,7 @@ class BusyPolling:
         self._misses = 0  # that hits have not made up for: two to the power of it is the pause
         self._pause = 0  # requests to come before the next attempt
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._can_look = False
 
     def begin(self) -> None:
         """A request has come to a loop that was not looking for it."""
@@ -47,8 +48,9 @@ class BusyPolling:
             return
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
+            self._can_look = _helps(self._loop)
         self._span = self._seconds()
-        if not self._span or not _can_look(self._loop):
+        if not self._span or not self._can_look:
             self._pause = 2**_MOST_MISSES
             return
         self.is_looking = self._is_first = True
@@ -89,14 +91,6 @@ class BusyPolling:
         self._pause = 2**self._misses
 
 
-def _can_look(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether it helps here."""
+def _helps(loop: asyncio.AbstractEventLoop) -> bool:
     uvloop = sys.modules.get("uvloop")  # whose loop it can only be when it is loaded
-    return uvloop is not None and isinstance(loop, uvloop.Loop) and _processors() > 1
-
-
-def _processors() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
+    return uvloop is not None and isinstance(loop, uvloop.Loop) and available() >= 2

@@ -8,6 +8,7 @@ import pytest
 import uvloop
 
 from mq.client.machine import clock
+from mq.daemons import busy_polling
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.busy_polling import BusyPolling
 from mq.daemons.config import ConfigError
@@ -211,7 +212,9 @@ def test_told_not_to_it_stops_though_each_request_comes_in_time(
     uvloop.run(script())
 
 
-@pytest.mark.parametrize("why", ["told not to", "one processor", "a loop whose turns cost much"])
+@pytest.mark.parametrize(
+    "why", ["told not to", "one processor", "a quota of one and a half", "costly turns of the loop"]
+)
 def test_where_it_does_not_help_it_never_looks(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     async def script() -> None:
         polling = BusyPolling(lambda: 0.0 if why == "told not to" else SECONDS)
@@ -221,7 +224,9 @@ def test_where_it_does_not_help_it_never_looks(monkeypatch: pytest.MonkeyPatch, 
 
     if why == "one processor":
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    if why == "a loop whose turns cost much":
+    if why == "a quota of one and a half":
+        monkeypatch.setattr(busy_polling, "available", lambda: 1.5)
+    if why == "costly turns of the loop":
         asyncio.run(script())
     else:
         uvloop.run(script())
