@@ -238,6 +238,7 @@ class DecisionLog:
             found += [each for each in pulled.messages if each.queue_offset < high]
             if pulled.next_offset > low:
                 low = pulled.next_offset
+                deadline = time.monotonic() + self._options.timeout  # long logs take longer
                 continue
             if time.monotonic() > deadline:
                 raise CommitFailed(

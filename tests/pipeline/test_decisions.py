@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ require_streams()
 
 from pyspark.sql.datasource import WriterCommitMessage  # noqa: E402
 
+from mq.pipeline import decisions  # noqa: E402
 from mq.pipeline.decisions import DecisionLog, open_log  # noqa: E402
 from mq.pipeline.errors import CommitFailed, OptionError  # noqa: E402
 from mq.pipeline.exactly_once import Transactions  # noqa: E402
@@ -149,6 +151,22 @@ def offsets(following: int, end: int, suggested: int) -> dict[str, str]:
     return {name: str(number) for name, number in numbers.items()}
 
 
+class Clock:
+    """`time`, of which as much has passed as is said."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.passed
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def time(self) -> float:
+        return time.time()
+
+
 def found_at(query: str, pull: Handler, pull_of_replica: Handler) -> object:
     """The decision about batch 3 in a log of two records."""
 
@@ -210,6 +228,28 @@ def test_a_decision_that_a_replica_does_not_have_yet_is_found() -> None:
 
     assert found_at(query, pull, pull_behind) is not None
     assert asked == ["master 0", "replica 1", "master 1"]
+
+
+def test_a_replica_that_is_behind_is_waited_for_after_long_reading_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(decisions, "time", clock)
+    query = str(uuid.uuid4())
+    record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []}
+
+    def pull(request: Command, channel: Channel) -> Command:
+        """One message at a time, an hour each."""
+        clock.passed += 3600.0
+        number = int(request.fields["queueOffset"])
+        tags = {"TAGS": f"D{query}"}
+        message = StoredMessage("L", orjson.dumps(record), tags, queue_offset=number)
+        return request.reply(0, offsets(number + 1, 2, 1), encode_record(message))
+
+    def pull_behind(request: Command, channel: Channel) -> Command:
+        return request.reply(ResponseCode.PULL_NOT_FOUND, offsets(1, 1, 1))
+
+    assert found_at(query, pull, pull_behind) is not None
 
 
 def test_a_damaged_decision_is_not_taken_for_none() -> None:
