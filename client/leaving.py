@@ -57,8 +57,18 @@ class LeavingQueues:
         await asyncio.wait([task], timeout=HAND_OVER_SECONDS)
 
     def forget(self, held: ProcessQueue) -> None:
-        """Let go of a queue that another member has locked: nothing of it is ours to commit."""
-        self._ending[held.queue] = held, self._keep_task(self._forget(held))
+        """Let go of a queue that another member has locked: nothing of it is ours to commit, from
+        now on."""
+        self._ending[held.queue] = held, self._keep_task(self._until_idle(held))
+        try:
+            self._offsets.forget(held.queue)
+        except Exception:  # of a store of the user's own
+            log.exception("group %s: %s is given up", self._group, held.queue)
+
+    def unlock(self, queue: MessageQueue) -> None:
+        """Let go of a queue that may have been locked, and was not taken then: its broker would
+        keep it from others for a minute."""
+        self._ending[queue] = ProcessQueue(queue, 0), self._keep_task(self._unlock(queue))
 
     async def settle(self) -> None:
         """Wait, but not for long, for those that no listener has a message of."""
@@ -66,12 +76,17 @@ class LeavingQueues:
         if ending:
             await asyncio.wait(ending, timeout=HAND_OVER_SECONDS)
 
-    async def _forget(self, held: ProcessQueue) -> None:
+    async def _until_idle(self, held: ProcessQueue) -> None:
         try:
             await held.idle()
-            self._offsets.forget(held.queue)
         finally:
             self._ending.pop(held.queue, None)
+
+    async def _unlock(self, queue: MessageQueue) -> None:
+        try:
+            await self._locks.release(queue)
+        finally:
+            self._ending.pop(queue, None)
 
     async def _let_go(self, held: ProcessQueue, commit_offset: int | None) -> None:
         queue = held.queue

@@ -39,6 +39,7 @@ class LocalOffsetStore:
         self._stored: dict[MessageQueue, int] | None = None
         self._written: dict[MessageQueue, int] | None = None  # what is in it
         self._offsets: dict[MessageQueue, int] = {}
+        self._is_torn = False  # the file: its .bak is the one that is good
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Where this member goes on in `queue`; None if it never committed there.
@@ -79,6 +80,7 @@ class LocalOffsetStore:
         if self._stored is None:
             found = _load(self.path)
             if found is None:
+                self._is_torn = True
                 found = _load(self.path.with_name(self.path.name + ".bak"))
             self._stored = self._written = found or {}
         return self._stored
@@ -90,8 +92,9 @@ class LocalOffsetStore:
             stored = self._stored
             assert stored is not None
             if stored is not self._written:
-                _replace(self.path, OffsetSerializeWrapper(offset_table=stored).encode())
-                self._written = stored
+                data = OffsetSerializeWrapper(offset_table=stored).encode()
+                _replace(self.path, data, keep_former=not self._is_torn)
+                self._written, self._is_torn = stored, False
 
 
 def _load(path: Path) -> dict[MessageQueue, int] | None:
@@ -112,11 +115,11 @@ def _load(path: Path) -> dict[MessageQueue, int] | None:
 _writing = threads.Lock()  # two members of one process may share a file
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, data: bytes, *, keep_former: bool) -> None:
     """Put a whole new file in place; the one of before becomes .bak (MixAll.string2File)."""
     files.make_folders(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     files.write_new(temporary, data)
-    if files.exists(path):
+    if keep_former and files.exists(path):
         files.replace(path, path.with_name(path.name + ".bak"))
     files.replace(temporary, path)

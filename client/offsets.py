@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.caller import Caller
-from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFound
+from mq.client.errors import ClientError, ConnectError, MQError, RequestTimeout, RouteNotFound
 from mq.client.machine import clock
 from mq.client.routes import broker_address, replicas
 from mq.protocol.bodies import MessageQueue
@@ -14,6 +14,7 @@ from mq.protocol.bodies import MessageQueue
 if TYPE_CHECKING:
     from asyncio import Future
 
+_AT_ONCE = 0.1  # seconds within which two have begun to wait for the same answer
 REPEAT_SECONDS = 60.0  # after so long a broker is told again what it has confirmed already
 
 
@@ -39,6 +40,13 @@ class Offsets(Protocol):
         """
 
 
+class _Commit:
+    """One call of `OffsetStore.commit`, under way."""
+
+    def __init__(self) -> None:
+        self.untold: set[MessageQueue] = set()  # given up meanwhile with an offset no broker heard
+
+
 class OffsetStore:
     """The offsets of one group. `update` remembers, `commit` tells the brokers."""
 
@@ -52,6 +60,7 @@ class OffsetStore:
         self._begun: set[tuple[str, str]] = set()  # topic and broker with an offset of the group
         # Those that one is on its way to, and who waits to hear what has become of it.
         self._beginning: dict[tuple[str, str], list[Future[MQError | None]]] = {}
+        self._running: list[_Commit] = []
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Ask the broker where the group goes on in `queue`; None if it never committed there.
@@ -88,53 +97,69 @@ class OffsetStore:
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue belongs to another member now."""
-        self._offsets.pop(queue, None)
-        self._committed.pop(queue, None)
+        offset, told = self._offsets.pop(queue, None), self._committed.pop(queue, None)
+        if offset is not None and (told is None or told[0] != offset):
+            for commit in self._running:
+                commit.untold.add(queue)
 
     async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
         """Tell the brokers what has changed; returns what went wrong, to be tried again later.
 
         With `again` also what has not; without it that is told once a minute, because a broker may
-        have lost it. The first offset of a topic goes to a broker by itself, the others together
-        after it: of several first ones at once a Java broker may keep one and confirm all
+        have lost it. One that was given up meanwhile by who committed nothing is an error.
+
+        The first offset of a topic goes to a broker by itself, the others together after it: of
+        several first ones at once a Java broker may keep one and confirm all
         (ConsumerOffsetManager.commitOffset puts a new table without a lock).
         """
         sent_before = inf if again else clock.monotonic() - REPEAT_SECONDS
-        changed = {
+        changed = [
             queue
-            for queue in queues
+            for queue in dict.fromkeys(queues)
             if (offset := self._offsets.get(queue)) is not None
             and (
                 (sent := self._committed.get(queue)) is None
                 or sent[0] != offset
                 or sent[1] <= sent_before
             )
-        }
-        places = {(queue.topic, queue.broker_name): queue for queue in changed}
-        first = {queue for place, queue in places.items() if place not in self._begun}
-        errors: list[MQError] = []
-        for commit, together in ((self._begin, first), (self._commit, changed - first)):
-            commits = [commit(queue) for queue in together]
-            errors += filter(None, await self._session.all(commits))
-        return errors
+        ]
+        commit = _Commit()
+        self._running.append(commit)
+        try:
+            told = await self._session.all([self._tell(queue, commit) for queue in changed])
+        finally:
+            self._running.remove(commit)
+        return [error for error in told if error is not None]
 
-    async def _begin(self, queue: MessageQueue) -> MQError | None:
-        """Commit what may be the first offset of a topic at a broker: not beside another one, as
-        where several queues are given up at once. What has failed for that is not tried again."""
+    async def _tell(self, queue: MessageQueue, commit: "_Commit") -> MQError | None:
+        """Tell the broker of a queue how far it is: what may be its first offset of a topic not
+        beside another one, also where several queues are given up at once.
+
+        Where the first one fails the next one is tried, unless that has waited for as long as for
+        an answer by then: to a broker that is silent all of them go at once, as it were.
+        """
         place = queue.topic, queue.broker_name
-        while place not in self._begun and (waiting := self._beginning.get(place)) is not None:
+        until = clock.monotonic() + self._session.timeout - _AT_ONCE
+        while place not in self._begun:
+            waiting = self._beginning.get(place)
+            if waiting is None:
+                return await self._begin(queue, commit)
             from asyncio import get_running_loop  # without a loop there is no other one
 
             heard: Future[MQError | None] = get_running_loop().create_future()
             waiting.append(heard)
-            if (error := await heard) is not None:
+            error = await heard
+            if error is not None and clock.monotonic() >= until:
                 return error
-        if place in self._begun:
-            return await self._commit(queue)
+        return await self._commit(queue, commit)
+
+    async def _begin(self, queue: MessageQueue, commit: "_Commit") -> MQError | None:
+        """Tell what may be the first offset, and then those who wait what has become of it."""
+        place = queue.topic, queue.broker_name
         waiting = self._beginning[place] = []
         error = None
         try:
-            error = await self._commit(queue)
+            error = await self._commit(queue, commit)
         finally:
             del self._beginning[place]
             for heard in waiting:
@@ -142,7 +167,7 @@ class OffsetStore:
                     heard.set_result(error)
         return error
 
-    async def _commit(self, queue: MessageQueue) -> MQError | None:
+    async def _commit(self, queue: MessageQueue, commit: "_Commit") -> MQError | None:
         """Tell its broker what is remembered of a queue when it can be told."""
         try:
             route = await self._session.route(queue.topic)
@@ -154,7 +179,8 @@ class OffsetStore:
             # have been reset since, or be another member's, who has come further.
             offset = self._offsets.get(queue)
             if offset is None:
-                return None
+                untold = f"{queue} was given up before its offset was committed"
+                return ClientError(untold) if queue in commit.untold else None
             await self._admin.update_consumer_offset(
                 address, self._group, queue.topic, queue.queue_id, offset
             )

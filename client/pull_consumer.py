@@ -84,9 +84,11 @@ class Puller:
         group: str,
         *,
         lite: bool = False,
+        master_only: bool = False,
         hooks: "ConsumeHooks | None" = None,
     ) -> None:
-        """With `lite` pulls are marked as Java marks those of its lite pull consumers.
+        """With `lite` pulls are marked as Java marks those of its lite pull consumers; with
+        `master_only` no replica is asked, whatever is suggested.
 
         5.x clients have a request code of their own for them, which 4.9 brokers do not know; all
         brokers take these. `hooks` may sort out messages.
@@ -94,6 +96,7 @@ class Puller:
         self._session = session
         self.group = group
         self._flags = int(PullSysFlag.LITE_PULL) if lite else 0
+        self._master_only = master_only
         self._hooks = hooks
         self._choice = ReplicaChoice(group)
         self._pauses: dict[MessageQueue, float] = {}  # the next ones, see `_slow_down`
@@ -181,6 +184,10 @@ class Puller:
         self, queue: MessageQueue, header: PullMessageRequestHeader, seconds: float
     ) -> tuple[Command, str]:
         """The response of the first broker that answers, and its address."""
+        if self._master_only:
+            one = await self._session.master_address(queue.topic, queue.broker_name)
+            command = Command(RequestCode.PULL_MESSAGE, header.encode())
+            return await self._session.invoke(one, command, seconds), one
         route = await self._session.route(queue.topic)
         master = broker_address(route, queue.broker_name)
         tried: dict[str, ConnectError | RequestTimeout] = {}

@@ -313,21 +313,30 @@ class Reader:
     async def _take(self, queue: MessageQueue) -> bool:
         if queue in self._leaving:
             return False  # the listener still has a message of the time when it was ours before
+        if not self._settings.locks:
+            return await self._begin(queue) is not None
+        held, is_others = None, False
         asked = clock.monotonic()
-        locks = await self._locks.acquire([queue]) if self._settings.locks else {}
-        if self._settings.locks and queue not in locks:
-            return False  # its former owner has not finished with it
+        try:
+            locks = await self._locks.acquire([queue])
+            is_others = queue not in locks
+            if not is_others and (held := await self._begin(queue)) is not None:
+                held.note_lock(asked, locks[queue])
+        finally:
+            if held is None and not is_others:  # cancelled before the answer came, perhaps
+                self._leaving.unlock(queue)
+        return held is not None  # else its former owner has not finished with it
+
+    async def _begin(self, queue: MessageQueue) -> ProcessQueue | None:
         offset = await self.offsets.committed(queue)
         if offset is None:
             offset = await self._start.find(queue)
         if self._is_stopped:  # while a reset, or an assignment, was under way
-            return False
+            return None
         held = self._read(queue, offset)
-        if self._settings.locks:
-            held.note_lock(asked, locks[queue])
         held.paused = self._paused
         log.info("group %s takes %s from offset %d", self._group, queue, offset)
-        return True
+        return held
 
     def _read(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         held = self.held[queue] = ProcessQueue(queue, offset, self._limits(queue))

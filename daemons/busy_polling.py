@@ -30,7 +30,7 @@ class BusyPolling:
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self.is_looking = False
-        self.heard = False  # a request has come meanwhile
+        self._heard = False  # a request has come meanwhile
         self._seconds = seconds
         self._span = 0.0
         self._began = 0.0  # when the next request was looked for in vain first, 0 for not yet
@@ -41,11 +41,16 @@ class BusyPolling:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._can_look = False
 
-    def begin(self) -> None:
-        """A request has come to a loop that was not looking for it."""
-        if self._pause:
+    def served(self) -> None:
+        """A whole request has come: what is less must not keep us looking."""
+        if self.is_looking:
+            self._heard = True
+        elif self._pause:
             self._pause -= 1
-            return
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._can_look = _helps(self._loop)
@@ -61,9 +66,9 @@ class BusyPolling:
         """Once a turn of the loop, which does not sleep before."""
         now = clock.monotonic()
         if self._is_first:  # what came in the turn before was not waited for
-            self._is_first = self.heard = False
-        if self.heard:
-            self.heard = False
+            self._is_first = self._heard = False
+        if self._heard:
+            self._heard = False
             self._has_come()
         elif not self._began:  # what there was to do for the last one is done
             self._began = self._looked = now

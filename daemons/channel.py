@@ -203,10 +203,6 @@ class Channel(Outgoing, asyncio.Protocol):
             return
         port = self._port
         self.active_at = port.ticks
-        if port.polling.is_looking:
-            port.polling.heard = True
-        else:
-            port.polling.begin()
         if (self.waits or len(data) >= LARGE) and port.backlog.keeps(self, data):
             return
         if self.stalled or self._unserved:
@@ -360,9 +356,10 @@ class Channel(Outgoing, asyncio.Protocol):
             frames.keep(data, position)
         self._budget.took(left + PIECE_COST)
 
-    def _serve_frames(self, data: bytes, position: int) -> int:
+    def _serve_frames(self, data: bytes, begin: int) -> int:
         """Serve the frames that are whole, from a position on, until the peer is stalled; returns
         where the rest begins."""
+        position = begin
         direct_handlers = self._direct
         bulk = self._requests.bulk
         end = len(data)
@@ -399,6 +396,8 @@ class Channel(Outgoing, asyncio.Protocol):
                     continue
             self._take(decode(data[position + 4 : stop]))
             position = stop
+        if position > begin:
+            self._port.polling.served()
         return position
 
     def _refuse(self, frame: bytes, error: Exception) -> None:

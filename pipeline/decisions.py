@@ -19,7 +19,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -30,7 +30,7 @@ from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFoun
 from mq.client.machine import chance
 from mq.client.operations.subjects import topics
 from mq.client.outgoing import draft
-from mq.client.pull_consumer import Puller
+from mq.client.pull_consumer import Puller, PullResult
 from mq.pipeline.declared import wrong
 from mq.pipeline.errors import ClusterAway, CommitFailed, Unknown
 from mq.pipeline.offsets import Offsets, from_nested, to_nested
@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_STEP = 64  # offsets looked through first: a query's last decision is near the end
 _LARGEST_STEP = 1 << 20
+_MOST_LOOKED_AT = 64 * 1024 * 1024  # bytes of a log before those of others are left out
+_JSON = b"{"  # how a decision begins; a part is compressed
 _PAUSE = 0.02  # seconds between two looks for what was just stored
 _START_SECONDS = 30.0  # until name servers know a topic that was just made
 _NO_COMPRESSION = 1 << 30
@@ -112,7 +114,9 @@ class DecisionLog:
         self._session = session
         self._options = options
         self._admin = Admin(session)
-        self._puller = Puller(session, TOOLS_CONSUMER_GROUP)
+        # A replica may be behind, or have begun later.
+        self._puller = Puller(session, TOOLS_CONSUMER_GROUP, master_only=True)
+        self._looked_at = 0  # bytes
         self._next_id = UniqueIdMaker("127.0.0.1", os.getpid(), time.time, chance.salt())
         self._queue = open_log(session, options, batch)
 
@@ -127,7 +131,9 @@ class DecisionLog:
         known = least == 0
         while high > least:
             low = max(least, high - step)
-            seen = self._decisions(query, low, high)
+            # How far back the decision about a first batch may be nothing tells (decisions/0022).
+            whole = batch > 0 or self._looked_at < _MOST_LOOKED_AT
+            seen = self._decisions(query, low, high, whole=whole)
             known = known or bool(seen)
             found = next((each for each in seen if each.batch == batch), found)
             if any(each.batch < batch for each in seen):
@@ -191,16 +197,22 @@ class DecisionLog:
 
     # reading --------------------------------------------------------------------------------------
 
-    def _decisions(self, query: str, low: int, high: int) -> list[_Found]:
-        """Those of a query between two offsets, in their order."""
+    def _decisions(self, query: str, low: int, high: int, *, whole: bool) -> list[_Found]:
+        """Those of a query between two offsets, in their order. ``whole`` as in `_messages`."""
         found = []
-        for message in self._messages(f"D{query}", low, high):
+        tag = f"D{query}"
+        for message in self._messages(low, high, None if whole else tag):
+            self._looked_at += len(message.body)
+            is_decision = message.tags == tag
+            if not (is_decision or message.body.startswith(_JSON)):  # a part, or of somebody else
+                continue
             try:
                 record = orjson.loads(message.body)
                 if record["query"] == query:
                     found.append(_Found(int(record["batch"]), message.queue_offset, record))
             except (ValueError, KeyError, TypeError) as error:
-                raise self._damaged(message.queue_offset, error) from None
+                if is_decision:
+                    raise self._damaged(message.queue_offset, error) from None
         return found
 
     def _read(self, found: _Found) -> Decision:
@@ -217,38 +229,38 @@ class DecisionLog:
             raise self._damaged(found.offset, error) from None
 
     def _part(self, offset: int) -> list[Prepared]:
-        (message,) = self._messages("*", offset, offset + 1)
+        (message,) = self._messages(offset, offset + 1)
         return from_part(message.body)
 
-    def _messages(self, tag: str, low: int, high: int) -> list[StoredMessage]:
-        """Those between two offsets, all of which the master has. Raises CommitFailed where they
-        are not to be had: what is not seen must not be taken for what was not decided."""
-        tags = TagExpression.parse(tag)
-        found: list[StoredMessage] = []
+    def _messages(self, low: int, high: int, tag: str | None = None) -> Iterator[StoredMessage]:
+        """Those between two offsets, or those of them with a tag. Raises CommitFailed where they
+        are not to be had: what is not seen must not be taken for what was not decided.
+
+        Of a tag a damaged record may be missing without a word: checksums are of bodies alone, and
+        a broker passes over what is no record of its queue. Of all of them each has to be there.
+        """
+        tags = None if tag is None else TagExpression.parse(tag)
         deadline = time.monotonic() + self._options.timeout
         while low < high:
-            pulled = run(self._puller.pull(self._queue, low, tags, subscription=tag))
-            if pulled.damaged:
+            pulled = run(self._puller.pull(self._queue, low, tags, subscription=tag or "*"))
+            if pulled.damaged or (tag is None and _leaves_out(pulled, low)):
                 raise CommitFailed(
                     f"{self._queue}: from offset {low} on a record is damaged that may be the "
                     "decision about this batch: start the broker with a whole copy of its log, or, "
                     "if the rows of the batch are not to be seen, give the query another "
                     "commitTopic"
                 )
-            found += [each for each in pulled.messages if each.queue_offset < high]
+            yield from (each for each in pulled.messages if each.queue_offset < high)
             if pulled.next_offset > low:
                 low = pulled.next_offset
                 deadline = time.monotonic() + self._options.timeout  # long logs take longer
                 continue
             if time.monotonic() > deadline:
                 raise CommitFailed(
-                    f"{self._queue}: offset {low} is not to be had from its brokers, and may have "
-                    "a decision: try again when its master answers"
+                    f"{self._queue}: offset {low} is not to be had from its master, and may have "
+                    "a decision: try again when it answers"
                 )
             time.sleep(_PAUSE)
-            # It was a replica, perhaps, that does not have it yet: the master is asked first again.
-            self._puller = Puller(self._session, TOOLS_CONSUMER_GROUP)
-        return found
 
     def _damaged(self, offset: int, error: Exception) -> CommitFailed:
         return CommitFailed(
@@ -258,6 +270,12 @@ class DecisionLog:
 
     def _address(self) -> str:
         return run(self._session.master_address(self._queue.topic, self._queue.broker_name))
+
+
+def _leaves_out(pulled: PullResult, begin: int) -> bool:
+    """Whether an answer has less than all from an offset on, but for what age has deleted."""
+    there = [message.queue_offset for message in pulled.messages]
+    return there != list(range(max(begin, pulled.min_offset), pulled.next_offset))
 
 
 def check_log(session: BlockingSession, options: WriteOptions) -> None:

@@ -42,7 +42,7 @@ async def by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
 
 
 async def consume_directly(admin: "Admin", group: str, client_id: str, ids: list[str]) -> Result:
-    """Let one consumer consume messages now (CONSUME_MESSAGEDIRECTLY). Of several the others are
+    """Let one consumer consume messages now (CONSUME_MESSAGE_DIRECTLY). Of several the others are
     told of where one cannot be consumed: they are, and once."""
     from mq.client.errors import MQError
     from mq.client.operations.messages import again

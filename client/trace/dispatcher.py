@@ -6,6 +6,7 @@ from collections import deque
 from itertools import count
 from typing import Any, Protocol
 
+from mq.client.closing import Closing
 from mq.client.errors import MQError
 from mq.client.session import Session
 from mq.client.trace.entries import TraceEntry, encode
@@ -61,6 +62,7 @@ class TraceDispatcher:
         self._waiting: deque[TraceEntry] = deque()
         self._full = asyncio.Event()
         self._ends = False
+        self._closing = Closing()
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -71,7 +73,11 @@ class TraceDispatcher:
             self._task = self._session.keep_task(self._run())
 
     async def close(self) -> None:
-        """Send what waits, for at most 5 seconds. Safe to call again."""
+        """Send what waits, for at most 5 seconds, also where the caller does not wait for it. Safe
+        to call again."""
+        await self._closing.run(self._close)
+
+    async def _close(self) -> None:
         if self._task is None:
             return
         task, self._task = self._task, None

@@ -50,7 +50,7 @@ async def hit(polling: BusyPolling, time: Clock, seconds: float) -> None:
     await turns()
     time.now += seconds
     await turns()
-    polling.heard = True
+    polling.served()
     await turns()
 
 
@@ -58,7 +58,7 @@ async def attempts(polling: BusyPolling) -> int:
     """How many requests come until it looks behind one."""
     count = 0
     while not polling.is_looking:
-        polling.begin()
+        polling.served()
         count += 1
     return count
 
@@ -70,11 +70,11 @@ def test_it_looks_from_a_request_on_until_none_has_come_for_so_long(
 
     async def script() -> None:
         polling = BusyPolling(lambda: SECONDS)
-        polling.begin()
+        polling.served()
         for _ in range(5):
             time.now += 0.8 * SECONDS
             await turns()
-            polling.heard = True
+            polling.served()
             await turns()
             assert polling.is_looking
         await miss(polling, time)
@@ -89,13 +89,13 @@ def test_what_came_together_with_the_first_was_not_waited_for(
 
     async def script() -> None:
         polling = BusyPolling(lambda: SECONDS)
-        polling.begin()
+        polling.served()
         await miss(polling, time)
         await attempts(polling)
-        polling.heard = True
+        polling.served()
         await turns()
         for _ in range(6):  # of the seven that make up for one miss
-            polling.heard = True
+            polling.served()
             await turns()
         await miss(polling, time)
         assert await attempts(polling) == 257
@@ -118,7 +118,7 @@ def test_in_vain_it_is_tried_ever_less_and_with_success_again(
         await attempts(polling)
         await turns()
         for _ in range(20):
-            polling.heard = True
+            polling.served()
             await turns()
         await miss(polling, time)
         assert await attempts(polling) == 129
@@ -137,7 +137,7 @@ def test_where_three_of_four_requests_come_in_time_it_is_hardly_tried(
             await attempts(polling)
             await turns()
             for _ in range(3):
-                polling.heard = True
+                polling.served()
                 await turns()
             await miss(polling, time)
         assert await attempts(polling) > 1000
@@ -166,7 +166,7 @@ def test_one_late_request_among_early_ones_ends_nothing(monkeypatch: pytest.Monk
 
     async def script() -> None:
         polling = BusyPolling(lambda: SECONDS)
-        polling.begin()
+        polling.served()
         for _ in range(40):
             await hit(polling, time, 0.8 * SECONDS)
             await hit(polling, time, 0.1 * SECONDS)
@@ -182,11 +182,11 @@ def test_what_a_request_itself_takes_is_no_time_that_was_looked_for_it(
 
     async def script() -> None:
         polling = BusyPolling(lambda: SECONDS)
-        polling.begin()
+        polling.served()
         time.now += 0.8 * SECONDS
         await turns()
         for _ in range(40):
-            polling.heard = True
+            polling.served()
             time.now += 2 * SECONDS
             await turns()
         assert polling.is_looking
@@ -202,7 +202,7 @@ def test_told_not_to_it_stops_though_each_request_comes_in_time(
     async def script() -> None:
         seconds = SECONDS
         polling = BusyPolling(lambda: seconds)
-        polling.begin()
+        polling.served()
         await hit(polling, time, 0.1 * SECONDS)
         assert polling.is_looking
         seconds = 0.0
@@ -219,7 +219,7 @@ def test_where_it_does_not_help_it_never_looks(monkeypatch: pytest.MonkeyPatch, 
     async def script() -> None:
         polling = BusyPolling(lambda: 0.0 if why == "told not to" else SECONDS)
         for _ in range(10_000):
-            polling.begin()
+            polling.served()
         assert not polling.is_looking
 
     if why == "one processor":
@@ -236,7 +236,7 @@ def test_a_change_of_the_setting_is_seen_soon() -> None:
     async def script() -> None:
         seconds = 0.0
         polling = BusyPolling(lambda: seconds)
-        polling.begin()
+        polling.served()
         seconds = SECONDS
         assert await attempts(polling) <= 4097
 

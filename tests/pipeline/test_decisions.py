@@ -206,8 +206,8 @@ def found_at(query: str, pull: Handler, pull_of_replica: Handler) -> object:
     return asyncio.run(script())
 
 
-def test_a_decision_that_a_replica_does_not_have_yet_is_found() -> None:
-    """Who takes it for none has the batch committed twice."""
+def test_the_master_alone_is_asked_for_a_decision() -> None:
+    """One that does not have it, or begins behind it, would have the batch committed twice."""
     query = str(uuid.uuid4())
     record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []}
     others = {**record, "query": "other"}
@@ -222,34 +222,67 @@ def test_a_decision_that_a_replica_does_not_have_yet_is_found() -> None:
         message = StoredMessage(request.fields["topic"], body, {"TAGS": tag}, queue_offset=number)
         return request.reply(0, offsets(number + 1, 2, 1), encode_record(message))
 
-    def pull_behind(request: Command, channel: Channel) -> Command:
+    def pull_of_replica(request: Command, channel: Channel) -> Command:
         asked.append(f"replica {request.fields['queueOffset']}")
-        return request.reply(ResponseCode.PULL_NOT_FOUND, offsets(1, 1, 1))
+        return request.reply(ResponseCode.PULL_OFFSET_MOVED, offsets(2, 2, 1))
 
-    assert found_at(query, pull, pull_behind) is not None
-    assert asked == ["master 0", "replica 1", "master 1"]
+    assert found_at(query, pull, pull_of_replica) is not None
+    assert asked == ["master 0", "master 1"]
 
 
-def test_a_replica_that_is_behind_is_waited_for_after_long_reading_too(
+def test_a_decision_that_cannot_be_had_yet_is_waited_for_after_long_reading_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(decisions, "time", clock)
     query = str(uuid.uuid4())
     record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []}
+    asked: list[int] = []
 
     def pull(request: Command, channel: Channel) -> Command:
-        """One message at a time, an hour each."""
+        """One message at a time, an hour each, the second at the second asking."""
         clock.passed += 3600.0
         number = int(request.fields["queueOffset"])
+        asked.append(number)
+        if asked == [0, 1]:
+            clock.passed -= 3600.0
+            return request.reply(ResponseCode.PULL_NOT_FOUND, offsets(1, 1, 0))
         tags = {"TAGS": f"D{query}"}
         message = StoredMessage("L", orjson.dumps(record), tags, queue_offset=number)
-        return request.reply(0, offsets(number + 1, 2, 1), encode_record(message))
+        return request.reply(0, offsets(number + 1, 2, 0), encode_record(message))
 
-    def pull_behind(request: Command, channel: Channel) -> Command:
-        return request.reply(ResponseCode.PULL_NOT_FOUND, offsets(1, 1, 1))
+    assert found_at(query, pull, pull) is not None
+    assert asked == [0, 1, 1]
 
-    assert found_at(query, pull, pull_behind) is not None
+
+@pytest.mark.parametrize("missing", ["the first", "the last", "both"])
+def test_a_record_that_is_passed_over_may_be_the_decision(missing: str) -> None:
+    query = str(uuid.uuid4())
+
+    def pull(request: Command, channel: Channel) -> Command:
+        numbers = {"the first": [1], "the last": [0], "both": []}[missing]
+        records = [
+            encode_record(StoredMessage("L", b"a part", {"TAGS": "Pother"}, queue_offset=number))
+            for number in numbers
+        ]
+        code = ResponseCode.SUCCESS if records else ResponseCode.PULL_RETRY_IMMEDIATELY
+        return request.reply(code, offsets(2, 2, 0), b"".join(records))
+
+    with pytest.raises(CommitFailed, match=r"from offset 0 on a record is damaged"):
+        found_at(query, pull, pull)
+
+
+def test_records_that_were_deleted_by_age_while_they_are_looked_through_are_not_missing() -> None:
+    query = str(uuid.uuid4())
+
+    def pull(request: Command, channel: Channel) -> Command:
+        if request.fields["queueOffset"] == "0":
+            moved = {**offsets(1, 2, 0), "minOffset": "1"}
+            return request.reply(ResponseCode.PULL_OFFSET_MOVED, moved)
+        message = StoredMessage("L", b"a part", {"TAGS": "Pother"}, queue_offset=1)
+        return request.reply(0, {**offsets(2, 2, 0), "minOffset": "1"}, encode_record(message))
+
+    assert found_at(query, pull, pull) is None
 
 
 def test_a_damaged_decision_is_not_taken_for_none() -> None:

@@ -1,0 +1,87 @@
+"""A decision that is damaged where it is stored, wherever: its batch is not committed again."""
+
+import struct
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mq.protocol.record import MAGIC_V1
+from mq.testing import RunningBroker
+from tests.pipeline.conftest import require_streams
+
+require_streams()
+
+from mq.pipeline.errors import CommitFailed  # noqa: E402
+from mq.pipeline.exactly_once import Transactions  # noqa: E402
+from tests.pipeline.prepared import bodies_of, options_for, prepare, settle_quickly  # noqa: E402
+
+MAGIC = struct.pack(">i", MAGIC_V1)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle_quickly(monkeypatch)
+
+
+def damage(root: Path, query: str, place: Callable[[bytes, str], int]) -> None:
+    """Change a bit of the record with the decision of a query."""
+    (path,) = (
+        path
+        for path in root.rglob("commitlog/*")
+        if path.is_file() and f'"query":"{query}'.encode() in path.read_bytes()
+    )
+    data = path.read_bytes()
+    start = data.rindex(MAGIC, 0, data.index(f'"query":"{query}'.encode())) - 4
+    (size,) = struct.unpack_from(">i", data, start)
+    at = start + place(data[start : start + size], query)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([data[at] ^ 1]))
+
+
+def in_tags(record: bytes, query: str) -> int:
+    return record.rindex(f"D{query}".encode()) + 3
+
+
+PLACES: dict[str, Callable[[bytes, str], int]] = {
+    "the magic number": lambda record, query: 5,
+    "the queue id": lambda record, query: 12,
+    "the queue offset": lambda record, query: 20,
+    "the body": lambda record, query: record.index(b'"query"') + 3,
+    "the name of its tag": lambda record, query: in_tags(record, query) - 6,
+}
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_batch_whose_decision_is_damaged_is_not_committed_again(
+    where: str, tmp_path: Path
+) -> None:
+    with RunningBroker(tmp_path) as broker:
+        broker.create_topic("T", 1)
+        query, options = str(uuid.uuid4()), options_for(broker, "T")
+        with Transactions(options) as transactions:
+            transactions.commit_once(query, 0, prepare(options, ["a"]))
+        damage(tmp_path, query, PLACES[where])
+        prepared = prepare(options, ["a"])
+        with Transactions(options) as transactions:
+            if "tag" in where:  # what decides is its body, of which there is a checksum
+                transactions.commit_once(query, 0, prepared)
+            else:
+                with pytest.raises(CommitFailed, match=r"from offset \d on a record is damaged"):
+                    transactions.commit_once(query, 0, prepared)
+        assert bodies_of(broker, "T") == ["a"]
+
+
+def test_a_decision_with_a_damaged_tag_counts(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path) as broker:
+        broker.create_topic("T", 1)
+        query, options = str(uuid.uuid4()), options_for(broker, "T")
+        with Transactions(options) as transactions:
+            transactions.commit_once(query, 0, prepare(options, ["a"]))
+            transactions.commit_once(str(uuid.uuid4()), 1, prepare(options, ["b"]))
+        damage(tmp_path, query, in_tags)
+        with Transactions(options) as transactions:
+            transactions.commit_once(query, 0, prepare(options, ["a"]))
+        assert bodies_of(broker, "T") == ["a", "b"]
