@@ -15,6 +15,7 @@ from mq.client.errors import MQError
 from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
+from mq.client.queue_locks import is_locked
 from mq.client.reader_settings import ReaderSettings
 from mq.protocol.bodies import MessageQueue
 
@@ -61,11 +62,14 @@ class Commits:
     async def commit(self, *, again: bool = False) -> list[MQError]:
         """Tell the brokers how far each queue is finished; returns what went wrong.
 
-        With `again` also what they have confirmed before.
+        With `again` also what they have confirmed before. Of an ordered queue only while its lock
+        is ours for certain: another member may have come further.
         """
-        for queue, held in self._held.items():
-            self._offsets.update(queue, held.commit_offset)
-        return await self._offsets.commit(list(self._held), again=again)
+        locks = self._settings.locks
+        ours = [held for held in self._held.values() if not locks or is_locked(held)]
+        for held in ours:
+            self._offsets.update(held.queue, held.commit_offset)
+        return await self._offsets.commit([held.queue for held in ours], again=again)
 
     async def run(self) -> None:
         """Commit now and then, for ever."""

@@ -12,7 +12,7 @@ from typing import Any
 from mq.client.cancellation import is_meant
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
-from mq.client.queue_locks import QueueLocks
+from mq.client.queue_locks import QueueLocks, is_locked
 from mq.client.reader_settings import ReaderSettings
 from mq.protocol.bodies import MessageQueue
 
@@ -94,8 +94,8 @@ class LeavingQueues:
             if self._settings.ordered:
                 await held.idle()
             offset = held.commit_offset if commit_offset is None else commit_offset
-            # Refused meanwhile: whoever has the lock may have come further.
-            lost = self._settings.locks and not held.locked
+            # Refused or lapsed meanwhile: whoever has the lock may have come further.
+            lost = self._settings.locks and not is_locked(held)
             if commit_offset is not None or (self._settings.commits and not lost):
                 self._offsets.update(queue, offset)
                 for error in await self._offsets.commit([queue], again=commit_offset is not None):

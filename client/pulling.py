@@ -11,6 +11,7 @@ from mq.client.errors import (
     RouteNotFound,
     SubscriptionNotExist,
     SubscriptionNotLatest,
+    TopicNotExist,
 )
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.machine import clock
@@ -59,12 +60,14 @@ class Pulling:
         heartbeat: Callable[[str], Awaitable[None]],
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
         on_moved: Callable[[ProcessQueue, int], None],
+        on_gone: Callable[[ProcessQueue], None],
         hooks: ConsumeHooks | None = None,
     ) -> None:
         """`heartbeat` sends one to a broker that has forgotten us.
 
         `on_moved` hears that a queue has lost its end, or was made anew, and the offset from which
-        its messages are others than those that were pulled.
+        its messages are others than those that were pulled. `on_gone` hears of one whose topic
+        its broker does not have.
         """
         self._session = session
         self._group = group
@@ -73,6 +76,7 @@ class Pulling:
         self._heartbeat = heartbeat
         self._on_ready = on_ready
         self._on_moved = on_moved
+        self._on_gone = on_gone
         self._hooks = hooks
         self._failures = PullFailures(group)
         self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
@@ -103,6 +107,10 @@ class Pulling:
             counts.pulled += len(result.messages)
             self._failures.succeeded(held.queue)
             return self._accept(held, result, asked)
+        except TopicNotExist as error:
+            self._failures.failed(held.queue, error)
+            self._on_gone(held)
+            return False
         except MQError as error:
             await self._recover(held, error)
         except Exception as error:  # whatever it is, the queue is ours and nobody else pulls it

@@ -8,7 +8,7 @@ or renewed; when that has ended it has to be renewed over another one first.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from mq.client.admin.groups import GroupAdmin
 from mq.client.errors import MQError
@@ -84,8 +84,16 @@ class QueueLocks:
         ended = self._session.ended(address)
         return {queue: ended if queue in ours else None for queue in queues}
 
-    async def renew(self, all_held: Iterable[ProcessQueue]) -> list[ProcessQueue]:
-        """Renew the locks of queues that are held; returns those that another member has now.
+    async def renew(
+        self,
+        all_held: Iterable[ProcessQueue],
+        is_untouched: Callable[[ProcessQueue], Awaitable[bool]],
+    ) -> list[ProcessQueue]:
+        """Renew the locks of queues that are held; returns those that another member has now, or
+        has had.
+
+        `is_untouched` is asked where a lock had lapsed and is ours again: whether nobody has gone
+        on in the meantime. Where it raises MQError the lock stays lapsed, and is renewed later.
 
         Where a broker does not answer, its locks stay ours until they are too old to be trusted
         (RebalanceImpl.lockAll).
@@ -95,11 +103,15 @@ class QueueLocks:
         lost = []
         for queue, ended in (await self._acquire_all(held_of)).items():
             held = held_of[queue]
-            held.locked = ended is not None
-            if ended is not None:
-                held.note_lock(asked, ended)
-            else:
-                lost.append(held)
+            try:
+                if ended is not None and (is_locked(held) or await is_untouched(held)):
+                    held.note_lock(asked, ended)
+                    continue
+            except MQError as error:
+                log.warning("group %s, %s: its lock waits: %s", self._group, queue, error)
+                continue
+            held.locked = False
+            lost.append(held)
         return lost
 
     async def release(self, queue: MessageQueue) -> None:

@@ -31,7 +31,7 @@ from mq.client.leaving import LeavingQueues
 from mq.client.machine import clock
 from mq.client.offsets import Offsets as Offsets
 from mq.client.process_queue import FlowLimits, ProcessQueue
-from mq.client.pulling import Pulling
+from mq.client.pulling import PULL_RETRY_SECONDS, Pulling
 from mq.client.queue_locks import RENEW_SECONDS, QueueLocks, is_locked
 from mq.client.reader_settings import AssignmentListener, ReaderSettings
 from mq.client.running_info import ConsumeCounts
@@ -100,6 +100,7 @@ class Reader:
             heartbeat=heartbeat,
             on_ready=on_ready,
             on_moved=self._moved,
+            on_gone=self._gone,
             hooks=hooks,
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -358,12 +359,12 @@ class Reader:
         return held
 
     async def _lose(self, lost: list[ProcessQueue]) -> None:
-        """Others have locked these: what we hold of them is old, and not ours to commit."""
+        """Others have or had locked these: what we hold of them is old, and not ours to commit."""
         async with self._changing:
             for held in lost:
                 queue = held.queue
                 if self.held.get(queue) is held:
-                    log.warning("group %s: another member has locked %s", self._group, queue)
+                    log.warning("group %s: another member has gone on with %s", self._group, queue)
                     self._part_with(queue)
                     self._leaving.forget(held)
         self.wake()
@@ -390,10 +391,24 @@ class Reader:
             else:
                 renewed = clock.monotonic()
             try:
-                if due and (lost := await self._locks.renew(due)):
+                if due and (lost := await self._locks.renew(due, self._is_untouched)):
                     await self._lose(lost)
             except Exception:
                 log.exception("group %s: locks not renewed", self._group)
+
+    async def _is_untouched(self, held: ProcessQueue) -> bool:
+        """Whether nobody has come further with a queue than we have."""
+        offset = await self.offsets.committed(held.queue)
+        return offset is None or offset <= held.commit_offset
+
+    def _gone(self, held: ProcessQueue) -> None:
+        """A broker has no such topic any more: another of its name, if there comes one, begins at
+        its own offsets."""
+        if self.held.get(held.queue) is held:
+            log.warning("group %s: %s is not there any more", self._group, held.queue)
+            self._part_with(held.queue)
+            self._leaving.forget(held)
+            asyncio.get_running_loop().call_later(PULL_RETRY_SECONDS, self.wake)
 
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._session.keep_task(coroutine)

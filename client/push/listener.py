@@ -1,10 +1,11 @@
 """Listeners: what a user's function may be, and what it says about a message by raising."""
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from mq.client.cancellation import is_meant
@@ -109,6 +110,21 @@ def suspension_of(error: BaseException, default: float) -> float:
     return min(max(seconds, _LEAST_SUSPENSION), _MOST_SUSPENSION)
 
 
+def _in_loop(
+    loop: asyncio.AbstractEventLoop, callback: Callable[[], None]
+) -> Callable[[Future[tuple[Any, BaseException | None]]], None]:
+    """For a thread that is done: calls back in the loop, unless that has ended."""
+
+    def done(work: Future[tuple[Any, BaseException | None]]) -> None:
+        result = None if work.cancelled() else work.result()[0]
+        if inspect.iscoroutine(result):  # which nobody will await
+            result.close()
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(callback)
+
+    return done
+
+
 class Call:
     """Calls a listener: on the event loop if it is async, else in one of `threads` threads."""
 
@@ -122,28 +138,29 @@ class Call:
         ):
             self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mq-listener")
 
-    @property
-    def in_threads(self) -> bool:
-        """Whether it goes on in a thread when whoever awaits it is cancelled."""
-        return self._pool is not None
-
-    async def __call__(self, messages: list[StoredMessage]) -> None:
+    async def __call__(
+        self, messages: list[StoredMessage], on_left: Callable[[], None] = lambda: None
+    ) -> None:
         """Raises what the listener raises, as an Exception in any case.
+
+        `on_left` is called when nobody is inside the listener any more: before this ends, or after
+        it where it was cancelled, for a thread goes on.
 
         ListenerFailed stands for what is none: a CancelledError of something that the listener
         has awaited, say. Only KeyboardInterrupt and SystemExit of an async listener, which are
         meant for the program, and a cancellation of the caller go through.
         """
         argument = messages if self._batch else messages[0]
+        work: Future[tuple[Any, BaseException | None]] | None = None
+        has_ended = False
         try:
             if self._pool is None:
                 await self._listener(argument)
                 return
-            loop = asyncio.get_running_loop()
             context = contextvars.copy_context()  # with what hooks have put there: a span
-            result, error = await loop.run_in_executor(
-                self._pool, context.run, _outcome, self._listener, argument
-            )
+            work = self._pool.submit(context.run, _outcome, self._listener, argument)
+            result, error = await asyncio.wrap_future(work)
+            has_ended = True
             if error is not None:
                 raise _ordinary(error)
             if inspect.isawaitable(result):  # of a plain function around an async one
@@ -154,6 +171,11 @@ class Call:
             if is_meant(error) and isinstance(error, asyncio.CancelledError):
                 raise
             raise ListenerFailed(error) from error
+        finally:
+            if work is None or has_ended:
+                on_left()
+            else:
+                work.add_done_callback(_in_loop(asyncio.get_running_loop(), on_left))
 
     def close(self) -> None:
         """Let the threads end when they have done what they are at."""

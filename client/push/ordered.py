@@ -58,6 +58,8 @@ class OrderedConsumption:
         self._hooks = hooks
         self._turns: asyncio.Queue[ProcessQueue | None] = asyncio.Queue()
         self._closing = False
+        self._inside: set[ProcessQueue] = set()  # of which the listener has messages
+        self._abandoned: set[ProcessQueue] = set()  # and whose workers were cancelled
 
     def hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
         """Put pulled messages in line."""
@@ -80,16 +82,28 @@ class OrderedConsumption:
                 log.exception("group %s: the first message comes again", self._group)
                 pause = self._suspension
             except BaseException:
-                # A thread cannot be stopped: it still has the message, so the queue stays busy.
-                if not call.in_threads:
-                    held.end_consuming(turn=False)
-                    self._turns.put_nowait(held)
+                if held in self._inside:  # a thread cannot be stopped: it still has the message
+                    self._abandoned.add(held)
+                else:
+                    self._pass_on(held)
                 raise
             held.end_consuming(turn=pause is None)
             if pause is not None:
                 loop = asyncio.get_running_loop()
                 loop.call_later(pause, self._turns.put_nowait, held)
         self._turns.put_nowait(None)
+
+    def _pass_on(self, held: ProcessQueue) -> None:
+        """Let another worker go on with a line."""
+        held.end_consuming(turn=False)
+        self._turns.put_nowait(held)
+
+    def _left(self, held: ProcessQueue) -> None:
+        """Nobody is inside the listener any more, also where its worker did not wait for it."""
+        self._inside.discard(held)
+        if held in self._abandoned:
+            self._abandoned.discard(held)
+            self._pass_on(held)
 
     async def _turn(self, call: Call, held: ProcessQueue) -> float | None:
         """Work on a line; returns how many seconds it shall wait, None when it is worked off."""
@@ -100,9 +114,10 @@ class OrderedConsumption:
             if clock.monotonic() - began > LONGEST_TURN_SECONDS:
                 return 0.0
             error = await self._consume(call, held, messages)
-            if error is not None and not await self._give_up_old(messages):
+            if error is None:
+                held.leave_line(len(messages))
+            elif not await self._give_up_old(held, messages):
                 return suspension_of(error, self._suspension)
-            held.leave_line(len(messages))
         return None
 
     async def _consume(
@@ -115,7 +130,8 @@ class OrderedConsumption:
         outcome = ConsumeOutcome.EXCEPTION
         failure: Exception | None = None
         try:
-            await call(messages)
+            self._inside.add(held)
+            await call(messages, lambda: self._left(held))
             outcome = ConsumeOutcome.SUCCESS
         except SuspendQueue as error:
             outcome, failure = ConsumeOutcome.FAILED, error
@@ -133,16 +149,24 @@ class OrderedConsumption:
             counts.failed += len(messages)
         return failure
 
-    async def _give_up_old(self, messages: list[StoredMessage]) -> bool:
-        """Whether all of these have been tried so often that they are dead letters now."""
-        all_given_up = True
-        for message in messages:
-            if message.reconsume_times >= self._max_reconsume_times:
-                try:
-                    await self._give_up(message)
-                    continue
-                except MQError as error:
-                    log.warning("group %s: no dead letter: %s", self._group, error)
-            message.reconsume_times += 1
-            all_given_up = False
-        return all_given_up
+    async def _give_up_old(self, held: ProcessQueue, messages: list[StoredMessage]) -> bool:
+        """Make those that have been tried often enough dead letters, up to the first that has not;
+        returns whether that were all. (Java has the whole batch consumed again, and such a message
+        buried each time: ConsumeMessageOrderlyService.checkReconsumeTimes.)"""
+        for place, message in enumerate(messages):
+            if not await self._is_given_up(message):
+                for later in messages[place:]:
+                    later.reconsume_times += 1
+                return False
+            held.leave_line()
+        return True
+
+    async def _is_given_up(self, message: StoredMessage) -> bool:
+        if message.reconsume_times < self._max_reconsume_times:
+            return False
+        try:
+            await self._give_up(message)
+        except MQError as error:
+            log.warning("group %s: no dead letter: %s", self._group, error)
+            return False
+        return True

@@ -5,6 +5,7 @@ import pytest
 
 from mq.client.errors import ClientError
 from mq.client.local_offsets import LocalOffsetStore
+from mq.client.machine import files
 from mq.protocol.bodies import MessageQueue
 
 QUEUE = MessageQueue("topic", "broker-a", 3)
@@ -93,3 +94,27 @@ def test_a_folder_that_cannot_be_written_to_is_named_in_the_error(tmp_path: Path
 def test_a_client_id_cannot_lead_out_of_the_folder(tmp_path: Path, client_id: str) -> None:
     with pytest.raises(ClientError, match="cannot name the folder"):
         LocalOffsetStore(tmp_path, client_id, "group")
+
+
+def test_a_file_that_is_torn_takes_no_good_one_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between two renames must not leave the torn one, or none."""
+    commit(store(tmp_path), QUEUE, 1)
+    commit(store(tmp_path), QUEUE, 2)
+    path = store(tmp_path).path
+    good = path.with_name("offsets.json.bak").read_bytes()
+    path.write_bytes(path.read_bytes()[:5])
+
+    renamed: list[str] = []
+    replace = files.replace
+
+    def note(source: Path, target: Path) -> None:
+        renamed.append(target.name)
+        replace(source, target)
+
+    monkeypatch.setattr(files, "replace", note)
+    commit(store(tmp_path), OTHER, 3)
+    assert renamed == ["offsets.json"]
+    assert path.with_name("offsets.json.bak").read_bytes() == good
+    assert (committed(tmp_path), committed(tmp_path, OTHER)) == (1, 3)

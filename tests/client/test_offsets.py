@@ -1,10 +1,13 @@
 import asyncio
+from collections.abc import Callable, Coroutine
 
 import pytest
 
+from mq.client.errors import RequestTimeout, SystemBusy
 from mq.client.offsets import OffsetStore
 from mq.client.session import Session
 from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -155,3 +158,125 @@ def test_what_was_committed_is_repeated_now_and_then(monkeypatch: pytest.MonkeyP
                         await asyncio.sleep(0.02)
 
     asyncio.run(scenario())
+
+
+def at_one_broker(
+    update: Handler, scenario: Callable[[OffsetStore], Coroutine[None, None, None]]
+) -> None:
+    """With the store of a group whose only broker, "b", takes commits so."""
+
+    async def main() -> None:
+        async with (
+            scripted({RequestCode.UPDATE_CONSUMER_OFFSET: update}) as b,
+            scripted(name_server({"b": b})) as namesrv,
+            Session(namesrv) as session,
+        ):
+            await scenario(OffsetStore(session, "g"))
+
+    asyncio.run(main())
+
+
+EIGHT = [MessageQueue("one", "b", number) for number in range(8)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_first_offset_that_is_refused_costs_the_others_nothing(together: bool) -> None:
+    broker = ForgetfulBroker()
+    asked: list[str] = []
+
+    async def update(request: Command, channel: Channel) -> Command:
+        asked.append(request.fields["queueId"])
+        if len(asked) == 1:
+            return request.reply(ResponseCode.SYSTEM_BUSY, remark="just now")
+        return await broker.update(request, channel)
+
+    async def scenario(offsets: OffsetStore) -> None:
+        for queue in EIGHT:
+            offsets.update(queue, 7)
+        if together:
+            errors = await offsets.commit(EIGHT)
+        else:  # as queues are given up
+            found = await asyncio.gather(*[offsets.commit([queue]) for queue in EIGHT])
+            errors = [error for some in found for error in some]
+        assert [type(error) for error in errors] == [SystemBusy]
+
+    at_one_broker(update, scenario)
+    (table,) = broker.tables.values()
+    assert sorted(table) == [str(queue.queue_id) for queue in EIGHT[1:]]
+
+
+def test_an_offset_that_comes_while_an_earlier_one_gets_no_answer_is_committed_after_it() -> None:
+    table: dict[str, str] = {}
+    asked = asyncio.Event()
+
+    def update(request: Command, channel: Channel) -> Command | None:
+        if not asked.is_set():
+            asked.set()
+            return None
+        table[request.fields["queueId"]] = request.fields["commitOffset"]
+        return request.reply(ResponseCode.SUCCESS)
+
+    async def scenario(offsets: OffsetStore) -> None:
+        offsets._session.timeout = 1.0
+        first, *others = EIGHT
+        offsets.update(first, 7)
+        early = asyncio.create_task(offsets.commit([first]))
+        await asked.wait()
+        await asyncio.sleep(0.3)  # of the second after which nobody waits for an answer
+        for queue in others:
+            offsets.update(queue, 8)
+        late = await asyncio.gather(*[offsets.commit([queue]) for queue in others])
+        assert late == [[]] * len(others)
+        assert [type(error) for error in await early] == [RequestTimeout]
+
+    at_one_broker(update, scenario)
+    assert table == {str(queue.queue_id): "8" for queue in EIGHT[1:]}
+
+
+def test_a_broker_that_is_silent_is_waited_for_once_for_all_queues() -> None:
+    asked: list[str] = []
+
+    def update(request: Command, channel: Channel) -> None:
+        asked.append(request.fields["queueId"])
+
+    async def scenario(offsets: OffsetStore) -> None:
+        offsets._session.timeout = 0.5
+        for queue in EIGHT:
+            offsets.update(queue, 7)
+        errors = await offsets.commit(EIGHT)
+        assert {type(error) for error in errors} == {RequestTimeout}
+        assert len(errors) == len(EIGHT)
+
+    at_one_broker(update, scenario)
+    assert asked == ["0"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_commit_tells_of_a_queue_that_was_given_up_before_its_offset_was_committed(
+    told: bool,
+) -> None:
+    first, gone, *_ = EIGHT
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def update(request: Command, channel: Channel) -> Command:
+        if request.fields["queueId"] == "0":
+            asked.set()
+            await may_answer.wait()
+        return request.reply(ResponseCode.SUCCESS)
+
+    async def scenario(offsets: OffsetStore) -> None:
+        for queue in (first, gone):
+            offsets.update(queue, 7)
+        if told:
+            offsets._begun.add(("one", "b"))
+            assert await offsets.commit([gone]) == []
+            offsets._begun.clear()
+        commit = asyncio.create_task(offsets.commit([first, gone], again=True))
+        await asked.wait()
+        offsets.forget(gone)
+        may_answer.set()
+        errors = [str(error) for error in await commit]
+        lost = [f"{gone} was given up before its offset was committed"]
+        assert errors == ([] if told else lost)
+
+    at_one_broker(update, scenario)

@@ -25,7 +25,7 @@ from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.message import Message, StoredMessage
-from tests.client.clusters import FIRST, GROUP, TOPIC, cluster
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.gate import gate
 from tests.client.scripted import name_server, scripted
 from tests.interop.ports import free_port
@@ -149,6 +149,10 @@ def test_a_queue_that_is_given_up_and_another_has_locked_meanwhile_is_not_commit
     run(tmp_path, scenario)
 
 
+async def untouched(held: ProcessQueue) -> bool:
+    return True
+
+
 AT_ONCE = 5.0  # seconds: less than any time-out here, on any machine
 
 
@@ -158,12 +162,12 @@ def test_locks_are_renewed_in_no_time_while_the_name_server_hangs() -> None:
             async with Session(way.address) as session:
                 locks = QueueLocks(session, GROUP)
                 held = [ProcessQueue(MessageQueue(TOPIC, "broker-a", n), 0) for n in range(9)]
-                await locks.renew(held)
+                await locks.renew(held, untouched)
                 assert all(map(is_locked, held))
                 way.blocked = True
                 session.outdate_route(TOPIC)
                 began = time.monotonic()
-                await locks.renew(held)
+                await locks.renew(held, untouched)
                 assert time.monotonic() - began < AT_ONCE
                 assert all(map(is_locked, held))
 
@@ -178,9 +182,9 @@ def test_a_renewal_that_fails_unlocks_nothing_that_is_still_ours() -> None:
                 async with Session(namesrv) as session:
                     locks = QueueLocks(session, GROUP)
                     held = [ProcessQueue(MessageQueue(TOPIC, broker_name, n), 0) for n in (0, 1)]
-                    await locks.renew(held)
+                    await locks.renew(held, untouched)
                     way.blocked, session.timeout = True, 0.2
-                    await locks.renew(held)
+                    await locks.renew(held, untouched)
                     assert all(map(is_locked, held))  # a broker keeps them for a minute
 
     asyncio.run(scenario())
@@ -208,8 +212,44 @@ def test_nothing_is_consumed_while_the_lock_is_not_ours_for_certain(
                 (held,) = [h for q, h in consumer.reader.held.items() if q.topic == TOPIC]
                 await until(lambda: held.is_idle)
                 assert got == [b"1"]
-                await consumer.reader._locks.renew([held])
+                await consumer.reader._locks.renew([held], untouched)
                 await until(lambda: got == [b"1", b"2"])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("further", [True, False])
+def test_a_queue_whose_lock_had_lapsed_is_taken_anew_where_another_member_has_come_further(
+    further: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[bytes] = []
+    consumers: list[Consumer] = []
+    lapsed, may_end = asyncio.Event(), asyncio.Event()
+
+    async def listen(message: StoredMessage) -> None:
+        got.append(message.body)
+        if message.body == b"1" and not lapsed.is_set():  # as if it had stood still for a minute
+            (held,) = [h for q, h in consumers[0].reader.held.items() if q.topic == TOPIC]
+            held.locked_at -= 2 * queue_locks.TRUSTED_SECONDS
+            lapsed.set()
+            await may_end.wait()
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(5))
+            consumers.append(there.consumer(listener=listen, ordered=True))
+            async with consumers[0] as consumer:
+                await lapsed.wait()
+                broker = there.pair.broker.address
+                if further:  # by a member that has given it up since
+                    await there.admin.update_consumer_offset(broker, GROUP, TOPIC, 0, 4)
+                await consumer.commit()
+                offset = await there.admin.query_consumer_offset(broker, GROUP, TOPIC, 0)
+                assert offset == (4 if further else 0)
+                may_end.set()
+                await until(lambda: got[-1] == b"4")
+        expected = [b"0", b"1", b"4"] if further else numbers(5)
+        assert got == expected
 
     asyncio.run(scenario())
 

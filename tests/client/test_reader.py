@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
 from mq.client import leaving, reader
 from mq.client.consumer import Consumer
+from mq.client.errors import MQError
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
@@ -355,5 +357,68 @@ def test_a_topic_that_is_made_anew_is_read_though_messages_of_the_old_one_are_in
                 await there.send(b"new")
                 await until(lambda: got[-1] == b"new")
                 await until(lambda: consumer.reader.held[queue].commit_offset == 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_that_is_locked_while_its_consumer_closes_is_unlocked_again() -> None:
+    asked, released = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        """A store of the user's own that does not answer."""
+
+        async def committed(self, queue: MessageQueue) -> int | None:
+            asked.set()
+            await released.wait()
+            return 0
+
+        def update(self, queue: MessageQueue, offset: int) -> None: ...
+
+        def forget(self, queue: MessageQueue) -> None: ...
+
+        async def commit(
+            self, queues: Iterable[MessageQueue], *, again: bool = False
+        ) -> list[MQError]:
+            return []
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            consumer = there.consumer(listener=nothing, ordered=True, offsets=Slow())
+            await consumer.open()
+            await asked.wait()
+            locks = there.pair.broker.clients.locks
+            await consumer.close()
+            queue = MessageQueue(TOPIC, "broker-a", 0)
+            assert locks.lock(GROUP, "another", [queue]) == {queue}
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_that_was_deleted_and_made_again_with_more_messages_is_read_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.client.pulling.LONG_POLL_SECONDS", 0.2)
+    monkeypatch.setattr(reader, "PULL_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.05)
+    got: list[bytes] = []
+
+    async def listen(message: StoredMessage) -> None:
+        got.append(message.body)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(5))
+            queue = MessageQueue(TOPIC, "broker-a", 0)
+            broker = there.pair.broker.address
+            async with there.consumer(listener=listen) as consumer:
+                await until(lambda: len(got) == 5)
+                await there.admin.delete_topic_in_broker(broker, TOPIC)
+                await until(lambda: queue not in consumer.reader.held)
+                await consumer.commit()
+                config = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
+                await there.admin.create_topic(broker, config)
+                await there.send(*(b"new%d" % number for number in range(20)))
+                await until(lambda: len(got) >= 25)
+        assert got[5:] == [b"new%d" % number for number in range(20)]
 
     asyncio.run(scenario())

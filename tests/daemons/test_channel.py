@@ -141,3 +141,21 @@ def test_what_comes_behind_a_frame_in_pieces_is_served_behind_it(
 
     replies = CommandReader().receive(asyncio.run(main()).data)
     assert [reply.opaque for reply in replies] == list(range(count))
+
+
+def test_pieces_of_a_request_are_none_that_the_next_one_is_looked_for_behind() -> None:
+    """A peer that sends a byte now and then is not to keep a loop from sleeping."""
+
+    async def main() -> None:
+        listener = Listener(Dispatcher({1: lambda command, channel: command.reply()}), "", 0)
+        served: list[int] = []
+        listener.polling.served = lambda: served.append(arrived)  # type: ignore[method-assign]
+        channel = Channel(listener, listener.dispatcher)
+        channel.connection_made(Written())  # type: ignore[arg-type]  # as much as is needed
+        frames = encode(Command(1)) + encode(Command(1))
+        for arrived in range(1, len(frames) + 1):
+            channel.data_received(frames[arrived - 1 : arrived])
+        channel.connection_lost(None)
+        assert served == [len(frames) // 2, len(frames)]
+
+    asyncio.run(main())

@@ -161,3 +161,71 @@ def test_a_queue_is_handed_on_by_a_member_that_closes_while_consuming() -> None:
 
     asyncio.run(scenario())
     assert order == ["first 1", "second 2"]
+
+
+@pytest.mark.parametrize("awaits", ["nothing", "a coroutine"])
+def test_a_line_goes_on_when_the_thread_of_a_cancelled_worker_is_done(awaits: str) -> None:
+    got: list[bytes] = []
+    inside, may_end = threading.Event(), threading.Event()
+
+    async def later() -> None:
+        inside.set()
+        await asyncio.to_thread(may_end.wait)
+
+    def listen(message: StoredMessage) -> object:
+        got.append(message.body)
+        if len(got) > 1:
+            return None
+        if awaits == "nothing":
+            inside.set()
+            may_end.wait()
+        return later()
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"0", b"1")
+            async with there.consumer(listener=listen, ordered=True, concurrency=1) as consumer:
+                await asyncio.to_thread(inside.wait)
+                (worker,) = consumer._workers._tasks
+                worker.cancel()
+                await asyncio.wait([worker])
+                (held,) = [h for q, h in consumer.reader.held.items() if q.topic == TOPIC]
+                assert got == [b"0"]
+                may_end.set()
+                await until(lambda: not held.count)
+
+    asyncio.run(scenario())
+    assert got == [b"0", b"0", b"1"]  # nobody has heard what became of the first
+
+
+def test_of_a_batch_each_message_becomes_a_dead_letter_once() -> None:
+    calls: list[list[bytes]] = []
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"first")
+            third, may_fail = asyncio.Event(), asyncio.Event()
+
+            async def fail(messages: list[StoredMessage]) -> None:
+                calls.append([message.body for message in messages])
+                if len(calls) == 3:
+                    third.set()
+                    await may_fail.wait()
+                raise ValueError("not now")
+
+            async with there.consumer(
+                batch_listener=fail, batch=8, ordered=True, suspension=0.01, max_reconsume_times=3
+            ) as consumer:
+                await third.wait()
+                await there.send(b"second")
+                held = next(h for q, h in consumer.reader.held.items() if q.topic == TOPIC)
+                await until(lambda: held.count == 2)
+                may_fail.set()
+                await until(lambda: not held.count)
+            store = there.pair.broker.stores.messages
+            assert store.max_offset(f"%DLQ%{GROUP}", 0) == 2
+
+    asyncio.run(scenario())
+    assert calls[:3] == [[b"first"]] * 3
+    assert calls[3] == [b"first", b"second"]
+    assert calls[4:] == [[b"second"]] * 3
