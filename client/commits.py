@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from mq.client.cancellation import is_meant
-from mq.client.errors import MQError
+from mq.client.errors import ClientError, MQError
 from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
@@ -62,14 +62,18 @@ class Commits:
     async def commit(self, *, again: bool = False) -> list[MQError]:
         """Tell the brokers how far each queue is finished; returns what went wrong.
 
-        With `again` also what they have confirmed before. Of an ordered queue only while its lock
-        is ours for certain: another member may have come further.
+        With `again` also what they have confirmed before. Nothing of an ordered queue whose lock is
+        not ours for certain: another member may have come further.
         """
-        locks = self._settings.locks
-        ours = [held for held in self._held.values() if not locks or is_locked(held)]
-        for held in ours:
-            self._offsets.update(held.queue, held.commit_offset)
-        return await self._offsets.commit([held.queue for held in ours], again=again)
+        ours: list[MessageQueue] = []
+        errors: list[MQError] = []
+        for queue, held in self._held.items():
+            if self._settings.locks and not is_locked(held):
+                errors.append(ClientError(f"{queue}: its lock has lapsed and is not renewed yet"))
+                continue
+            self._offsets.update(queue, held.commit_offset)
+            ours.append(queue)
+        return errors + await self._offsets.commit(ours, again=again)
 
     async def run(self) -> None:
         """Commit now and then, for ever."""

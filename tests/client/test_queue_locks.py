@@ -11,6 +11,7 @@ import pytest
 from mq.client import queue_locks
 from mq.client.admin import Admin
 from mq.client.consumer import Consumer
+from mq.client.errors import ClientError
 from mq.client.machine import clock
 from mq.client.process_queue import ProcessQueue
 from mq.client.producer import Producer
@@ -243,7 +244,8 @@ def test_a_queue_whose_lock_had_lapsed_is_taken_anew_where_another_member_has_co
                 broker = there.pair.broker.address
                 if further:  # by a member that has given it up since
                     await there.admin.update_consumer_offset(broker, GROUP, TOPIC, 0, 4)
-                await consumer.commit()
+                with pytest.raises(ClientError, match="its lock has lapsed and is not renewed yet"):
+                    await consumer.commit()
                 offset = await there.admin.query_consumer_offset(broker, GROUP, TOPIC, 0)
                 assert offset == (4 if further else 0)
                 may_end.set()
