@@ -236,7 +236,7 @@ class Dispatcher:
                     task.add_done_callback(lambda _: channel.owe(-cost))
                     end_with(task, result)
                     if turn is not None:
-                        turn.begin(task, channel)
+                        turn.begin(task, command, channel)
                     return
                 if perf_counter() - began > self._slow_seconds:
                     self._was_slow(command, channel, perf_counter() - began)
