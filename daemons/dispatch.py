@@ -7,7 +7,7 @@ A handler is a plain function ``(command, channel) -> Command | None``. It retur
 None when nothing is to be sent now: because the request was one-way, or because the handler keeps
 the channel and replies later. One that must wait for I/O is an ``async def``; it runs as a task of
 the dispatcher. Whatever goes wrong becomes an error reply, so that a handler only says what is
-wrong.
+wrong. Some requests wait for those before them on their connection: see `turns`.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from mq.daemons.channel import Channel
 from mq.daemons.memory import cost_of
 from mq.daemons.overload.busy_reply import WAIT_SETTING, BusyReply, refuse_sends
 from mq.daemons.steps import OneAtATime
+from mq.daemons.turns import TURNS
 from mq.protocol.codes import Dialect, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -205,18 +206,22 @@ class Dispatcher:
 
     def handle(self, command: Command, channel: Channel) -> None:
         """Give a request to its handler and send what comes of it."""
-        handler = None
+        handler = turn = None
         if channel.dialect is not _ORDINARY:
             handler = self.in_dialect.get((channel.dialect, command.code))
         if handler is None:
             handler = self.handlers.get(command.code)
+            turn = TURNS.get(command.code)
         reply: Reply
         if handler is None:
             reply = unknown_code(command)
         else:
             try:
                 began = perf_counter()
-                result = handler(command, channel)
+                if turn is None:
+                    result = handler(command, channel)
+                else:
+                    result = turn.call(handler, command, channel)
             except Exception as error:
                 reply = self.failed(command, channel, error)
             else:
@@ -230,6 +235,8 @@ class Dispatcher:
                     # Not by the task itself: cancelled before its first step, it does nothing.
                     task.add_done_callback(lambda _: channel.owe(-cost))
                     end_with(task, result)
+                    if turn is not None:
+                        turn.begin(task, command, channel)
                     return
                 if perf_counter() - began > self._slow_seconds:
                     self._was_slow(command, channel, perf_counter() - began)

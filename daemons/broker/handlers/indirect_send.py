@@ -36,6 +36,7 @@ from mq.protocol.flags import Permission, SysFlag, TopicSysFlag
 from mq.protocol.frame import encode
 from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader, Letter
 from mq.protocol.message import StoredMessage, decode_record
+from mq.protocol.message_id import decode_offset_id
 from mq.protocol.properties import PropertyKey
 
 DEAD_LETTER_QUEUES = 1  # DLQ_NUMS_PER_GROUP
@@ -229,7 +230,9 @@ class IndirectSends:
     ) -> StoredMessage:
         """The message that a group gives back: one that it may have read.
 
-        Raises Refused. Java takes whatever lies at an offset, so that a group gets everybody's.
+        Raises Refused. Java takes whatever lies at an offset, so that a group gets everybody's, and
+        another message than it gave back where a broker of the same name has another log now. Who
+        is refused sends a copy of what it has, as Java's consumers do.
         """
         found = genuine_record(self._store, header.offset)
         if found is None or names.is_internal_topic(found[1].topic):
@@ -237,6 +240,12 @@ class IndirectSends:
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
         record, message = found
+        if not _is_named(message, header):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the message at offset {header.offset} is not {header.origin_msg_id}: "
+                "that was in another log",
+            )
         topic = message.topic
         popped = normal_topic(topic, header.group)
         # %RETRY%a_b is what group a failed in of topic b when popping, or of group a_b.
@@ -265,6 +274,24 @@ class IndirectSends:
                 ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
             )
         return topic
+
+
+def _is_named(message: StoredMessage, header: ConsumerSendMsgBackRequestHeader) -> bool:
+    """Whether a message is the one that a consumer means, as far as it says.
+
+    Java's name the unique id, or the offset id of a message that has none (MessageClientExt). Of an
+    offset id only the offset counts: a slave's address may be in it.
+    """
+    named = header.origin_msg_id
+    if not named or message.sys_flag & SysFlag.INNER_BATCH:  # its messages have ids of their own
+        return True
+    ids = (PropertyKey.UNIQUE_KEY, PropertyKey.ORIGIN_MESSAGE_ID)
+    if any(message.properties.get(name) == named for name in ids):
+        return True
+    try:
+        return decode_offset_id(named).offset == header.offset
+    except ValueError:
+        return False
 
 
 def _say_where_from(message: StoredMessage, origin: str, level: int) -> bool:

@@ -196,12 +196,15 @@ class PullHandlers:
             size = bulk_bytes or self._settings.store.max_transfer_bytes_on_message_in_memory
             reading = self._residency.bring_in(absent)
             self._cold.wait(reading, header, channel, size, counter, again)
-            return
-        if answer is not None:
-            self._send(answer, channel, queue, self._stats.group(topic, group, queue.queue_id))
         else:
-            self._answer(found, header, fields, channel, queue, offset, expression, may_hold, known)
-        if may_hold and sys_flag & _COMMIT and self._takes_commits:
+            if answer is not None:
+                self._send(answer, channel, queue, self._stats.group(topic, group, queue.queue_id))
+            else:
+                self._answer(
+                    *(found, header, fields, channel, queue, offset, expression, may_hold, known)
+                )
+        # When it comes: the group may have committed, or been reset, by the time that it is read.
+        if may_hold and not reads and sys_flag & _COMMIT and self._takes_commits:
             if committed > queue.appended:
                 committed = self._store.reached(topic, queue.queue_id, committed)
             self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)

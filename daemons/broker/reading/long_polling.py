@@ -2,7 +2,8 @@
 
 A held pull hangs on its queue; the message that arrives next in that queue wakes it in the same
 turn of the loop, so nothing polls. One with a filter looks at the new entries first and goes
-on waiting when none fits. A timer ends the wait. Where very many wait, those that one turn has no
+on waiting when none fits. A timer ends the wait, and so does a queue that is deleted: with its
+topic, whose next queues are others. Where very many wait, those that one turn has no
 time for look in the turns that follow.
 """
 
@@ -146,11 +147,11 @@ class HeldPull:
         self._timer = loop.call_later(min(seconds, LONGEST_HOLD), self._end)
 
     def wake(self) -> None:
-        """The queue has got messages."""
+        """The queue has got messages, or was deleted."""
         self._looks.look(self)
 
     def look(self) -> None:
-        """End the wait if something has come that fits."""
+        """End the wait if something has come that fits, or nothing will come any more."""
         if self in self._held and self._something_fits():
             self._end()
 
@@ -167,6 +168,8 @@ class HeldPull:
         if type(self.expression) is TagExpression and not self.expression.codes:
             return True
         queue = self.queue
+        if queue.deleted:
+            return True
         while self._seen < queue.readable:
             entries = queue.entries(self._seen, _MOST_SKIPPED)
             if not entries:

@@ -37,7 +37,7 @@ class Waiting(Protocol):
     """Whoever waits for a queue's next message, a held pull mostly."""
 
     def wake(self) -> None:
-        """The queue has got messages."""
+        """The queue has got messages, or was deleted."""
         ...
 
 
@@ -48,13 +48,13 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "_deleted",
         "_kept",
         "_kept_index",
         "_persisted",
         "_stale_end",
         "_tail",
         "appended",
+        "deleted",
         "extension",
         "files",
         "minimum",
@@ -99,7 +99,7 @@ class ConsumeQueue:
         self._tail = bytearray()
         # Behind what is persisted the last file has entries from before, up to here: `set_back`.
         self._stale_end = 0
-        self._deleted = False
+        self.deleted = False  # for good: its topic's next queue of this id is another
         # The last entry that `load` has found: a start asks for it several times.
         self._kept_index = -1
         self._kept = b""
@@ -349,7 +349,7 @@ class ConsumeQueue:
         Nothing is written to a queue that was deleted: messages that were on their way to it then
         are in the log only. Raises OSError; no entry is lost then.
         """
-        if self._deleted:
+        if self.deleted:
             return
         if self.extension is not None:
             self.extension.persist()  # first: entries point there
@@ -472,9 +472,9 @@ class ConsumeQueue:
 
         Raises OSError; the queue goes on with what is left of it.
         """
-        self._deleted = True
+        self.deleted = True
         try:
             self.clear()
         except OSError:
-            self._deleted = False
+            self.deleted = False
             raise

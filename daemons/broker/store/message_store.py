@@ -38,6 +38,7 @@ from mq.daemons.broker.store.recovery import Recovery, Report, mark_running
 from mq.daemons.broker.store.replica import Replica
 from mq.daemons.broker.store.retention import Retention
 from mq.daemons.broker.store.true_entries import TrueEntries
+from mq.daemons.broker.store.waiters import wake
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 from mq.daemons.supervision import Work
 from mq.protocol.codes import ResponseCode
@@ -192,7 +193,7 @@ class MessageStore:
         self.checkpointer.last_timestamp = lambda: self.appender.publisher.last_timestamp
         self.checkpointer.is_indexed = lambda: not self.indexing.is_behind
         self.checkpointer.dirty.update(dict.fromkeys(self.queues))
-        self.queues.on_deleted = lambda queue: self.checkpointer.dirty.pop(queue, None)
+        self.queues.on_deleted = self._queue_deleted
         if self.bound is not None:
             self._show_what_is_confirmed(self.bound)
         self._parts.push_async_callback(self.checkpointer.close)
@@ -406,6 +407,13 @@ class MessageStore:
         self._deletions.add(topics, self.log.position, self.log.minimum)
         for topic in topics:
             self.queues.delete_topic(topic)
+
+    def _queue_deleted(self, queue: ConsumeQueue) -> None:
+        self.checkpointer.dirty.pop(queue, None)
+        if queue.waiting:
+            # No message will come that ends their wait. In a turn of its own: whoever remembers the
+            # queue is to forget it first.
+            asyncio.get_running_loop().call_soon(wake, [queue])
 
     def _begin_anew(self, began: Mapping[tuple[str, int], int]) -> None:
         """Have queues of a slave, by topic and id, begin anew with the messages at offsets of the

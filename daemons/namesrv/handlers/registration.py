@@ -11,7 +11,6 @@ from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from mq.daemons.namesrv.registration import OutOfOrder, Outranked, Registration
 from mq.daemons.namesrv.routes import Routes
-from mq.daemons.namesrv.turns import in_turn
 from mq.daemons.registration_body import body_crc32, decompress
 from mq.daemons.registration_order import RegistrationOrder
 from mq.daemons.serving import serves
@@ -56,7 +55,6 @@ class RegistrationHandlers:
         self._large = asyncio.Lock()
 
     @serves(RequestCode.REGISTER_BROKER)
-    @in_turn
     def register(self, command: Command, channel: Channel) -> Command | Awaitable[Command]:
         """A broker says that it lives, and which topics it has."""
         header = RegisterBrokerRequestHeader.decode(command.fields)
@@ -103,7 +101,6 @@ class RegistrationHandlers:
         )
 
     @serves(RequestCode.UNREGISTER_BROKER)
-    @in_turn
     def unregister(self, command: Command, channel: Channel) -> Command:
         """A broker says that it stops."""
         header = UnRegisterBrokerRequestHeader.decode(command.fields)
@@ -113,7 +110,6 @@ class RegistrationHandlers:
         return command.reply()
 
     @serves(RequestCode.QUERY_DATA_VERSION)
-    @in_turn
     def query_data_version(self, command: Command, channel: Channel) -> Command:
         """Whether a broker has to register again; if not, it has shown that it lives."""
         header = QueryDataVersionRequestHeader.decode(command.fields)

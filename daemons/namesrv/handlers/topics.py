@@ -9,7 +9,6 @@ from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from mq.daemons.namesrv.product_env import ProductEnvironment
 from mq.daemons.namesrv.routes import Routes
-from mq.daemons.namesrv.turns import in_turn
 from mq.daemons.serving import serves
 from mq.protocol.bodies import TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -82,7 +81,6 @@ class TopicHandlers:
         return command.reply()
 
     @serves(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
-    @in_turn
     def register(self, command: Command, channel: Channel) -> Command:
         """One topic of a 5.x broker that tells its topics one by one."""
         header = RegisterTopicRequestHeader.decode(command.fields)

@@ -11,6 +11,7 @@ from mq.daemons.broker.statistics.stat_items import MINUTE
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.message_id import encode_offset_id
 from mq.protocol.properties import MAX_LENGTH, encode
 from tests.daemons.broker.pop.consumers import PopConsumer, fill
 from tests.daemons.broker.running import broker_on, pull, send, send_back
@@ -39,6 +40,56 @@ def test_a_message_with_full_properties_that_is_sent_back_comes_again_or_is_buri
             assert again.properties["own"] == message.properties["own"]
             assert again.properties.get("RETRY_TOPIC", "Later") == "Later"
             assert ("RETRY_TOPIC" in again.properties) == (topic == "%RETRY%G")
+
+    asyncio.run(script())
+
+
+UNIQUE = "7F00000100002A139A5D0B1F2C3D0001"
+OTHER = "7F00000100002A139A5D0B1F2C3D0002"
+
+
+@pytest.mark.parametrize("properties", [{"UNIQ_KEY": UNIQUE}, {}])
+def test_another_message_than_the_one_that_is_given_back_does_not_come_in_its_place(
+    tmp_path: Path, properties: dict[str, str]
+) -> None:
+    """A broker of the same name has another log now."""
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            assert (await send(session, broker.address, b"another", properties)).code == 0
+            (message,) = await pull(session, broker.address, "Later", 1)
+            at = message.physical_offset
+            elsewhere = encode_offset_id("127.0.0.1", 10911, at + 1)
+            for named in (OTHER, elsewhere, "no id"):
+                back = send_back(at, originMsgId=named)
+                reply = await session.invoke(broker.address, back)
+                assert reply.code == ResponseCode.SYSTEM_ERROR
+                assert reply.remark == (
+                    f"the message at offset {at} is not {named}: that was in another log"
+                )
+            assert broker.stores.messages.max_offset("%RETRY%G", 0) == 0
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize("properties", [{"UNIQ_KEY": UNIQUE}, {}])
+def test_a_message_that_is_given_back_by_any_of_its_ids_comes_again_and_again(
+    tmp_path: Path, properties: dict[str, str]
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            assert (await send(session, broker.address, b"bad", properties)).code == 0
+            (first,) = await pull(session, broker.address, "Later", 1)
+            message = first
+            for count in range(5):  # each time as the retry of the time before
+                own = message.offset_id
+                named = (first.message_id, own, own.lower(), first.offset_id, "")[count]
+                again = send_back(message.physical_offset, originMsgId=named)
+                reply = await session.invoke(broker.address, again)
+                assert reply.code == ResponseCode.SUCCESS, reply.remark
+                *_, message = await pull(session, broker.address, "%RETRY%G", count + 1)
+                assert (message.body, message.reconsume_times) == (b"bad", count + 1)
+                assert message.properties["ORIGIN_MESSAGE_ID"] == first.offset_id
 
     asyncio.run(script())
 

@@ -209,6 +209,28 @@ def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Pa
     run(tmp_path, script)
 
 
+def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        async with Peer(broker.port) as other:
+            waiting = asyncio.create_task(PopConsumer(other, broker).pop(**POLL))
+            fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
+            async with asyncio.timeout(30):
+                number = "0"
+                while number == "0":
+                    reply = await peer.ask(RequestCode.POLLING_INFO, fields)
+                    number = reply.fields["pollingNum"]
+            deleted = await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
+            assert deleted.code == ResponseCode.SUCCESS
+            await create_topic(peer, TOPIC, 1)
+            await send(peer, TOPIC, b"new", 0)
+            assert bodies(await waiting) == [b"new"]
+
+    run(tmp_path, script)
+
+
 def test_a_wait_ends_empty_and_too_many_that_wait_are_told(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 1)

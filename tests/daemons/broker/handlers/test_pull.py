@@ -12,7 +12,8 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.residency import AHEAD, CHUNK
 from mq.protocol.codes import RequestCode, ResponseCode
-from mq.protocol.command import ONE_WAY
+from mq.protocol.command import ONE_WAY, Command
+from mq.protocol.frame import encode
 from mq.protocol.tags import tags_code
 from tests import answered
 from tests.daemons.broker.pulls import (
@@ -351,6 +352,40 @@ def test_a_pull_of_what_is_not_in_memory_gets_as_much_as_any_other(
 
     settings = {**LARGE, "enablePropertyFilter": "true"}
     serve(tmp_path, script, **settings)
+
+
+@pytest.mark.parametrize("then", [0, 9])
+def test_a_pull_that_waits_for_the_disk_commits_when_it_comes_and_not_over_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: int
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(10))
+        reads = await make_cold(broker, monkeypatch)
+        start_pull(peer, request(5, commitOffset="5", sysFlag="5", opaque=501))
+        fields = {"consumerGroup": "g", "topic": TOPIC, "queueId": "0", "commitOffset": str(then)}
+        update = Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields, opaque=502)
+        peer.writer.write(encode(update))
+        replies = {reply.opaque: reply for reply in [await peer.receive(), await peer.receive()]}
+        assert bodies(replies[501]) == numbered(10)[5:]
+        assert reads.done
+        assert broker.stores.offsets.query("g", TOPIC, 0) == then
+        monkeypatch.undo()
+
+    serve(tmp_path, script)
+
+
+def test_the_offset_that_a_cold_pull_brings_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(10))
+        reads = await make_cold(broker, monkeypatch)
+        await pull(peer, request(5, commitOffset="5", sysFlag="5"))
+        assert reads.done
+        assert broker.stores.offsets.query("g", TOPIC, 0) == 5
+        monkeypatch.undo()
+
+    serve(tmp_path, script)
 
 
 LARGE = {"mappedFileSizeCommitLog": "16777216", "mappedFileSizeConsumeQueue": "20000"}

@@ -11,10 +11,12 @@ import pytest
 from mq.daemons.broker.handlers import pull as pull_handlers
 from mq.daemons.broker.reading import long_polling
 from mq.daemons.broker.reading.long_polling import held_pulls
-from mq.protocol.codes import ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
+from tests.daemons.broker.harness import create_topic
 from tests.daemons.broker.pulls import (
+    TOPIC,
     PullBroker,
     bodies,
     outcome,
@@ -28,6 +30,7 @@ from tests.daemons.peer import Peer
 FOUND = ResponseCode.SUCCESS
 NOT_FOUND = ResponseCode.PULL_NOT_FOUND
 RETRY = ResponseCode.PULL_RETRY_IMMEDIATELY
+MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 LONG = 60_000  # ms: no test waits for it
 
@@ -184,6 +187,45 @@ def test_a_topic_changed_while_a_pull_waits_is_told(tmp_path: Path) -> None:
         await held(broker, peer)
         await broker.stores.topics.delete("orders")
         assert (await peer.receive()).code == ResponseCode.TOPIC_NOT_EXIST
+
+    serve(tmp_path, script)
+
+
+@pytest.mark.parametrize(
+    "filtered",
+    [{}, {"tags": "wanted"}, {"subscription": "TAGS = 'wanted'", "expressionType": "SQL92"}],
+)
+def test_pulls_that_wait_for_a_topic_that_is_deleted_are_told_at_once(
+    tmp_path: Path, filtered: dict[str, str]
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*[b"other"] * 7, tag="other")
+        for opaque, offset in ((1, 7), (2, 7)):
+            start_pull(peer, request(offset, opaque=opaque, hold=LONG, **filtered))  # type: ignore[arg-type]
+        await held(broker, peer)
+        assert len(broker.queue.waiting) == 2
+        async with Peer(broker.port) as admin:
+            deleted = await admin.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
+            assert deleted.code == FOUND
+            replies = [await peer.receive() for _ in range(2)]
+            assert {reply.code for reply in replies} == {ResponseCode.TOPIC_NOT_EXIST}
+            await create_topic(admin, TOPIC)
+            start_pull(peer, request(0, hold=LONG))
+            await broker.put(b"anew", tag="wanted")
+            assert bodies(await peer.receive()) == [b"anew"]
+
+    serve(tmp_path, script, enablePropertyFilter="true")
+
+
+def test_pulls_that_wait_for_a_queue_that_begins_anew_go_on_in_the_new_one(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(b"old")
+        start_pull(peer, request(1, hold=LONG))
+        await held(broker, peer)
+        store = broker.stores.messages
+        store._begin_anew({(TOPIC, 0): store.log.position})
+        assert (await peer.receive()).code == MOVED
+        assert not broker.queue.waiting and not broker.queue.deleted
 
     serve(tmp_path, script)
 

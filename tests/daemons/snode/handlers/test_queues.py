@@ -3,6 +3,9 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from mq.daemons.snode import enodes
 from mq.protocol.bodies import (
     LockBatchRequestBody,
     LockBatchResponseBody,
@@ -11,6 +14,8 @@ from mq.protocol.bodies import (
 )
 from mq.protocol.bodies.schema import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
+from mq.protocol.command import Command
+from mq.protocol.frame import encode
 from tests import answered
 from tests.daemons.broker.acl.guarded import send_fields
 from tests.daemons.peer import Peer
@@ -58,6 +63,25 @@ def test_a_lock_is_held_until_it_is_given_up(tmp_path: Path) -> None:
             reply = await peer.ask(RequestCode.UNLOCK_BATCH_MQ, {"enodeName": ENODE}, body.encode())
             assert reply.code == ResponseCode.SUCCESS
             assert await lock(peer, "c2") == queues
+
+    asyncio.run(main())
+
+
+def test_a_lock_of_an_enode_that_is_looked_for_holds_up_no_lock_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        body = LockBatchRequestBody(
+            consumer_group="g", client_id="c", mq_set={MessageQueue("T", ENODE, 1)}
+        ).encode()
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            monkeypatch.setattr(enodes, "LOOK_PAUSE", 3600.0)  # it has just looked
+            for opaque, enode in ((1, "nobody"), (2, ENODE)):
+                fields = {"enodeName": enode}
+                command = Command(RequestCode.LOCK_BATCH_MQ, fields, body, opaque=opaque)
+                peer.writer.write(encode(command))
+            reply = await peer.receive()
+            assert (reply.opaque, reply.code) == (2, ResponseCode.SUCCESS)
 
     asyncio.run(main())
 

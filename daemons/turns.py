@@ -1,0 +1,101 @@
+"""Requests of one connection that change the same are worked off in the order in which they came.
+
+Most of them at once. One with a large body is read in a thread and taken in steps, and what its
+sender says behind it must not overtake it: a lock that is given up would be renewed by what was
+said before, a client that has left a group would be its member again, and a broker that stops
+would be registered. Whoever checks what a request may do reads its body, too: that is part of it.
+
+A snode passes locks on, to one broker or another: those for one that it looks for do not hold up
+those for another.
+
+What waits is counted to its connection, as all that is answered later is: with too much of it the
+connection is not read any more.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from mq.daemons.channel import Channel
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+
+Reply = Command | None
+
+# Where a request to a snode says which broker it is for.
+_BROKER_FIELDS = ("enodeName", "bname")
+
+
+class Turn:
+    """The order of some requests on each connection, by the task that works off the last one."""
+
+    def __init__(self, subject: str, *, outlives: bool = False, by_broker: bool = False) -> None:
+        """What waits when its connection closes is dropped, but for what ``outlives`` it. With
+        ``by_broker`` requests for one broker do not wait for those for another."""
+        self._name = f"turn: {subject}"  # among the attributes of a channel
+        self._outlives = outlives
+        self._by_broker = by_broker
+
+    def call(
+        self,
+        handler: Callable[[Command, Channel], Reply | Awaitable[Reply]],
+        command: Command,
+        channel: Channel,
+    ) -> Reply | Awaitable[Reply]:
+        """Call the handler, now or once what came before has been answered."""
+        before = channel.attributes.get(self._key(command))
+        if before is None:
+            return handler(command, channel)
+        return self._call_after(before, handler, command, channel)
+
+    async def _call_after(
+        self,
+        before: "asyncio.Task[None]",
+        handler: Callable[[Command, Channel], Reply | Awaitable[Reply]],
+        command: Command,
+        channel: Channel,
+    ) -> Reply:
+        await asyncio.wait((before,))  # whatever becomes of it
+        if channel.closed and not self._outlives:
+            raise ConnectionError("closed before its turn")
+        result = handler(command, channel)
+        return await result if isinstance(result, Awaitable) else result
+
+    def begin(self, task: "asyncio.Task[None]", command: Command, channel: Channel) -> None:
+        """What comes next waits for this task, which works off the command. It ends, cancelled
+        before its first step, too."""
+        key = self._key(command)
+        channel.attributes[key] = task
+
+        def end(_: object) -> None:
+            if channel.attributes.get(key) is task:
+                del channel.attributes[key]
+
+        task.add_done_callback(end)
+
+    def _key(self, command: Command) -> str:
+        if not self._by_broker:
+            return self._name
+        return " ".join((self._name, *(command.fields.get(name, "") for name in _BROKER_FIELDS)))
+
+
+def _turns(*orders: tuple[Turn, Iterable[RequestCode]]) -> dict[int, Turn]:
+    return {int(code): turn for turn, codes in orders for code in codes}
+
+
+#: By request code. Of the requests that have no turn each is for itself.
+TURNS: Mapping[int, Turn] = _turns(
+    # Nobody else gives up the lock of a client that has gone.
+    (
+        Turn("locks", outlives=True, by_broker=True),
+        (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ),
+    ),
+    # With its connection a client has left all its groups.
+    (Turn("groups"), (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)),
+    (
+        Turn("registration"),
+        (
+            *(RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER),
+            *(RequestCode.QUERY_DATA_VERSION, RequestCode.REGISTER_TOPIC_IN_NAMESRV),
+        ),
+    ),
+)
