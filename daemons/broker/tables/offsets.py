@@ -1,10 +1,12 @@
 """Consumer offsets: how far each group has consumed each queue, kept in config/consumerOffset.json.
 
 An offset is that of the next message to consume. It is lost if the broker is killed before the next
-save: its group then consumes some messages again, as with Java.
+save: its group then consumes some messages again, as with Java. That offsets were removed is not:
+who deletes a topic or a group is answered when it is in the file.
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -203,7 +205,16 @@ class ConsumerOffsets:
         return encode
 
     async def save(self) -> None:
-        """Write the file if anything has changed; a failure is logged and tried again next time.
+        """Write the file if anything has changed; a failure is logged and tried again next time."""
+        try:
+            await self.save_now()
+        except NotFlushed:
+            pass  # which was told
+        except OSError as error:
+            log.error("consumer offsets cannot be saved: %s", error)
+
+    async def save_now(self) -> None:
+        """Write the file if anything has changed. Raises OSError; `save` tries it again.
 
         The log is flushed first: what a group has passed may have been put into it again, as a
         check point of popped messages or as a retry, and a power cut would take that alone.
@@ -215,15 +226,16 @@ class ConsumerOffsets:
             encode = self.encoder()
             try:
                 if self._flush is not None and not await self._flush():
-                    self._dirty = True  # an fsync has failed, which was told: what is in the file
-                    return  # is older, and after a restart some messages come once more
+                    # What is in the file is older: after a restart some messages come once more.
+                    raise NotFlushed(errno.EIO, "the log cannot be flushed")
                 await self._saves.run(lambda: write_atomically(self._path, encode()))
-            except OSError as error:
-                self._dirty = True
-                log.error("consumer offsets cannot be saved: %s", error)
-            except BaseException:  # cancelled by a stop, which saves once more
+            except BaseException:  # also where a stop cancels it, which saves once more
                 self._dirty = True
                 raise
+
+
+class NotFlushed(OSError):
+    """What is in the log is not on the disk, so that nothing may be said to lie behind it."""
 
 
 def changed(
