@@ -132,8 +132,24 @@ class OrderedPops:
         info.visible_at[offset] = until
         return True
 
+    def forget_topic(self, topic: str) -> None:
+        """Nothing is out of a topic that was deleted, also behind a kill. Raises OSError; it is
+        forgotten all the same."""
+        self._keep_only(lambda key: not key.startswith(topic + SEPARATOR))
+
+    def forget_group(self, group: str) -> None:
+        """As `forget_topic`, a group."""
+        self._keep_only(lambda key: not key.endswith(SEPARATOR + group))
+
+    def _keep_only(self, is_kept: Callable[[str], bool]) -> None:
+        self._table = {key: queues for key, queues in self._table.items() if is_kept(key)}
+        self._save()  # also what could not be saved the last time
+
     async def save(self) -> None:
         """Write the file if it has changed. Raises OSError."""
+        self._save()
+
+    def _save(self) -> None:
         content = self._encode()
         if content != self._saved:
             write_atomically(self._path, content)

@@ -82,6 +82,14 @@ class Pops:
         self._order = order
         self._places: dict[tuple[str, str, int], _Place] = {}
 
+    def forget_topic(self, topic: str) -> None:
+        """No group is anywhere in a topic that was deleted, whatever is on its way to the disk."""
+        self._places = {key: place for key, place in self._places.items() if key[1] != topic}
+
+    def forget_group(self, group: str) -> None:
+        """A group that was deleted with its offsets is nowhere."""
+        self._places = {key: place for key, place in self._places.items() if key[0] != group}
+
     # where a group is -----------------------------------------------------------------------
 
     def rest(self, request: PopRequest) -> int:
@@ -300,7 +308,7 @@ class Pops:
 
         def put(outcome: OnStored) -> None:
             def stored(refusal: StoreRefused | None) -> None:
-                self._settle(key, batch, refusal)
+                self._settle(key, place, batch, refusal)
                 outcome(refusal)
 
             self._points.put(point, stored)
@@ -311,11 +319,16 @@ class Pops:
         place.under_way += 1
 
     def _settle(
-        self, key: tuple[str, str, int], batch: PopBatch, refusal: StoreRefused | None
+        self,
+        key: tuple[str, str, int],
+        place: _Place,
+        batch: PopBatch,
+        refusal: StoreRefused | None,
     ) -> None:
         """A check point is stored, or is not: in the turn in which it can be read."""
-        place = self._places[key]
         place.under_way -= 1
+        if self._places.get(key) is not place:  # the topic or the group was deleted meanwhile
+            return
         group, topic, queue_id = key
         if refusal is None and self._offsets.query(group, topic, queue_id) == batch.start:
             # Unless someone has reset the group meanwhile.

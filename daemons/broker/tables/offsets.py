@@ -40,6 +40,10 @@ class ConsumerOffsets:
         self._copied: frozenset[str] = frozenset()  # keys that a master had the last time
         self._dirty = False
         self._saving = asyncio.Lock()
+        # Called, in the same turn, with the name of a topic or a group that was deleted, by those
+        # who keep more of how far groups have come. They may raise OSError.
+        self.on_topic_removed: list[Callable[[str], None]] = []
+        self.on_group_removed: list[Callable[[str], None]] = []
         self._saves = Saves()
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, peer: str = "") -> None:
@@ -172,12 +176,19 @@ class ConsumerOffsets:
                     self.commit(group, topic, queue_id, reached)
 
     def remove_group(self, group: str) -> None:
-        """Forget the offsets of a group that was deleted."""
+        """Forget the offsets of a group that was deleted. Raises what `on_group_removed` does."""
         self._remove(key for key in list(self.table) if key.endswith(SEPARATOR + group))
+        for callback in self.on_group_removed:
+            callback(group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the offsets in a topic that was deleted: a new one of that name starts at 0."""
+        """Forget the offsets in a topic that was deleted: a new one of that name starts at 0.
+
+        Raises what `on_topic_removed` does.
+        """
         self._remove(key for key in list(self.table) if key.startswith(topic + SEPARATOR))
+        for callback in self.on_topic_removed:
+            callback(topic)
 
     def _remove(self, keys: Iterable[str]) -> None:
         for key in keys:
