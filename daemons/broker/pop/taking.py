@@ -160,6 +160,10 @@ class Pops:
                 continue
             if batch is None:
                 continue
+            free = self._free_time(request, batch, pop_time)
+            if free != pop_time and batches:
+                continue  # one time is for all of them: the next pop gets it
+            pop_time = free
             try:
                 self._keep(request, batch, pop_time, revive_queue, results)
             except StoreRefused:
@@ -275,6 +279,17 @@ class Pops:
     def _commit(self, key: tuple[str, str, int], offset: int) -> None:
         group, topic, queue_id = key
         self._offsets.commit(group, topic, queue_id, offset)
+
+    def _free_time(self, request: PopRequest, batch: PopBatch, pop_time: int) -> int:
+        """The first time from one on that tells the check point of a batch from others: the group
+        may have been put back since it popped there, in this very millisecond."""
+        if request.is_ordered:
+            return pop_time
+        queue, start, name = batch.queue, batch.offsets[0], self._settings.broker.broker_name
+        place = (queue.topic, request.group, queue.queue_id, start)
+        while self._points.has_known((*place, pop_time, name)):
+            pop_time += 1
+        return pop_time
 
     # keeping --------------------------------------------------------------------------------
 
