@@ -55,8 +55,8 @@ class _Place:
     def __init__(self) -> None:
         self.offset = 0
         self.under_way = 0
-        # Stretches in which nothing was for the group, from where to where: they lie behind what is
-        # being stored, and are passed when that is.
+        # Stretches, from where to where, in which nothing was for the group, or whose check point
+        # is stored: they lie behind what is being stored, and are passed when that is.
         self.passed: dict[int, int] = {}
 
 
@@ -328,10 +328,16 @@ class Pops:
 
             self._points.put(point, stored)
 
-        results.put(put)
+        # Before the check point is put: at the end of a log file that stores what was put before,
+        # for which others of the group may wait. They get what lies behind.
         place = self._places.setdefault(key, _Place())
         place.offset = batch.found[1]
         place.under_way += 1
+        try:
+            results.put(put)
+        except BaseException:
+            self._leave(key, place, batch.start)
+            raise
 
     def _settle(
         self,
@@ -341,17 +347,22 @@ class Pops:
         refusal: StoreRefused | None,
     ) -> None:
         """A check point is stored, or is not: in the turn in which it can be read."""
-        place.under_way -= 1
         if self._places.get(key) is not place:  # the topic or the group was deleted meanwhile
             return
         group, topic, queue_id = key
-        if refusal is None and self._offsets.query(group, topic, queue_id) == batch.start:
-            # Unless someone has reset the group meanwhile.
+        if refusal is None:
             offset = batch.found[1]
-            while offset in place.passed:
-                offset = place.passed.pop(offset)
-            self._commit(key, offset)
-        if refusal is not None:
-            place.offset = min(place.offset, batch.start)
-        if not place.under_way:
+            if self._offsets.query(group, topic, queue_id) == batch.start:
+                while offset in place.passed:
+                    offset = place.passed.pop(offset)
+                self._commit(key, offset)
+            else:  # what lies before is stored behind it; or someone has reset the group meanwhile
+                place.passed[batch.start] = offset
+        self._leave(key, place, place.offset if refusal is None else batch.start)
+
+    def _leave(self, key: tuple[str, str, int], place: _Place, offset: int) -> None:
+        """A check point is not under way any more; the group is no further than an offset."""
+        place.offset = min(place.offset, offset)
+        place.under_way -= 1
+        if not place.under_way and self._places.get(key) is place:
             del self._places[key]
