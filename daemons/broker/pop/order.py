@@ -50,6 +50,12 @@ class OrderInfo(Body):
         ]
         return max(times, default=0)
 
+    def pass_over(self, reached: int) -> None:
+        """Count what lies before an offset as acknowledged."""
+        for number, offset in enumerate(self.all_offsets()):
+            if offset < reached:
+                self.acked |= 1 << number
+
     def next_offset(self) -> int:
         """The first that is not acknowledged, or the one behind the last."""
         offsets = self.all_offsets()
@@ -74,6 +80,14 @@ class OrderedPops:
         saved = _read(path)
         self._table: dict[str, dict[int, OrderInfo]] = {} if saved is None else saved.table
         self._saved = self._encode()
+
+    def start(self, offset_of: Callable[[str, str, int], int]) -> None:
+        """Count as acknowledged what lies before the offsets of groups, which are saved with each
+        acknowledgement: the file may be older. ``offset_of`` takes group, topic and queue id."""
+        for key, queues in self._table.items():
+            topic, _, group = key.partition(SEPARATOR)
+            for queue_id, info in queues.items():
+                info.pass_over(offset_of(group, topic, queue_id))
 
     def is_blocked(self, attempt_id: str, topic: str, group: str, queue_id: int) -> bool:
         """Whether a queue waits for acknowledgements; not for the attempt that it waits for."""
