@@ -228,9 +228,12 @@ class AckHandlers:
     ) -> None:
         """Raises Refused for a message that is not out any more."""
         offset = receipt.offset if offset is None else offset
-        if offset < self._offsets.query(group, topic, receipt.queue_id):
+        at = self._offsets.query(group, topic, receipt.queue_id)
+        if offset < at:
             return  # acknowledged before
-        reached = self._order.acknowledge(topic, group, receipt.queue_id, offset, receipt.pop_time)
+        reached = self._order.acknowledge(
+            topic, group, receipt.queue_id, offset, receipt.pop_time, at
+        )
         if reached is None:
             raise _too_late(topic, receipt)
         self._offsets.commit(group, topic, receipt.queue_id, reached)
