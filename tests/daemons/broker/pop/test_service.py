@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.pop.consumers import GROUP, RETRY, TOPIC, PopConsumer, bodies, fill
@@ -32,9 +34,11 @@ async def make_anew(peer: Peer, code: RequestCode) -> None:
             await send(peer, TOPIC, b"%d" % number)
 
 
-def run(root: Path, script: Callable[[Broker, Peer, PopConsumer], Awaitable[None]]) -> None:
+def run(
+    root: Path, script: Callable[[Broker, Peer, PopConsumer], Awaitable[None]], **settings: str
+) -> None:
     async def main() -> None:
-        async with broker_on(root) as broker, Peer(broker.port) as peer:
+        async with broker_on(root, **settings) as broker, Peer(broker.port) as peer:
             await script(broker, peer, PopConsumer(peer, broker))
 
     asyncio.run(main())
@@ -139,3 +143,40 @@ def test_what_was_out_ends_when_it_is_due_where_the_store_took_nothing_at_the_de
         assert broker.stores.topics.get(RETRY) is None
 
     run(tmp_path, script)
+
+
+def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group began in the new topic where the pop had left it in the old one."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        points = broker.services.pop.points
+        await fill(peer, 3)
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            goes_on = threading.Event()
+            sync = MappedFile.sync
+
+            def sync_later(file: MappedFile) -> None:
+                if threading.current_thread() is not threading.main_thread():
+                    goes_on.wait()
+                sync(file)
+
+            monkeypatch.setattr(MappedFile, "sync", sync_later)
+            try:
+                old = asyncio.create_task(PopConsumer(second, broker).ask())
+                await until(lambda: bool(points._fresh))
+                code = RequestCode.DELETE_TOPIC_IN_BROKER
+                deletion = asyncio.create_task(third.ask(code, DELETIONS[code]))
+                await until(lambda: broker.stores.topics.get(TOPIC) is None)
+                await create_topic(peer, TOPIC, 1)
+                assert await consumer.pop() == []
+            finally:
+                goes_on.set()
+            await asyncio.gather(old, deletion)
+        assert len(points) == 0
+        for number in range(3):
+            await send(peer, TOPIC, b"new-%d" % number)
+        assert bodies(await consumer.pop()) == [b"new-0", b"new-1", b"new-2"]
+
+    run(tmp_path, script, flushDiskType="SYNC_FLUSH")
