@@ -75,7 +75,8 @@ class GroupHandlers:
 
     @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     async def delete(self, command: Command, channel: Channel) -> Command:
-        """Delete a group and, if asked, its offsets."""
+        """Delete a group and, if asked, its offsets, which are gone from their file when it is
+        answered."""
         check_may_modify(self._settings)
         header = command.read_header(DeleteSubscriptionGroupRequestHeader)
         if names.is_system_group(header.group_name):
@@ -92,6 +93,10 @@ class GroupHandlers:
 
         with saving():
             await self._groups.delete(header.group_name, delete_progress)
+        if header.remove_offset or header.clean_offset:
+            with saving(f"group {header.group_name} is gone, but its offsets may be back behind a "
+                        "restart; delete it once more, for they cannot be saved"):  # fmt: skip
+                await self._offsets.save_now()
         return command.reply()
 
     @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

@@ -156,8 +156,11 @@ class AckHandlers:
         old = self._points.find(_key(topic, group, receipt))
         if old is None or old.is_reviving or header.offset not in old.missing:
             raise _too_late(topic, receipt)
+        if old.is_forgotten:  # it would come again, to a group that begins anew
+            raise _too_late(topic, receipt)
         if header.offset in old.ending:  # who acknowledged it is told that it does not come again
             raise _too_late(topic, receipt)
+        self._check_revive_queue(receipt)
         new = PopCheckPoint(
             topic,
             group,
@@ -166,7 +169,7 @@ class AckHandlers:
             [header.offset],
             now,
             header.invisible_time,
-            receipt.revive_queue_id,
+            old.revive_queue_id,
             old.broker_name,
         )
         while self._points.has_known(new.key):
@@ -181,7 +184,7 @@ class AckHandlers:
         fields = ChangeInvisibleTimeResponseHeader(
             pop_time=new.pop_time,
             invisible_time=header.invisible_time,
-            revive_qid=receipt.revive_queue_id,
+            revive_qid=new.revive_queue_id,
         )
         return await _answer(command, results, fields.encode())
 
@@ -195,7 +198,8 @@ class AckHandlers:
         offsets: list[int],
         on_stored: OnStored,
     ) -> None:
-        """Write that messages were consumed. Raises Refused, also where it is too late."""
+        """Write that messages were consumed: beside their check point, whatever the receipt says,
+        if that is known. Raises Refused, also where it is too late."""
         key = _key(topic, group, receipt)
         point = self._points.find(key)
         if point is None or point.is_reviving:
@@ -204,23 +208,32 @@ class AckHandlers:
                 raise _too_late(topic, receipt)
             if point is None and not self._points.may_be_early(key):
                 raise RemoteProtocolError("the names of group and broker are too long for a pop")
-        if not self._points.has_queue(receipt.revive_queue_id):
-            raise RemoteProtocolError(f"there is no revive queue {receipt.revive_queue_id}")
+        self._check_revive_queue(receipt)
+        revive_queue, due = receipt.revive_queue_id, receipt.visible_at
+        if point is not None:
+            revive_queue, due = point.revive_queue_id, point.due
         try:
-            self._points.acknowledge(
-                key, offsets, receipt.revive_queue_id, receipt.visible_at, on_stored
-            )
+            self._points.acknowledge(key, offsets, revive_queue, due, on_stored)
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
+
+    def _check_revive_queue(self, receipt: Receipt) -> None:
+        """Raises RemoteProtocolError; before anything is written: what is put into a queue that
+        the revive topic does not have makes it."""
+        if not self._points.has_queue(receipt.revive_queue_id):
+            raise RemoteProtocolError(f"there is no revive queue {receipt.revive_queue_id}")
 
     async def _acknowledge_ordered(
         self, topic: str, group: str, receipt: Receipt, offset: int | None = None
     ) -> None:
         """Raises Refused for a message that is not out any more."""
         offset = receipt.offset if offset is None else offset
-        if offset < self._offsets.query(group, topic, receipt.queue_id):
+        at = self._offsets.query(group, topic, receipt.queue_id)
+        if offset < at:
             return  # acknowledged before
-        reached = self._order.acknowledge(topic, group, receipt.queue_id, offset, receipt.pop_time)
+        reached = self._order.acknowledge(
+            topic, group, receipt.queue_id, offset, receipt.pop_time, at
+        )
         if reached is None:
             raise _too_late(topic, receipt)
         self._offsets.commit(group, topic, receipt.queue_id, reached)

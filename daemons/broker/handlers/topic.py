@@ -37,14 +37,12 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def saving() -> Iterator[None]:
+def saving(what: str = "the change cannot be saved") -> Iterator[None]:
     """Refuse, with its cause, a change that cannot be saved."""
     try:
         yield
     except OSError as error:
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR, f"the change cannot be saved: {error.strerror}"
-        ) from None
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{what}: {error.strerror}") from None
 
 
 def _check_numbers(read_queues: int, write_queues: int, perm: int) -> None:
@@ -118,7 +116,9 @@ class TopicHandlers:
     async def delete(self, command: Command, channel: Channel) -> Command:
         """Delete a topic with its queues and the offsets in it.
 
-        When it is answered, no registration that still has it is on its way to a name server.
+        When it is answered, no registration that still has it is on its way to a name server, and
+        the offsets are gone from their file: a kill would bring them back, and the groups would
+        pass over what is in a new topic of that name.
         """
         check_may_modify(self._settings)
         header = command.read_header(DeleteTopicRequestHeader)
@@ -133,6 +133,9 @@ class TopicHandlers:
 
         with saving():
             await self._topics.delete(header.topic, delete_content)
+        with saving(f"topic {header.topic} is gone, but offsets in it may be back behind a "
+                    "restart; delete it once more, for they cannot be saved"):  # fmt: skip
+            await self._offsets.save_now()
         await self._announced()
         return command.reply()
 

@@ -293,13 +293,13 @@ class PopCheckPoints:
         fresh = self._fresh.pop(physical, None)
         try:
             if fresh is not None and fresh[:2] == (number, index):
-                self._take_fresh(revive, fresh)
+                self._take_fresh(revive, fresh, physical)
                 return
             message = self._writer.read_entry(self.topic, number, index, physical)
             if message is None:
                 raise LookupError("the record of this queue entry is not in the log")
             if message.tags == CHECK_POINT_TAG:
-                self._take_check_point(revive, PopCheckPoint.read(message))
+                self._take_check_point(revive, PopCheckPoint.read(message), physical)
             elif message.tags in (ACK_TAG, BATCH_ACK_TAG):
                 due = deliver_time(message, message.store_timestamp) or 0
                 self._take_ack(*read_ack(message), due)
@@ -308,15 +308,17 @@ class PopCheckPoints:
         except Exception as error:  # it must not keep the broker from starting, now or ever
             self.aside.put(SERVICE, error, self.topic, number, index, physical)
 
-    def _take_fresh(self, revive: _ReviveQueue, fresh: _Fresh) -> None:
+    def _take_fresh(self, revive: _ReviveQueue, fresh: _Fresh, physical: int) -> None:
         content = fresh.content
         if isinstance(content, PopCheckPoint):
             content.revive_offset = fresh.queue_offset
-            self._take_check_point(revive, content)
+            self._take_check_point(revive, content, physical)
         else:
             self._take_ack(*content)
 
-    def _take_check_point(self, revive: _ReviveQueue, point: PopCheckPoint) -> None:
+    def _take_check_point(self, revive: _ReviveQueue, point: PopCheckPoint, physical: int) -> None:
+        if self._store.was_deleted(point.topic, point.queue_id, physical):
+            return  # its offsets are those of other messages now
         number = revive.queue.queue_id
         if self._seen[number] <= point.revive_offset < self._found[number]:
             self._move_on(point)
@@ -376,6 +378,43 @@ class PopCheckPoints:
         self._table.pop(point.key, None)
         revive = self._queues[point.revive_queue_id]
         revive.open.pop(point.revive_offset, None)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget what was popped of a topic that was deleted: its offsets are those of other
+        messages once it is made again. Records of before are passed over also behind a kill: the
+        store keeps when it was."""
+        for point in [point for point in self._table.values() if point.topic == topic]:
+            self._forget(point)
+        for revive in self._queues.values():
+            self._commit(revive)
+
+    def forget_group(self, group: str) -> None:
+        """Let nothing come again to a group that was deleted with its offsets: it begins anew.
+
+        That is written down for each of its check points, so that a kill does not bring them back.
+        Those for which it cannot be now end when they are due.
+        """
+        unread = (fresh.content for fresh in self._fresh.values())
+        points = [point for point in unread if isinstance(point, PopCheckPoint)]
+        for point in [*self._table.values(), *points]:
+            if point.group == group:
+                point.is_forgotten = True
+                if point.missing and not point.is_reviving:
+                    self._end(point)
+
+    def _end(self, point: PopCheckPoint) -> None:
+        def stored(refusal: StoreRefused | None) -> None:
+            if not is_stored(refusal):
+                point.is_reviving = False
+                self.push(point)
+
+        try:
+            self._writer.put(self.end_of(point), stored)
+        except (StoreRefused, OSError) as error:
+            log.warning("check points of group %s end later: %s", point.group, error,
+                        extra={"failure": "revive"})  # fmt: skip
+        else:
+            point.is_reviving = True
 
     def drop(self, point: PopCheckPoint) -> None:
         """Let go of a check point that cannot be handled."""

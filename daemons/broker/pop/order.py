@@ -50,6 +50,12 @@ class OrderInfo(Body):
         ]
         return max(times, default=0)
 
+    def pass_over(self, reached: int) -> None:
+        """Count what lies before an offset as acknowledged."""
+        for number, offset in enumerate(self.all_offsets()):
+            if offset < reached:
+                self.acked |= 1 << number
+
     def next_offset(self) -> int:
         """The first that is not acknowledged, or the one behind the last."""
         offsets = self.all_offsets()
@@ -73,7 +79,18 @@ class OrderedPops:
         self._clock = clock
         saved = _read(path)
         self._table: dict[str, dict[int, OrderInfo]] = {} if saved is None else saved.table
+        # Where pops and acknowledgements have left each group, by key and queue id: one that is
+        # elsewhere was put there. Not known of what was out at the start.
+        self._left_at: dict[tuple[str, int], int] = {}
         self._saved = self._encode()
+
+    def start(self, offset_of: Callable[[str, str, int], int]) -> None:
+        """Count as acknowledged what lies before the offsets of groups, which are saved with each
+        acknowledgement: the file may be older. ``offset_of`` takes group, topic and queue id."""
+        for key, queues in self._table.items():
+            topic, _, group = key.partition(SEPARATOR)
+            for queue_id, info in queues.items():
+                info.pass_over(offset_of(group, topic, queue_id))
 
     def is_blocked(self, attempt_id: str, topic: str, group: str, queue_id: int) -> bool:
         """Whether a queue waits for acknowledgements; not for the attempt that it waits for."""
@@ -110,17 +127,24 @@ class OrderedPops:
         )
         key = f"{queue.topic}{SEPARATOR}{request.group}"
         self._table.setdefault(key, {})[queue.queue_id] = info
+        self._left_at[key, queue.queue_id] = offsets[0]
         return [before.get(offset, 0) for offset in offsets]
 
     def acknowledge(
-        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, at: int
     ) -> int | None:
-        """The offset that the group has reached; None for a message that is not out any more."""
+        """The offset that the group, which is at one, has reached; None for a message that is not
+        out any more. A group that was put back since stays where it is."""
         info = self._find(topic, group, queue_id)
         if info is None or info.pop_time != pop_time or offset not in info.all_offsets():
             return None
         info.acked |= 1 << info.all_offsets().index(offset)
-        return info.next_offset()
+        place = f"{topic}{SEPARATOR}{group}", queue_id
+        if at < self._left_at.get(place, at):
+            return at
+        info.pass_over(at)  # it may have been put further on, too
+        self._left_at[place] = reached = info.next_offset()
+        return reached
 
     def postpone(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, until: int
@@ -132,8 +156,25 @@ class OrderedPops:
         info.visible_at[offset] = until
         return True
 
+    def forget_topic(self, topic: str) -> None:
+        """Nothing is out of a topic that was deleted, also behind a kill. Raises OSError; it is
+        forgotten all the same."""
+        self._keep_only(lambda key: not key.startswith(topic + SEPARATOR))
+
+    def forget_group(self, group: str) -> None:
+        """As `forget_topic`, a group."""
+        self._keep_only(lambda key: not key.endswith(SEPARATOR + group))
+
+    def _keep_only(self, is_kept: Callable[[str], bool]) -> None:
+        self._table = {key: queues for key, queues in self._table.items() if is_kept(key)}
+        self._left_at = {place: at for place, at in self._left_at.items() if is_kept(place[0])}
+        self._save()  # also what could not be saved the last time
+
     async def save(self) -> None:
         """Write the file if it has changed. Raises OSError."""
+        self._save()
+
+    def _save(self) -> None:
         content = self._encode()
         if content != self._saved:
             write_atomically(self._path, content)

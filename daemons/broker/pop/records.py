@@ -82,6 +82,7 @@ class PopCheckPoint:
         "ending",
         "group",
         "invisible_time",
+        "is_forgotten",
         "is_reviving",
         "offsets",
         "pop_time",
@@ -119,6 +120,7 @@ class PopCheckPoint:
         self.acks_under_way = 0  # put, but not yet read from the revive queue
         self.ending: set[int] = set()  # offsets whose acknowledgements have been put
         self.is_reviving = False
+        self.is_forgotten = False  # its group was deleted: nothing of it comes again
         self.again: set[int] = set()  # offsets of those that are in the retry topic already
         self.revive_offset = -1
         self.stored_at = pop_time

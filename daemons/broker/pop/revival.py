@@ -141,7 +141,10 @@ class Revival:
         point.is_reviving = True
 
     def _retry_topic(self, point: PopCheckPoint) -> str | None:
-        """Where to; None if the topic or the group is not there any more. Raises OSError."""
+        """Where to; None if the topic or the group is not there any more, or was deleted since and
+        made anew. Raises OSError."""
+        if point.is_forgotten:
+            return None
         topic = normal_topic(point.topic, point.group)
         if self._topics.get(topic) is None or point.group not in self._groups.table:
             return None

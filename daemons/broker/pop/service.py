@@ -47,7 +47,8 @@ class PopService:
         self.points = kind(settings, store, writer, offsets, topics, groups, host, stores.aside)
         self.revival = Revival(self.points, writer, offsets, topics, groups)
         self.order = OrderedPops(folder / "consumerOrderInfo.json")
-        pops = Pops(settings, store, topics, offsets, reader, self.points, self.order)
+        self.order.start(offsets.query)
+        self._pops = pops = Pops(settings, store, topics, offsets, reader, self.points, self.order)
         waiters = Waiters(pops, topics, settings)
         requests = PopRequests(settings, topics, groups, subscriptions)
         records = PoppedRecords(settings, reader)
@@ -58,8 +59,23 @@ class PopService:
         self._assignment = AssignmentHandlers(
             settings, self.modes, topics, groups, clients.consumers, queues_of
         )
+        offsets.on_topic_removed.append(self._forget_topic)
+        offsets.on_group_removed.append(self._forget_group)
         if not is_slave(settings):
             self.points.start()
+
+    def _forget_topic(self, topic: str) -> None:
+        """What is out of a topic that was deleted is nobody's: a new one of that name has other
+        messages at its offsets. Raises OSError where that cannot be saved; it counts."""
+        self.points.forget_topic(topic)
+        self._pops.forget_topic(topic)
+        self.order.forget_topic(topic)
+
+    def _forget_group(self, group: str) -> None:
+        """Likewise of a group that was deleted with its offsets."""
+        self.points.forget_group(group)
+        self._pops.forget_group(group)
+        self.order.forget_group(group)
 
     def handlers(self) -> dict[int, Handler]:
         return handlers_of(self._pop, self._peek, self._ack, self._assignment)

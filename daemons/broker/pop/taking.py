@@ -55,8 +55,8 @@ class _Place:
     def __init__(self) -> None:
         self.offset = 0
         self.under_way = 0
-        # Stretches in which nothing was for the group, from where to where: they lie behind what is
-        # being stored, and are passed when that is.
+        # Stretches, from where to where, in which nothing was for the group, or whose check point
+        # is stored: they lie behind what is being stored, and are passed when that is.
         self.passed: dict[int, int] = {}
 
 
@@ -81,6 +81,14 @@ class Pops:
         self._points = points
         self._order = order
         self._places: dict[tuple[str, str, int], _Place] = {}
+
+    def forget_topic(self, topic: str) -> None:
+        """No group is anywhere in a topic that was deleted, whatever is on its way to the disk."""
+        self._places = {key: place for key, place in self._places.items() if key[1] != topic}
+
+    def forget_group(self, group: str) -> None:
+        """A group that was deleted with its offsets is nowhere."""
+        self._places = {key: place for key, place in self._places.items() if key[0] != group}
 
     # where a group is -----------------------------------------------------------------------
 
@@ -152,6 +160,10 @@ class Pops:
                 continue
             if batch is None:
                 continue
+            free = self._free_time(request, batch, pop_time)
+            if free != pop_time and batches:
+                continue  # one time is for all of them: the next pop gets it
+            pop_time = free
             try:
                 self._keep(request, batch, pop_time, revive_queue, results)
             except StoreRefused:
@@ -268,6 +280,17 @@ class Pops:
         group, topic, queue_id = key
         self._offsets.commit(group, topic, queue_id, offset)
 
+    def _free_time(self, request: PopRequest, batch: PopBatch, pop_time: int) -> int:
+        """The first time from one on that tells the check point of a batch from others: the group
+        may have been put back since it popped there, in this very millisecond."""
+        if request.is_ordered:
+            return pop_time
+        queue, start, name = batch.queue, batch.offsets[0], self._settings.broker.broker_name
+        place = (queue.topic, request.group, queue.queue_id, start)
+        while self._points.has_known((*place, pop_time, name)):
+            pop_time += 1
+        return pop_time
+
     # keeping --------------------------------------------------------------------------------
 
     def _keep(
@@ -300,30 +323,46 @@ class Pops:
 
         def put(outcome: OnStored) -> None:
             def stored(refusal: StoreRefused | None) -> None:
-                self._settle(key, batch, refusal)
+                self._settle(key, place, batch, refusal)
                 outcome(refusal)
 
             self._points.put(point, stored)
 
-        results.put(put)
+        # Before the check point is put: at the end of a log file that stores what was put before,
+        # for which others of the group may wait. They get what lies behind.
         place = self._places.setdefault(key, _Place())
         place.offset = batch.found[1]
         place.under_way += 1
+        try:
+            results.put(put)
+        except BaseException:
+            self._leave(key, place, batch.start)
+            raise
 
     def _settle(
-        self, key: tuple[str, str, int], batch: PopBatch, refusal: StoreRefused | None
+        self,
+        key: tuple[str, str, int],
+        place: _Place,
+        batch: PopBatch,
+        refusal: StoreRefused | None,
     ) -> None:
         """A check point is stored, or is not: in the turn in which it can be read."""
-        place = self._places[key]
-        place.under_way -= 1
+        if self._places.get(key) is not place:  # the topic or the group was deleted meanwhile
+            return
         group, topic, queue_id = key
-        if refusal is None and self._offsets.query(group, topic, queue_id) == batch.start:
-            # Unless someone has reset the group meanwhile.
+        if refusal is None:
             offset = batch.found[1]
-            while offset in place.passed:
-                offset = place.passed.pop(offset)
-            self._commit(key, offset)
-        if refusal is not None:
-            place.offset = min(place.offset, batch.start)
-        if not place.under_way:
+            if self._offsets.query(group, topic, queue_id) == batch.start:
+                while offset in place.passed:
+                    offset = place.passed.pop(offset)
+                self._commit(key, offset)
+            else:  # what lies before is stored behind it; or someone has reset the group meanwhile
+                place.passed[batch.start] = offset
+        self._leave(key, place, place.offset if refusal is None else batch.start)
+
+    def _leave(self, key: tuple[str, str, int], place: _Place, offset: int) -> None:
+        """A check point is not under way any more; the group is no further than an offset."""
+        place.offset = min(place.offset, offset)
+        place.under_way -= 1
+        if not place.under_way and self._places.get(key) is place:
             del self._places[key]

@@ -415,6 +415,10 @@ class MessageStore:
             # queue is to forget it first.
             asyncio.get_running_loop().call_soon(wake, [queue])
 
+    def was_deleted(self, topic: str, queue_id: int, physical: int) -> bool:
+        """Whether what the log has at an offset is older than the last deletion of a queue."""
+        return self._deletions.covers(topic, queue_id, physical)
+
     def _begin_anew(self, began: Mapping[tuple[str, int], int]) -> None:
         """Have queues of a slave, by topic and id, begin anew with the messages at offsets of the
         log, as at its master, where their topic was deleted and made again. Raises OSError."""

@@ -1,10 +1,12 @@
 """Consumer offsets: how far each group has consumed each queue, kept in config/consumerOffset.json.
 
 An offset is that of the next message to consume. It is lost if the broker is killed before the next
-save: its group then consumes some messages again, as with Java.
+save: its group then consumes some messages again, as with Java. That offsets were removed is not:
+who deletes a topic or a group is answered when it is in the file.
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -38,6 +40,10 @@ class ConsumerOffsets:
         self._copied: frozenset[str] = frozenset()  # keys that a master had the last time
         self._dirty = False
         self._saving = asyncio.Lock()
+        # Called, in the same turn, with the name of a topic or a group that was deleted, by those
+        # who keep more of how far groups have come. They may raise OSError.
+        self.on_topic_removed: list[Callable[[str], None]] = []
+        self.on_group_removed: list[Callable[[str], None]] = []
         self._saves = Saves()
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, peer: str = "") -> None:
@@ -170,12 +176,19 @@ class ConsumerOffsets:
                     self.commit(group, topic, queue_id, reached)
 
     def remove_group(self, group: str) -> None:
-        """Forget the offsets of a group that was deleted."""
+        """Forget the offsets of a group that was deleted. Raises what `on_group_removed` does."""
         self._remove(key for key in list(self.table) if key.endswith(SEPARATOR + group))
+        for callback in self.on_group_removed:
+            callback(group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the offsets in a topic that was deleted: a new one of that name starts at 0."""
+        """Forget the offsets in a topic that was deleted: a new one of that name starts at 0.
+
+        Raises what `on_topic_removed` does.
+        """
         self._remove(key for key in list(self.table) if key.startswith(topic + SEPARATOR))
+        for callback in self.on_topic_removed:
+            callback(topic)
 
     def _remove(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -203,7 +216,16 @@ class ConsumerOffsets:
         return encode
 
     async def save(self) -> None:
-        """Write the file if anything has changed; a failure is logged and tried again next time.
+        """Write the file if anything has changed; a failure is logged and tried again next time."""
+        try:
+            await self.save_now()
+        except NotFlushed:
+            pass  # which was told
+        except OSError as error:
+            log.error("consumer offsets cannot be saved: %s", error)
+
+    async def save_now(self) -> None:
+        """Write the file if anything has changed. Raises OSError; `save` tries it again.
 
         The log is flushed first: what a group has passed may have been put into it again, as a
         check point of popped messages or as a retry, and a power cut would take that alone.
@@ -215,15 +237,16 @@ class ConsumerOffsets:
             encode = self.encoder()
             try:
                 if self._flush is not None and not await self._flush():
-                    self._dirty = True  # an fsync has failed, which was told: what is in the file
-                    return  # is older, and after a restart some messages come once more
+                    # What is in the file is older: after a restart some messages come once more.
+                    raise NotFlushed(errno.EIO, "the log cannot be flushed")
                 await self._saves.run(lambda: write_atomically(self._path, encode()))
-            except OSError as error:
-                self._dirty = True
-                log.error("consumer offsets cannot be saved: %s", error)
-            except BaseException:  # cancelled by a stop, which saves once more
+            except BaseException:  # also where a stop cancels it, which saves once more
                 self._dirty = True
                 raise
+
+
+class NotFlushed(OSError):
+    """What is in the log is not on the disk, so that nothing may be said to lie behind it."""
 
 
 def changed(

@@ -1,10 +1,13 @@
 """What is deleted with a topic or a group, and what has come since stays."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
+import pytest
+
 from mq.protocol.bodies import SubscriptionGroupConfig
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import Harness, create_topic, send, serve
 from tests.daemons.broker.store.stores import bodies, put
 from tests.daemons.peer import Peer
@@ -51,5 +54,61 @@ def test_what_a_group_commits_a_moment_after_it_was_deleted_stays(tmp_path: Path
         assert (await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)).code == 0
         await member
         assert broker.stores.offsets.query("g", "T", 0) == 7
+
+    serve(tmp_path, script)
+
+
+DELETIONS = {
+    RequestCode.DELETE_TOPIC_IN_BROKER: {"topic": "T"},
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: {"groupName": "g", "removeOffset": "true"},
+}
+
+
+async def consume_and_save(broker: Harness, peer: Peer) -> None:
+    """A topic T of which group g has consumed one message, all of it saved."""
+    await create_topic(peer, "T", 1)
+    await send(peer, "T", b"old")
+    body = SubscriptionGroupConfig(group_name="g").encode()
+    await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+    broker.stores.offsets.commit("g", "T", 0, 1)
+    await broker.stores.offsets.save()
+
+
+@pytest.mark.parametrize("code", DELETIONS)
+def test_a_kill_does_not_bring_deleted_offsets_back(tmp_path: Path, code: RequestCode) -> None:
+    """The group passed over what the topic, made anew, had got."""
+    copy = tmp_path / "copy"
+
+    async def before(broker: Harness, peer: Peer) -> None:
+        await consume_and_save(broker, peer)
+        assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
+        await create_topic(peer, "T", 1)
+        await send(peer, "T", b"new")
+        shutil.copytree(tmp_path / "killed" / "store", copy / "store")
+
+    async def after(broker: Harness, peer: Peer) -> None:
+        assert broker.stores.offsets.query("g", "T", 0) == -1
+
+    (tmp_path / "killed").mkdir()
+    serve(tmp_path / "killed", before)
+    serve(copy, after)
+
+
+@pytest.mark.parametrize("code", DELETIONS)
+def test_a_deletion_whose_offsets_cannot_be_saved_is_refused_until_they_are(
+    tmp_path: Path, code: RequestCode
+) -> None:
+    async def script(broker: Harness, peer: Peer) -> None:
+        await consume_and_save(broker, peer)
+        file = tmp_path / "store" / "config" / "consumerOffset.json"
+        in_the_way = file.with_name(file.name + ".tmp")
+        in_the_way.mkdir()
+        reply = await peer.ask(code, DELETIONS[code])
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert "may be back behind a restart; delete it once more" in (reply.remark or "")
+        assert "T@g" in file.read_text()
+        in_the_way.rmdir()
+        assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
+        assert "T@g" not in file.read_text()
 
     serve(tmp_path, script)

@@ -1,11 +1,13 @@
 """Ordered pops: a queue gives nothing more before what is out is acknowledged."""
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, Popped, fill
 from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import Peer
@@ -127,3 +129,61 @@ def test_what_is_out_stays_out_over_a_restart(tmp_path: Path) -> None:
     taken: list[Popped] = []
     run(tmp_path, before)
     run(tmp_path, after)
+
+
+def test_what_was_acknowledged_before_a_kill_is_not_out_any_more(tmp_path: Path) -> None:
+    """The file that says what is out was older: the group went back, and all came again."""
+    killed, copy = tmp_path / "killed", tmp_path / "copy"
+
+    async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 6)
+        taken.extend(await consumer.in_order(count=6))
+        await broker.services.pop.save()
+        for one in taken[:4]:
+            assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+        shutil.copytree(killed, copy)
+
+    async def after(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        reached = []
+        for one in taken[4:]:
+            assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+            reached.append(broker.stores.offsets.query(GROUP, TOPIC, 0))
+        assert reached == [5, 6]
+        await send(peer, TOPIC, b"6")
+        assert numbers(await consumer.in_order()) == [6]  # nothing blocks the queue
+
+    taken: list[Popped] = []
+    run(killed, before)
+    run(copy, after)
+
+
+def test_an_acknowledgement_does_not_undo_a_reset_that_came_behind_its_pop(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 6)
+        offsets = broker.stores.offsets
+        assert (await consumer.ack_all(await consumer.in_order())).code == ResponseCode.SUCCESS
+        out = await consumer.in_order()
+        assert (numbers(out), offsets.query(GROUP, TOPIC, 0)) == ([2, 3], 2)
+        offsets.commit(GROUP, TOPIC, 0, 0)
+        for one in out:
+            assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+            assert offsets.query(GROUP, TOPIC, 0) == 0
+        again = await consumer.in_order(count=3)
+        assert numbers(again) == [0, 1, 2]
+        assert (await consumer.ack_all(again)).code == ResponseCode.SUCCESS
+        assert offsets.query(GROUP, TOPIC, 0) == 3
+
+    run(tmp_path, script)
+
+
+def test_a_group_that_is_put_on_while_messages_are_out_goes_on_from_there(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 5)
+        out = await consumer.in_order(count=4)
+        broker.stores.offsets.commit(GROUP, TOPIC, 0, 2)
+        for one, reached in ((out[0], 2), (out[2], 3), (out[3], 4)):
+            assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+            assert broker.stores.offsets.query(GROUP, TOPIC, 0) == reached
+        assert numbers(await consumer.in_order()) == [4]
+
+    run(tmp_path, script)

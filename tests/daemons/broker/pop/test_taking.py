@@ -1,0 +1,106 @@
+"""Where a group is while it pops: each message is given out once, and comes again if need be."""
+
+import asyncio
+from pathlib import Path
+
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.frame import encode
+from mq.protocol.message import decode_records
+from tests.daemons.broker.harness import send
+from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, fill
+from tests.daemons.broker.pop.test_torn_pairs import SMALL, leave_room
+from tests.daemons.broker.running import broker_on, now
+from tests.daemons.peer import Peer
+from tests.daemons.stopped_time import stopped_time
+from tests.waiting import until
+
+
+def test_what_is_popped_twice_in_a_millisecond_from_one_place_all_comes_again(
+    tmp_path: Path,
+) -> None:
+    """The group was put back in between: of the second pop nothing came again."""
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 3)
+            with stopped_time():
+                await consumer.pop(invisibleTime="1", maxMsgNums="1")
+                broker.stores.offsets.commit(GROUP, TOPIC, 0, 0)
+                second = await consumer.pop(invisibleTime="1")
+                assert bodies(second) == [b"0", b"1", b"2"]
+                assert len(broker.services.pop.points) == 2
+            again: list[bytes] = []
+            while len(again) < 4:
+                again += bodies(await consumer.pop(pollTime="20000", bornTime=str(now())))
+            assert sorted(again) == [b"0", b"0", b"1", b"2"]
+
+    asyncio.run(script())
+
+
+def test_of_two_queues_the_one_that_needs_a_later_time_is_left_for_the_next_pop(
+    tmp_path: Path,
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 2, queues=2)
+            with stopped_time():
+                await consumer.pop(queueId="1")
+                broker.stores.offsets.commit(GROUP, TOPIC, 1, 0)
+                got = [*await consumer.pop(), *await consumer.pop()]
+                assert bodies(got) == [b"0", b"1"]
+            for one in got:
+                assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+            (left,) = broker.services.pop.points._table.values()
+            assert (left.queue_id, left.missing) == (1, [0])
+
+    asyncio.run(script())
+
+
+def test_who_is_woken_while_a_check_point_begins_a_log_file_gets_what_lies_behind_it(
+    tmp_path: Path,
+) -> None:
+    """What is put before it is stored then, and wakes those that wait: they got the same."""
+
+    async def script() -> None:
+        async with (
+            broker_on(tmp_path, **SMALL) as broker,
+            Peer(broker.port) as peer,
+            Peer(broker.port) as other,
+        ):
+            log, offsets = broker.stores.messages.log, broker.stores.offsets
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 2)
+            before = log.position
+            await send(peer, TOPIC, b"2")
+            size = log.position - before
+            assert (await consumer.ack_all(await consumer.pop())).code == ResponseCode.SUCCESS
+            waits = PopConsumer(other, broker).pop(pollTime="60000", bornTime=str(now()))
+            waiting = asyncio.create_task(waits)
+            names = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
+
+            async def waits_there() -> bool:
+                reply = await peer.ask(RequestCode.POLLING_INFO, names)
+                return reply.fields["pollingNum"] == "1"
+
+            await until(waits_there)
+            offsets.commit(GROUP, TOPIC, 0, 0)
+            await leave_room(peer, broker, size + 40)  # the message, and no check point
+            header = {"a": "P", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "7"}
+            header |= {"h": "0", "j": "0", "k": "false", "m": "false"}
+            commands = [
+                Command(RequestCode.SEND_MESSAGE_V2, header, b"3", opaque=100),
+                Command(RequestCode.POP_MESSAGE, consumer.header(), opaque=101),
+            ]
+            # Read in one turn of the loop: the message is not stored before the pop comes.
+            peer.writer.write(b"".join(map(encode, commands)))
+            replies = [await peer.receive() for _ in commands]
+            (popped,) = [reply for reply in replies if reply.opaque == 101]
+            taken = [message.body for message in decode_records(popped.body)]
+            assert taken == [b"0", b"1", b"2"]
+            assert bodies(await waiting) == [b"3"]
+            assert offsets.query(GROUP, TOPIC, 0) == 4
+
+    asyncio.run(script())
