@@ -9,7 +9,7 @@ from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, fill
-from tests.daemons.broker.pop.test_torn_pairs import SMALL, leave_room
+from tests.daemons.broker.pop.small_files import SMALL, leave_room
 from tests.daemons.broker.running import broker_on, now
 from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time

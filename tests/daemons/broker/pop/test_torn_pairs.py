@@ -8,28 +8,13 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.app import Broker
-from mq.daemons.broker.store.layout import END_OF_FILE_ROOM
 from mq.protocol.codes import ResponseCode
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, bodies, fill
+from tests.daemons.broker.pop.small_files import SMALL, leave_room
 from tests.daemons.broker.running import broker_on, now
 from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time
-
-SMALL = {"mappedFileSizeCommitLog": str(1 << 16)}
-FILLER = "Filler"
-
-
-async def leave_room(peer: Peer, broker: Broker, size: int) -> None:
-    """Fill the log's file until there is room for so many bytes and the blank."""
-    log = broker.stores.messages.log
-    before = log.position
-    await send(peer, FILLER, b"")
-    overhead = log.position - before
-    room = log.files[-1].end - log.position - END_OF_FILE_ROOM - size
-    await send(peer, FILLER, bytes(room - overhead))
-    assert log.files[-1].end - log.position == size + END_OF_FILE_ROOM
 
 
 def refuse_one(monkeypatch: pytest.MonkeyPatch, having: bytes) -> asyncio.Event:
