@@ -15,7 +15,7 @@ from mq.client.errors import ClientError, MQError
 from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
-from mq.client.queue_locks import is_locked
+from mq.client.queue_locks import QueueLocks, is_locked
 from mq.client.reader_settings import ReaderSettings
 from mq.protocol.bodies import MessageQueue
 
@@ -37,6 +37,7 @@ class Commits:
         settings: ReaderSettings,
         offsets: Offsets,
         held: Mapping[MessageQueue, ProcessQueue],
+        locks: QueueLocks,
         keep_task: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
     ) -> None:
         """`held` are the queues that are ours at any time."""
@@ -44,6 +45,7 @@ class Commits:
         self._settings = settings
         self._offsets = offsets
         self._held = held
+        self._locks = locks
         self._keep_task = keep_task
         self._look: asyncio.TimerHandle | None = None  # whether much is finished
         self._goes_on = False
@@ -59,21 +61,33 @@ class Commits:
             self._look.cancel()
             self._look = None
 
-    async def commit(self, *, again: bool = False) -> list[MQError]:
+    async def commit(self, *, again: bool = False, last: bool = False) -> list[MQError]:
         """Tell the brokers how far each queue is finished; returns what went wrong.
 
         With `again` also what they have confirmed before. Nothing of an ordered queue whose lock is
-        not ours for certain: another member may have come further.
+        not ours for certain: another member may have come further. Who cannot wait until it is
+        renewed, for this is the `last` one or the user's, has it renewed.
         """
-        ours: list[MessageQueue] = []
-        errors: list[MQError] = []
-        for queue, held in self._held.items():
-            if self._settings.locks and not is_locked(held):
-                errors.append(ClientError(f"{queue}: its lock has lapsed and is not renewed yet"))
-                continue
-            self._offsets.update(queue, held.commit_offset)
-            ours.append(queue)
-        return errors + await self._offsets.commit(ours, again=again)
+        ours, lapsed = self._ours()
+        if lapsed and (again or last):
+            await self._locks.renew(lapsed, self._offsets)
+            ours, lapsed = self._ours()
+        for held in ours:
+            self._offsets.update(held.queue, held.commit_offset)
+        errors = await self._offsets.commit([held.queue for held in ours], again=again)
+        if again or last:
+            lapse = "{}: its lock has lapsed and cannot be renewed now"
+            errors += [ClientError(lapse.format(held.queue)) for held in lapsed]
+        return errors
+
+    def _ours(self) -> tuple[list[ProcessQueue], list[ProcessQueue]]:
+        """The queues that are ours for certain, and the others."""
+        sure: list[ProcessQueue] = []
+        lapsed: list[ProcessQueue] = []
+        for held in self._held.values():
+            is_sure = not self._settings.locks or is_locked(held)
+            (sure if is_sure else lapsed).append(held)
+        return sure, lapsed
 
     async def run(self) -> None:
         """Commit now and then, for ever."""
@@ -90,7 +104,7 @@ class Commits:
     async def commit_last(self) -> None:
         """Commit before the member leaves: what fails is told, and nobody can do more about it."""
         try:
-            for error in await self.commit() if self._settings.commits else ():
+            for error in await self.commit(last=True) if self._settings.commits else ():
                 log.warning("group %s leaves without an offset: %s", self._group, error)
         except BaseException as error:  # offsets may be kept by the user's own store
             if is_meant(error):

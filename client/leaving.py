@@ -79,6 +79,8 @@ class LeavingQueues:
     async def _until_idle(self, held: ProcessQueue) -> None:
         try:
             await held.idle()
+            if self._settings.locks:  # it may have come back to us, too late
+                await self._locks.release(held.queue)
         finally:
             self._ending.pop(held.queue, None)
 
@@ -93,6 +95,8 @@ class LeavingQueues:
         try:
             if self._settings.ordered:
                 await held.idle()
+            if self._settings.locks and not is_locked(held):
+                await self._locks.renew([held], self._offsets)
             offset = held.commit_offset if commit_offset is None else commit_offset
             # Refused or lapsed meanwhile: whoever has the lock may have come further.
             lost = self._settings.locks and not is_locked(held)

@@ -1,5 +1,6 @@
 """Offsets of a group: kept at the brokers, remembered here between two commits."""
 
+from collections import deque
 from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING, Protocol
@@ -58,8 +59,9 @@ class OffsetStore:
         # What each was told last and when, by the monotonic clock.
         self._committed: dict[MessageQueue, tuple[int, float]] = {}
         self._begun: set[tuple[str, str]] = set()  # topic and broker with an offset of the group
-        # Those that one is on its way to, and who waits to hear what has become of it.
-        self._beginning: dict[tuple[str, str], list[Future[MQError | None]]] = {}
+        # Those that one is on its way to, who waits for a turn there, and what failed last.
+        self._beginning: dict[tuple[str, str], deque[Future[None]]] = {}
+        self._failures: dict[tuple[str, str], MQError] = {}
         self._running: list[_Commit] = []
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -140,32 +142,48 @@ class OffsetStore:
         """
         place = queue.topic, queue.broker_name
         until = clock.monotonic() + self._session.timeout - _AT_ONCE
-        while place not in self._begun:
-            waiting = self._beginning.get(place)
-            if waiting is None:
-                return await self._begin(queue, commit)
-            from asyncio import get_running_loop  # without a loop there is no other one
-
-            heard: Future[MQError | None] = get_running_loop().create_future()
-            waiting.append(heard)
-            error = await heard
-            if error is not None and clock.monotonic() >= until:
-                return error
+        if place not in self._begun:
+            await self._begin(place)
+            try:
+                failure = self._failures.get(place)
+                if failure is not None and clock.monotonic() >= until:
+                    return failure
+                if place not in self._begun:
+                    error = await self._commit(queue, commit)
+                    if error is not None:
+                        self._failures[place] = error
+                    return error
+            finally:
+                self._end(place)
         return await self._commit(queue, commit)
 
-    async def _begin(self, queue: MessageQueue, commit: "_Commit") -> MQError | None:
-        """Tell what may be the first offset, and then those who wait what has become of it."""
-        place = queue.topic, queue.broker_name
-        waiting = self._beginning[place] = []
-        error = None
+    async def _begin(self, place: tuple[str, str]) -> None:
+        """Have the first offset of a topic at a broker to oneself."""
+        waiting = self._beginning.get(place)
+        if waiting is None:
+            self._beginning[place] = deque()
+            return
+        from asyncio import get_running_loop  # without a loop there is no other one
+
+        turn: Future[None] = get_running_loop().create_future()
+        waiting.append(turn)
         try:
-            error = await self._commit(queue, commit)
-        finally:
-            del self._beginning[place]
-            for heard in waiting:
-                if not heard.done():
-                    heard.set_result(error)
-        return error
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():  # it came as this was cancelled
+                self._end(place)
+            raise
+
+    def _end(self, place: tuple[str, str]) -> None:
+        """Let the next one begin."""
+        waiting = self._beginning[place]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._beginning[place]
+        self._failures.pop(place, None)
 
     async def _commit(self, queue: MessageQueue, commit: "_Commit") -> MQError | None:
         """Tell its broker what is remembered of a queue when it can be told."""

@@ -162,6 +162,10 @@ class Puller:
             result = result._replace(messages=self._hooks.kept(queue, result.messages))
         return result
 
+    def prefer_master(self, queue: MessageQueue) -> None:
+        """Ask the master the next time, whatever was suggested."""
+        self._choice.prefer_master(queue)
+
     async def _slow_down(self, queue: MessageQueue, offset: int, result: PullResult) -> None:
         """Wait before an answer is given that would have us ask the very same again.
 

@@ -108,9 +108,10 @@ class Pulling:
             self._failures.succeeded(held.queue)
             return self._accept(held, result, asked)
         except TopicNotExist as error:
-            self._failures.failed(held.queue, error)
-            self._on_gone(held)
-            return False
+            if await self._is_of_master(held, error):
+                self._on_gone(held)
+                return False
+            await self._recover(held, error)
         except MQError as error:
             await self._recover(held, error)
         except Exception as error:  # whatever it is, the queue is ours and nobody else pulls it
@@ -203,6 +204,17 @@ class Pulling:
                 message.topic = without_namespace(namespace, message.topic)
         held.add(messages)
         self._on_ready(held, messages)
+
+    async def _is_of_master(self, held: ProcessQueue, error: TopicNotExist) -> bool:
+        """Whether a topic is not there. A replica may not have it yet: the master is asked next."""
+        queue = held.queue
+        self._puller.prefer_master(queue)
+        try:
+            return error.address == await self._session.master_address(
+                queue.topic, queue.broker_name
+            )
+        except MQError:
+            return False
 
     async def _recover(self, held: ProcessQueue, error: MQError) -> None:
         self._failures.failed(held.queue, error)

@@ -8,11 +8,13 @@ or renewed; when that has ended it has to be renewed over another one first.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 from mq.client.admin.groups import GroupAdmin
+from mq.client.cancellation import is_meant
 from mq.client.errors import MQError
 from mq.client.machine import clock
+from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
 from mq.client.session import Session
 from mq.protocol.bodies import MessageQueue
@@ -84,35 +86,49 @@ class QueueLocks:
         ended = self._session.ended(address)
         return {queue: ended if queue in ours else None for queue in queues}
 
-    async def renew(
-        self,
-        all_held: Iterable[ProcessQueue],
-        is_untouched: Callable[[ProcessQueue], Awaitable[bool]],
-    ) -> list[ProcessQueue]:
+    async def renew(self, all_held: Iterable[ProcessQueue], offsets: Offsets) -> list[ProcessQueue]:
         """Renew the locks of queues that are held; returns those that another member has now, or
-        has had.
+        has gone on with.
 
-        `is_untouched` is asked where a lock had lapsed and is ours again: whether nobody has gone
-        on in the meantime. Where it raises MQError the lock stays lapsed, and is renewed later.
+        Where a lock had lapsed and is ours again, `offsets` are asked whether somebody has come
+        further in the meantime. Where they do not say the lock stays lapsed, and is renewed later.
 
         Where a broker does not answer, its locks stay ours until they are too old to be trusted
         (RebalanceImpl.lockAll).
         """
         held_of = {held.queue: held for held in all_held}
         asked = clock.monotonic()
-        lost = []
+        lost, lapsed = [], []
         for queue, ended in (await self._acquire_all(held_of)).items():
             held = held_of[queue]
-            try:
-                if ended is not None and (is_locked(held) or await is_untouched(held)):
-                    held.note_lock(asked, ended)
-                    continue
-            except MQError as error:
-                log.warning("group %s, %s: its lock waits: %s", self._group, queue, error)
-                continue
-            held.locked = False
-            lost.append(held)
+            if ended is None:
+                held.locked = False
+                lost.append(held)
+            elif is_locked(held):
+                held.note_lock(asked, ended)
+            else:
+                lapsed.append((held, ended))
+        answers = await self._session.all([self._is_untouched(held, offsets) for held, _ in lapsed])
+        for (held, ended), is_untouched in zip(lapsed, answers, strict=True):
+            if is_untouched:
+                held.note_lock(asked, ended)
+            elif is_untouched is not None:
+                lost.append(held)
         return lost
+
+    async def _is_untouched(self, held: ProcessQueue, offsets: Offsets) -> bool | None:
+        """Whether nobody has come further with a queue than we have; None if that is not known."""
+        try:
+            offset = await offsets.committed(held.queue)
+        except MQError as error:
+            log.warning("group %s, %s: its lock waits: %s", self._group, held.queue, error)
+            return None
+        except BaseException as error:  # of a store of the user's own
+            if is_meant(error):
+                raise
+            log.exception("group %s, %s: its lock waits", self._group, held.queue)
+            return None
+        return offset is None or offset <= held.commit_offset
 
     async def release(self, queue: MessageQueue) -> None:
         """Unlock a queue; if that fails, the broker lets go of it after 60 s."""

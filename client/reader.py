@@ -105,11 +105,13 @@ class Reader:
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving = LeavingQueues(group, settings, offsets, self._locks, self._keep)
-        self._commits = Commits(group, settings, offsets, self.held, self._keep)
+        self._commits = Commits(group, settings, offsets, self.held, self._locks, self._keep)
         self._background: list[asyncio.Task[None]] = []
         self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
+        # Queues whose topics are not there: until when, and for how long, they are not taken.
+        self._absent: dict[MessageQueue, tuple[float, float]] = {}
         self._paused = False
         self._rebalances = True
         self._is_stopped = False  # no queue is taken any more
@@ -314,6 +316,8 @@ class Reader:
     async def _take(self, queue: MessageQueue) -> bool:
         if queue in self._leaving:
             return False  # the listener still has a message of the time when it was ours before
+        if queue in self._absent and clock.monotonic() < self._absent[queue][0]:
+            return False
         if not self._settings.locks:
             return await self._begin(queue) is not None
         held, is_others = None, False
@@ -348,7 +352,8 @@ class Reader:
         return held
 
     async def _drop(self, queue: MessageQueue, commit_offset: int | None = None) -> None:
-        await self._leaving.give_up(self._part_with(queue), commit_offset)
+        if queue in self.held:  # it may be gone meanwhile
+            await self._leaving.give_up(self._part_with(queue), commit_offset)
 
     def _part_with(self, queue: MessageQueue) -> ProcessQueue:
         held = self.held.pop(queue)
@@ -391,24 +396,27 @@ class Reader:
             else:
                 renewed = clock.monotonic()
             try:
-                if due and (lost := await self._locks.renew(due, self._is_untouched)):
+                if due and (lost := await self._locks.renew(due, self.offsets)):
                     await self._lose(lost)
             except Exception:
                 log.exception("group %s: locks not renewed", self._group)
 
-    async def _is_untouched(self, held: ProcessQueue) -> bool:
-        """Whether nobody has come further with a queue than we have."""
-        offset = await self.offsets.committed(held.queue)
-        return offset is None or offset <= held.commit_offset
-
     def _gone(self, held: ProcessQueue) -> None:
-        """A broker has no such topic any more: another of its name, if there comes one, begins at
-        its own offsets."""
-        if self.held.get(held.queue) is held:
-            log.warning("group %s: %s is not there any more", self._group, held.queue)
-            self._part_with(held.queue)
+        """Its master has no such topic any more: another of its name, if there comes one, begins at
+        its own offsets. It is taken anew later, ever later while the topic does not come."""
+        queue = held.queue
+        if self.held.get(queue) is held:
+            now = clock.monotonic()
+            until, pause = self._absent.get(queue, (now, 0.0))
+            pause = PULL_RETRY_SECONDS if now - until > REBALANCE_SECONDS else pause * 2
+            pause = min(max(pause, PULL_RETRY_SECONDS), REBALANCE_SECONDS)
+            self._absent[queue] = now + pause, pause
+            if pause == PULL_RETRY_SECONDS:
+                log.warning("group %s: broker %s has no topic %s any more",
+                            self._group, queue.broker_name, queue.topic)  # fmt: skip
+            self._part_with(queue)
             self._leaving.forget(held)
-            asyncio.get_running_loop().call_later(PULL_RETRY_SECONDS, self.wake)
+            self.wake()
 
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._session.keep_task(coroutine)

@@ -52,6 +52,10 @@ class ReplicaChoice:
         if self._away and self._away.pop(address, None) is not None:
             log.info("group %s: %s can be reached again", self._group, address)
 
+    def prefer_master(self, queue: MessageQueue) -> None:
+        """Nothing counts that was suggested for a queue."""
+        self._suggested.pop(queue, None)
+
     def unreachable(self, address: str, error: Exception) -> None:
         """An address cannot be reached: for a while others are read from."""
         if address not in self._away:

@@ -19,7 +19,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -30,7 +30,7 @@ from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFoun
 from mq.client.machine import chance
 from mq.client.operations.subjects import topics
 from mq.client.outgoing import draft
-from mq.client.pull_consumer import Puller, PullResult
+from mq.client.pull_consumer import Puller
 from mq.pipeline.declared import wrong
 from mq.pipeline.errors import ClusterAway, CommitFailed, Unknown
 from mq.pipeline.offsets import Offsets, from_nested, to_nested
@@ -117,35 +117,41 @@ class DecisionLog:
         # A replica may be behind, or have begun later.
         self._puller = Puller(session, TOOLS_CONSUMER_GROUP, master_only=True)
         self._looked_at = 0  # bytes
+        self._without: dict[tuple[str, int], int] = {}  # up to where a batch has no decision
         self._next_id = UniqueIdMaker("127.0.0.1", os.getpid(), time.time, chance.salt())
         self._queue = open_log(session, options, batch)
 
     def find(self, query: str, batch: int) -> Decision | None:
-        """The decision about a batch, if there is one."""
-        address = self._address()
+        """The decision about a batch, if there is one. Raises CommitFailed where that is not known:
+        what is not seen must not be taken for what was not decided."""
         topic = self._queue.topic
-        least = run(self._admin.min_offset(address, topic, 0))
-        high = run(self._admin.max_offset(address, topic, 0))
+        least = max(self._min_offset(), self._without.get((query, batch), 0))
+        end = high = run(self._admin.max_offset(self._address(), topic, 0))
         step = _FIRST_STEP
         found: _Found | None = None
-        known = least == 0
-        while high > least:
+        earlier = -1  # where the last decision about an earlier batch is
+        missing: list[int] = []
+        known = least == 0 or (query, batch) in self._without
+        while high > least and earlier < 0:
             low = max(least, high - step)
-            # How far back the decision about a first batch may be nothing tells (decisions/0022).
-            whole = batch > 0 or self._looked_at < _MOST_LOOKED_AT
-            seen = self._decisions(query, low, high, whole=whole)
+            seen = self._decisions(query, batch, low, high, missing)
             known = known or bool(seen)
             found = next((each for each in seen if each.batch == batch), found)
-            if any(each.batch < batch for each in seen):
-                break  # those of a query come in the order of its batches
+            # Those of a query come in the order of its batches.
+            earlier = max((each.offset for each in seen if each.batch < batch), default=-1)
             high, step = low, min(4 * step, _LARGEST_STEP)
+        last = end if found is None else found.offset  # of several the first one counts
+        self._check([offset for offset in missing if earlier < offset < last])
         if not known and batch:
             log.warning(
                 "no decision of query %s is left in %s, where records before offset %d were "
                 "deleted: if batch %d was committed before, it will be there twice",
                 *(query, topic, least, batch),
             )
-        return None if found is None else self._read(found)
+        if found is None:
+            self._without[query, batch] = end
+            return None
+        return self._read(found)
 
     def decide(
         self, query: str, batch: int, ends: Offsets, prepared: Sequence[Prepared]
@@ -197,23 +203,49 @@ class DecisionLog:
 
     # reading --------------------------------------------------------------------------------------
 
-    def _decisions(self, query: str, low: int, high: int, *, whole: bool) -> list[_Found]:
-        """Those of a query between two offsets, in their order. ``whole`` as in `_messages`."""
+    def _decisions(
+        self, query: str, batch: int, low: int, high: int, missing: list[int]
+    ) -> list[_Found]:
+        """Those of a query between two offsets, in their order. What is ``missing`` there of what
+        may be one is added to that.
+
+        Of a tag a damaged record may be missing without a word: checksums are of bodies alone, and
+        a broker passes over what is no record of its queue. So all records are looked at. But how
+        far back the decision about a first batch may be nothing tells (docs/decisions/0022).
+        """
         found = []
         tag = f"D{query}"
-        for message in self._messages(low, high, None if whole else tag):
-            self._looked_at += len(message.body)
-            is_decision = message.tags == tag
-            if not (is_decision or message.body.startswith(_JSON)):  # a part, or of somebody else
-                continue
-            try:
-                record = orjson.loads(message.body)
-                if record["query"] == query:
-                    found.append(_Found(int(record["batch"]), message.queue_offset, record))
-            except (ValueError, KeyError, TypeError) as error:
-                if is_decision:
-                    raise self._damaged(message.queue_offset, error) from None
+
+        def wanted() -> str | None:
+            return None if batch or self._looked_at < _MOST_LOOKED_AT else tag
+
+        for messages, gaps in self._pulls(low, high, wanted):
+            missing += gaps
+            for message in messages:
+                self._looked_at += len(message.body)
+                is_decision = message.tags == tag
+                if not (is_decision or message.body.startswith(_JSON)):  # a part, or of others
+                    continue
+                try:
+                    record = orjson.loads(message.body)
+                    if record["query"] == query:
+                        found.append(_Found(int(record["batch"]), message.queue_offset, record))
+                except (ValueError, KeyError, TypeError) as error:
+                    if is_decision:
+                        raise self._damaged(message.queue_offset, error) from None
         return found
+
+    def _check(self, missing: list[int]) -> None:
+        """Records at these offsets may be the decision that is looked for, unless they were deleted
+        by age just now. Raises CommitFailed."""
+        deadline = time.monotonic() + self._options.timeout
+        while missing := [offset for offset in missing if offset >= self._min_offset()]:
+            if time.monotonic() > deadline:
+                raise self._missing(min(missing))
+            time.sleep(_PAUSE)
+
+    def _min_offset(self) -> int:
+        return run(self._admin.min_offset(self._address(), self._queue.topic, 0))
 
     def _read(self, found: _Found) -> Decision:
         try:
@@ -229,28 +261,35 @@ class DecisionLog:
             raise self._damaged(found.offset, error) from None
 
     def _part(self, offset: int) -> list[Prepared]:
-        (message,) = self._messages(offset, offset + 1)
-        return from_part(message.body)
+        found = [
+            message
+            for messages, _ in self._pulls(offset, offset + 1, lambda: None)
+            for message in messages
+        ]
+        if len(found) != 1:
+            raise self._missing(offset)
+        return from_part(found[0].body)
 
-    def _messages(self, low: int, high: int, tag: str | None = None) -> Iterator[StoredMessage]:
-        """Those between two offsets, or those of them with a tag. Raises CommitFailed where they
-        are not to be had: what is not seen must not be taken for what was not decided.
-
-        Of a tag a damaged record may be missing without a word: checksums are of bodies alone, and
-        a broker passes over what is no record of its queue. Of all of them each has to be there.
-        """
-        tags = None if tag is None else TagExpression.parse(tag)
+    def _pulls(
+        self, low: int, high: int, wanted: Callable[[], str | None]
+    ) -> Iterator[tuple[list[StoredMessage], list[int]]]:
+        """What lies between two offsets, pull by pull, all of it or what has the tag that is wanted
+        by then; and the offsets of records that are missing. Raises CommitFailed where nothing is
+        to be had."""
         deadline = time.monotonic() + self._options.timeout
         while low < high:
+            tag = wanted()
+            tags = None if tag is None else TagExpression.parse(tag)
             pulled = run(self._puller.pull(self._queue, low, tags, subscription=tag or "*"))
-            if pulled.damaged or (tag is None and _leaves_out(pulled, low)):
-                raise CommitFailed(
-                    f"{self._queue}: from offset {low} on a record is damaged that may be the "
-                    "decision about this batch: start the broker with a whole copy of its log, or, "
-                    "if the rows of the batch are not to be seen, give the query another "
-                    "commitTopic"
-                )
-            yield from (each for each in pulled.messages if each.queue_offset < high)
+            end = min(pulled.next_offset, high)
+            messages = [each for each in pulled.messages if low <= each.queue_offset < end]
+            if tag is None:
+                there = {message.queue_offset for message in messages}
+                first = max(low, pulled.min_offset)
+                missing = [offset for offset in range(first, end) if offset not in there]
+            else:
+                missing = [low] if pulled.damaged else []
+            yield messages, missing
             if pulled.next_offset > low:
                 low = pulled.next_offset
                 deadline = time.monotonic() + self._options.timeout  # long logs take longer
@@ -262,6 +301,14 @@ class DecisionLog:
                 )
             time.sleep(_PAUSE)
 
+    def _missing(self, offset: int) -> CommitFailed:
+        return CommitFailed(
+            f"{self._queue}: from offset {offset} on a record is damaged that may be the "
+            "decision about this batch: start the broker with a whole copy of its log, or, "
+            "if the rows of the batch are not to be seen, give the query another "
+            "commitTopic"
+        )
+
     def _damaged(self, offset: int, error: Exception) -> CommitFailed:
         return CommitFailed(
             f"offset {offset} of {self._queue.topic} is no record of a commit: {error!r}. Nobody "
@@ -270,12 +317,6 @@ class DecisionLog:
 
     def _address(self) -> str:
         return run(self._session.master_address(self._queue.topic, self._queue.broker_name))
-
-
-def _leaves_out(pulled: PullResult, begin: int) -> bool:
-    """Whether an answer has less than all from an offset on, but for what age has deleted."""
-    there = [message.queue_offset for message in pulled.messages]
-    return there != list(range(max(begin, pulled.min_offset), pulled.next_offset))
 
 
 def check_log(session: BlockingSession, options: WriteOptions) -> None:

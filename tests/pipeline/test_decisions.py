@@ -5,7 +5,7 @@ import os
 import time
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,11 +167,13 @@ class Clock:
         return time.time()
 
 
-def found_at(query: str, pull: Handler, pull_of_replica: Handler) -> object:
-    """The decision about batch 3 in a log of two records."""
+def found_at(
+    query: str, pull: Handler, pull_of_replica: Handler, least: Callable[[], int] = lambda: 0
+) -> object:
+    """The decision about batch 3 in a log of two records, of which the first is there as said."""
 
-    def offset(end: int) -> Handler:
-        return lambda request, channel: request.reply(0, {"offset": str(end)})
+    def offset(of: Callable[[], int]) -> Handler:
+        return lambda request, channel: request.reply(0, {"offset": str(of())})
 
     def find(name_server: str) -> object:
         given = {"nameServer": name_server, "topic": "T", "exactlyOnce": "true"}
@@ -182,8 +184,8 @@ def found_at(query: str, pull: Handler, pull_of_replica: Handler) -> object:
     async def script() -> object:
         codes = RequestCode
         master: dict[int, Handler] = {
-            codes.GET_MIN_OFFSET: offset(0),
-            codes.GET_MAX_OFFSET: offset(2),
+            codes.GET_MIN_OFFSET: offset(least),
+            codes.GET_MAX_OFFSET: offset(lambda: 2),
             codes.PULL_MESSAGE: pull,
         }
         async with (
@@ -268,8 +270,39 @@ def test_a_record_that_is_passed_over_may_be_the_decision(missing: str) -> None:
         code = ResponseCode.SUCCESS if records else ResponseCode.PULL_RETRY_IMMEDIATELY
         return request.reply(code, offsets(2, 2, 0), b"".join(records))
 
-    with pytest.raises(CommitFailed, match=r"from offset 0 on a record is damaged"):
+    with pytest.raises(CommitFailed, match=r"from offset \d on a record is damaged"):
         found_at(query, pull, pull)
+
+
+@pytest.mark.parametrize(("batch", "there"), [(2, 1), (3, 0)])
+def test_a_record_that_is_passed_over_is_no_decision_before_an_earlier_batch_or_behind_the_first(
+    batch: int, there: int
+) -> None:
+    query = str(uuid.uuid4())
+    record = {"query": query, "batch": batch, "token": "t", "ends": {}, "parts": []}
+
+    def pull(request: Command, channel: Channel) -> Command:
+        tags = {"TAGS": f"D{query}"}
+        message = StoredMessage("L", orjson.dumps(record), tags, queue_offset=there)
+        return request.reply(0, offsets(2, 2, 0), encode_record(message))
+
+    assert (found_at(query, pull, pull) is not None) == (batch == 3)
+
+
+def test_records_whose_queue_is_corrected_after_their_log_was_deleted_by_age_are_not_missing() -> (
+    None
+):
+    """A Java broker deletes the log's file first (DefaultMessageStore.cleanFilesPeriodically)."""
+    asked: list[int] = []
+
+    def pull(request: Command, channel: Channel) -> Command:
+        return request.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, offsets(2, 2, 0))
+
+    def least() -> int:
+        asked.append(1)
+        return 2 if len(asked) > 3 else 0
+
+    assert found_at(str(uuid.uuid4()), pull, pull, least) is None
 
 
 def test_records_that_were_deleted_by_age_while_they_are_looked_through_are_not_missing() -> None:
