@@ -61,6 +61,7 @@ class PopService:
         )
         offsets.on_topic_removed.append(self._forget_topic)
         offsets.on_group_removed.append(self._forget_group)
+        offsets.before_removals_are_saved.append(self.points.settle)
         if not is_slave(settings):
             self.points.start()
 

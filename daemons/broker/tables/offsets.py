@@ -44,6 +44,9 @@ class ConsumerOffsets:
         # who keep more of how far groups have come. They may raise OSError.
         self.on_topic_removed: list[Callable[[str], None]] = []
         self.on_group_removed: list[Callable[[str], None]] = []
+        # Awaited before it is saved that offsets were removed: nothing that was on its way then may
+        # bring them back. They may raise OSError.
+        self.before_removals_are_saved: list[Callable[[], Awaitable[None]]] = []
         self._saves = Saves()
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, peer: str = "") -> None:
@@ -223,6 +226,23 @@ class ConsumerOffsets:
             pass  # which was told
         except OSError as error:
             log.error("consumer offsets cannot be saved: %s", error)
+
+    async def save_removals(self) -> None:
+        """Have what was removed be gone behind a kill, too.
+
+        Raises OSError where it may be back: what can be saved is.
+        """
+        failures: list[OSError] = []
+        if self._flush is not None:
+            await self._flush()  # where it cannot be, `save_now` says so
+        for prepare in self.before_removals_are_saved:
+            try:
+                await prepare()
+            except OSError as error:
+                failures.append(error)
+        await self.save_now()
+        if failures:
+            raise failures[0]
 
     async def save_now(self) -> None:
         """Write the file if anything has changed. Raises OSError; `save` tries it again.

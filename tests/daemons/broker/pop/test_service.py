@@ -3,7 +3,8 @@
 import asyncio
 import shutil
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,24 @@ def run(
             await script(broker, peer, PopConsumer(peer, broker))
 
     asyncio.run(main())
+
+
+@contextmanager
+def flushes_held_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is flushed in here."""
+    goes_on = threading.Event()
+    sync = MappedFile.sync
+
+    def sync_later(file: MappedFile) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            goes_on.wait()
+        sync(file)
+
+    monkeypatch.setattr(MappedFile, "sync", sync_later)
+    try:
+        yield
+    finally:
+        goes_on.set()
 
 
 @CODES
@@ -154,16 +173,7 @@ def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no
         points = broker.services.pop.points
         await fill(peer, 3)
         async with Peer(broker.port) as second, Peer(broker.port) as third:
-            goes_on = threading.Event()
-            sync = MappedFile.sync
-
-            def sync_later(file: MappedFile) -> None:
-                if threading.current_thread() is not threading.main_thread():
-                    goes_on.wait()
-                sync(file)
-
-            monkeypatch.setattr(MappedFile, "sync", sync_later)
-            try:
+            with flushes_held_up(monkeypatch):
                 old = asyncio.create_task(PopConsumer(second, broker).ask())
                 await until(lambda: bool(points._fresh))
                 code = RequestCode.DELETE_TOPIC_IN_BROKER
@@ -171,8 +181,6 @@ def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no
                 await until(lambda: broker.stores.topics.get(TOPIC) is None)
                 await create_topic(peer, TOPIC, 1)
                 assert await consumer.pop() == []
-            finally:
-                goes_on.set()
             await asyncio.gather(old, deletion)
         assert len(points) == 0
         for number in range(3):
@@ -180,3 +188,59 @@ def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no
         assert bodies(await consumer.pop()) == [b"new-0", b"new-1", b"new-2"]
 
     run(tmp_path, script, flushDiskType="SYNC_FLUSH")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_behind_a_kill_a_check_point_that_was_on_its_way_moves_no_group_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Whether it is put for the first time or, as an old one, again."""
+    killed, copy = tmp_path / "killed", tmp_path / "copy"
+
+    async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        points = broker.services.pop.points
+        await fill(peer, 3)
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            if again:
+                await consumer.pop()
+            await broker.stores.offsets.save()
+            with flushes_held_up(monkeypatch):
+                if again:
+                    (point,) = points._table.values()
+                    points.put_again(point)
+                else:
+                    old = asyncio.create_task(PopConsumer(second, broker).ask())
+                    await until(lambda: bool(points._fresh))
+                deletion = asyncio.create_task(third.ask(code, DELETIONS[code]))
+                await until(lambda: GROUP not in broker.stores.groups.table)
+            assert (await deletion).code == ResponseCode.SUCCESS
+            if not again:
+                await old
+        assert bodies(await consumer.pop(maxMsgNums="1")) == [b"0"]
+        await broker.stores.groups.file.settle()
+        shutil.copytree(killed, copy)
+
+    async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        assert bodies(await consumer.pop()) == [b"1", b"2"]
+
+    run(killed, before, flushDiskType="SYNC_FLUSH")
+    run(copy, after)
+
+
+def test_a_deletion_of_a_group_says_that_what_it_popped_is_not_stored_yet(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        points = broker.services.pop.points
+        await fill(peer, 2)
+        await consumer.pop()
+        for revive in points._queues.values():  # as while no slave has confirmed what is there
+            revive.position -= 1
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        reply = await peer.ask(code, DELETIONS[code])
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert reply.remark is not None and reply.remark.endswith("is not stored yet")
+        assert broker.stores.offsets.query(GROUP, TOPIC, 0) == -1
+
+    run(tmp_path, script, syncFlushTimeout="1")
