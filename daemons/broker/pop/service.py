@@ -59,6 +59,7 @@ class PopService:
         self._assignment = AssignmentHandlers(
             settings, self.modes, topics, groups, clients.consumers, queues_of
         )
+        groups.on_deleted.append(waiters.end_group)
         offsets.on_topic_removed.append(self._forget_topic)
         offsets.on_group_removed.append(self._forget_group)
         offsets.before_removals_are_saved.append(self.points.settle)
