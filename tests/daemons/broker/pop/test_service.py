@@ -1,6 +1,7 @@
 """What is out of a topic or a group that is deleted: nothing of it counts for one made anew."""
 
 import asyncio
+import errno
 import shutil
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.pop import order
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -137,6 +139,36 @@ def test_a_kill_does_not_bring_back_what_was_out(tmp_path: Path, code: RequestCo
 
     run(killed, before)
     run(copy, after)
+
+
+@CODES
+def test_a_deletion_says_that_what_was_out_in_order_cannot_be_saved_and_is_done_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: RequestCode
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        file = tmp_path / "config" / "consumerOffset.json"
+        await fill(peer, 8)
+        await consumer.pop(order="true", maxMsgNums="4")
+        await broker.stores.offsets.save()
+        await broker.services.pop.save()
+        assert f"{TOPIC}@{GROUP}" in file.read_text()
+        with monkeypatch.context() as patch:
+            patch.setattr(order, "write_atomically", full)
+            reply = await peer.ask(code, DELETIONS[code])
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert reply.remark is not None and "is gone" in reply.remark
+        assert reply.remark.endswith(
+            "delete it once more, for they cannot be saved: No space left on device"
+        )
+        assert broker.stores.offsets.query(GROUP, TOPIC, 0) == -1
+        assert f"{TOPIC}@{GROUP}" not in file.read_text()
+        assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
+        assert GROUP not in (tmp_path / "config" / "consumerOrderInfo.json").read_text()
+
+    run(tmp_path, script)
 
 
 def test_what_was_out_ends_when_it_is_due_where_the_store_took_nothing_at_the_deletion(
