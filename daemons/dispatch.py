@@ -22,7 +22,7 @@ from mq.daemons.channel import Channel
 from mq.daemons.memory import cost_of
 from mq.daemons.overload.busy_reply import WAIT_SETTING, BusyReply, refuse_sends
 from mq.daemons.steps import OneAtATime
-from mq.daemons.turns import TURNS
+from mq.daemons.turns import TURNS, Turn
 from mq.protocol.codes import Dialect, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -152,7 +152,8 @@ class Dispatcher:
 
     ``handlers`` answer ordinary requests, ``direct`` those of the hot path. ``guard`` is asked
     before every handler; without one nothing is paid for it. An ordinary request that takes over
-    ``slow_seconds`` is logged and counted; 0 stands for no limit.
+    ``slow_seconds`` is logged and counted; 0 stands for no limit. ``turns`` says which requests of
+    a connection wait for each other, by code.
     """
 
     def __init__(
@@ -162,8 +163,10 @@ class Dispatcher:
         *,
         guard: Guard | None = None,
         slow_seconds: float = 0.0,
+        turns: Mapping[int, Turn] = TURNS,
     ) -> None:
         self._guard = guard
+        self._turns = turns
         self.handlers: dict[int, Handler] = {}
         # What codes mean on connections of other dialects, where that differs.
         self.in_dialect: dict[tuple[Dialect, int], Handler] = {}
@@ -211,7 +214,7 @@ class Dispatcher:
             handler = self.in_dialect.get((channel.dialect, command.code))
         if handler is None:
             handler = self.handlers.get(command.code)
-            turn = TURNS.get(command.code)
+            turn = self._turns.get(command.code)
         reply: Reply
         if handler is None:
             reply = unknown_code(command)
@@ -236,7 +239,7 @@ class Dispatcher:
                     task.add_done_callback(lambda _: channel.owe(-cost))
                     end_with(task, result)
                     if turn is not None:
-                        turn.begin(task, command, channel)
+                        turn.begin(task, channel)
                     return
                 if perf_counter() - began > self._slow_seconds:
                     self._was_slow(command, channel, perf_counter() - began)

@@ -5,8 +5,8 @@ sender says behind it must not overtake it: a lock that is given up would be ren
 said before, a client that has left a group would be its member again, and a broker that stops
 would be registered. Whoever checks what a request may do reads its body, too: that is part of it.
 
-A snode passes locks on, to one broker or another: those for one that it looks for do not hold up
-those for another.
+A snode passes locks on, and keeps the order of those for each broker itself (`Forwarding`): it has
+no turn for them.
 
 What waits is counted to its connection, as all that is answered later is: with too much of it the
 connection is not read any more.
@@ -21,19 +21,14 @@ from mq.protocol.command import Command
 
 Reply = Command | None
 
-# Where a request to a snode says which broker it is for.
-_BROKER_FIELDS = ("enodeName", "bname")
-
 
 class Turn:
     """The order of some requests on each connection, by the task that works off the last one."""
 
-    def __init__(self, subject: str, *, outlives: bool = False, by_broker: bool = False) -> None:
-        """What waits when its connection closes is dropped, but for what ``outlives`` it. With
-        ``by_broker`` requests for one broker do not wait for those for another."""
+    def __init__(self, subject: str, *, outlives: bool = False) -> None:
+        """What waits when its connection closes is dropped, but for what ``outlives`` it."""
         self._name = f"turn: {subject}"  # among the attributes of a channel
         self._outlives = outlives
-        self._by_broker = by_broker
 
     def call(
         self,
@@ -42,7 +37,7 @@ class Turn:
         channel: Channel,
     ) -> Reply | Awaitable[Reply]:
         """Call the handler, now or once what came before has been answered."""
-        before = channel.attributes.get(self._key(command))
+        before = channel.attributes.get(self._name)
         if before is None:
             return handler(command, channel)
         return self._call_after(before, handler, command, channel)
@@ -60,10 +55,9 @@ class Turn:
         result = handler(command, channel)
         return await result if isinstance(result, Awaitable) else result
 
-    def begin(self, task: "asyncio.Task[None]", command: Command, channel: Channel) -> None:
-        """What comes next waits for this task, which works off the command. It ends, cancelled
-        before its first step, too."""
-        key = self._key(command)
+    def begin(self, task: "asyncio.Task[None]", channel: Channel) -> None:
+        """What comes next waits for this task. It ends, cancelled before its first step, too."""
+        key = self._name
         channel.attributes[key] = task
 
         def end(_: object) -> None:
@@ -72,23 +66,17 @@ class Turn:
 
         task.add_done_callback(end)
 
-    def _key(self, command: Command) -> str:
-        if not self._by_broker:
-            return self._name
-        return " ".join((self._name, *(command.fields.get(name, "") for name in _BROKER_FIELDS)))
-
 
 def _turns(*orders: tuple[Turn, Iterable[RequestCode]]) -> dict[int, Turn]:
     return {int(code): turn for turn, codes in orders for code in codes}
 
 
+_LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
+
 #: By request code. Of the requests that have no turn each is for itself.
 TURNS: Mapping[int, Turn] = _turns(
     # Nobody else gives up the lock of a client that has gone.
-    (
-        Turn("locks", outlives=True, by_broker=True),
-        (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ),
-    ),
+    (Turn("locks", outlives=True), _LOCKS),
     # With its connection a client has left all its groups.
     (Turn("groups"), (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)),
     (
@@ -99,3 +87,6 @@ TURNS: Mapping[int, Turn] = _turns(
         ),
     ),
 )
+
+#: Those of a snode.
+SNODE_TURNS: Mapping[int, Turn] = {c: turn for c, turn in TURNS.items() if c not in _LOCKS}

@@ -6,6 +6,7 @@ from mq.daemons.memory import MemoryBudget
 from mq.daemons.snode.access import SnodeAccess
 from mq.daemons.snode.config import SnodeSettings
 from mq.daemons.tls import ServerTls
+from mq.daemons.turns import SNODE_TURNS
 
 
 class Ports:
@@ -33,7 +34,7 @@ class Ports:
         settings, server = self._settings, self._settings.server
         slow = settings.operation.slow_request_millis / 1000
         return Listener(
-            Dispatcher({}, guard=self._access, slow_seconds=slow),
+            Dispatcher({}, guard=self._access, slow_seconds=slow, turns=SNODE_TURNS),
             settings.listen_host,
             port,
             idle_seconds=server.server_channel_max_idle_time_seconds,

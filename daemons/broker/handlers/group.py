@@ -96,7 +96,7 @@ class GroupHandlers:
         if header.remove_offset or header.clean_offset:
             with saving(f"group {header.group_name} is gone, but its offsets may be back behind a "
                         "restart; delete it once more, for they cannot be saved"):  # fmt: skip
-                await self._offsets.save_now()
+                await self._offsets.save_removals()
         return command.reply()
 
     @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

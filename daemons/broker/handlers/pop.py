@@ -103,20 +103,28 @@ class PopHandlers:
         A start lets check points go whose group it does not find, and does not move that on: what
         was acknowledged would come again, and what was not, never.
         """
-        await self._groups.file.settle()
         served = False
         for _ in range(_MOST_READS):
             if absent is not None and not await self._bring_in(absent, request):
                 break
-            if channel.closed:
+            await self._groups.file.settle()  # now: it may have been deleted and made anew
+            if channel.closed or self._is_gone(command, channel, request):
                 return
             try:
                 served = self._serve_or_refuse(command, channel, request)
                 break
             except NotInMemory as error:
                 absent = error
-        if not served and not channel.closed:
-            self._hold(command, channel, request, until, poll_time)
+        if served or channel.closed or self._is_gone(command, channel, request):
+            return
+        self._hold(command, channel, request, until, poll_time)
+
+    def _is_gone(self, command: Command, channel: Channel, request: PopRequest) -> bool:
+        """Whether the group of a pop was deleted since, which is then answered."""
+        if request.group in self._groups.table:
+            return False
+        self._answer_nothing(command, channel, request, ResponseCode.POLLING_TIMEOUT)
+        return True
 
     async def _bring_in(self, absent: NotInMemory, request: PopRequest) -> bool:
         try:

@@ -135,7 +135,7 @@ class TopicHandlers:
             await self._topics.delete(header.topic, delete_content)
         with saving(f"topic {header.topic} is gone, but offsets in it may be back behind a "
                     "restart; delete it once more, for they cannot be saved"):  # fmt: skip
-            await self._offsets.save_now()
+            await self._offsets.save_removals()
         await self._announced()
         return command.reply()
 

@@ -14,9 +14,11 @@ were read since the file was written (SEEN_GROUP tells) move them on.
 """
 
 import asyncio
+import errno
 import heapq
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import starmap
 from typing import NamedTuple
 
 from mq.client.machine import clock
@@ -85,6 +87,13 @@ class _ReviveQueue:
         return next(iter(self.open), self.position) - 1
 
 
+def _is_under_way(revive: _ReviveQueue, upto: int) -> bool:
+    """Whether something before an entry is still to be read: what is refused is not there any
+    more, and nothing is read before the start."""
+    queue = revive.queue
+    return revive in queue.waiting and revive.position < min(upto, queue.appended)
+
+
 class _Acknowledged(NamedTuple):
     """An acknowledgement: of which check point, which messages, and until when it may be early."""
 
@@ -141,6 +150,10 @@ class PopCheckPoints:
         numbers: set[int] = {*range(settings.broker.revive_queue_num), *store.queues_of(self.topic)}
         self._queues = {n: _ReviveQueue(self, store, self.topic, n) for n in sorted(numbers)}
         self._next_queue = 0
+        # Up to where the revive queues went when a group was deleted the last time.
+        self._deleted_at: dict[_ReviveQueue, int] = {}
+        self._settled = asyncio.Event()  # something was read, or refused
+        self._settings = settings
 
     def __len__(self) -> int:
         return len(self._table)
@@ -248,6 +261,7 @@ class PopCheckPoints:
         """Another record may get the place of one that was not stored."""
         if not is_stored(refusal):
             self._fresh.pop(record.physical_offset, None)
+            self._settled.set()
 
     def has_queue(self, revive_queue_id: int) -> bool:
         """Whether a receipt may name this revive queue."""
@@ -281,6 +295,7 @@ class PopCheckPoints:
                 revive.position += 1
         self._commit(revive)
         self._offsets.commit(SEEN_GROUP, self.topic, queue.queue_id, revive.position)
+        self._settled.set()
 
     def read_rest(self) -> None:
         """Take in what could not be read when it came."""
@@ -401,12 +416,29 @@ class PopCheckPoints:
                 point.is_forgotten = True
                 if point.missing and not point.is_reviving:
                     self._end(point)
+        self._deleted_at = {revive: revive.queue.appended for revive in self._queues.values()}
+
+    async def settle(self) -> None:
+        """Wait until what was on its way when a group was deleted is read, or refused.
+
+        A start that read it for the first time would move the group, made anew, behind it. Raises
+        OSError where that takes too long: it may not be flushed, or no slave may have it.
+        """
+        deleted_at = self._deleted_at
+        try:
+            async with asyncio.timeout(self._settings.store.sync_flush_timeout / 1000):
+                while any(starmap(_is_under_way, deleted_at.items())):
+                    self._settled.clear()
+                    await self._settled.wait()
+        except TimeoutError:  # an OSError without a text
+            raise OSError(errno.EIO, "what was popped before is not stored yet") from None
 
     def _end(self, point: PopCheckPoint) -> None:
         def stored(refusal: StoreRefused | None) -> None:
             if not is_stored(refusal):
                 point.is_reviving = False
                 self.push(point)
+                self._settled.set()
 
         try:
             self._writer.put(self.end_of(point), stored)

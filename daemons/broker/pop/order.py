@@ -157,8 +157,7 @@ class OrderedPops:
         return True
 
     def forget_topic(self, topic: str) -> None:
-        """Nothing is out of a topic that was deleted, also behind a kill. Raises OSError; it is
-        forgotten all the same."""
+        """Nothing is out of a topic that was deleted; behind a kill, once it is saved."""
         self._keep_only(lambda key: not key.startswith(topic + SEPARATOR))
 
     def forget_group(self, group: str) -> None:
@@ -168,13 +167,9 @@ class OrderedPops:
     def _keep_only(self, is_kept: Callable[[str], bool]) -> None:
         self._table = {key: queues for key, queues in self._table.items() if is_kept(key)}
         self._left_at = {place: at for place, at in self._left_at.items() if is_kept(place[0])}
-        self._save()  # also what could not be saved the last time
 
     async def save(self) -> None:
         """Write the file if it has changed. Raises OSError."""
-        self._save()
-
-    def _save(self) -> None:
         content = self._encode()
         if content != self._saved:
             write_atomically(self._path, content)

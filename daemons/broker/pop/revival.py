@@ -191,6 +191,8 @@ class Revival:
         for point, behind in self._points.oldest():
             if point.acks_under_way or point.is_reviving:
                 continue
+            if point.is_forgotten:  # a start would move the group, made anew, behind it
+                continue
             if behind > _MOST_BEHIND or now - point.stored_at > _OLDEST:
                 try:
                     self._points.put_again(point)

@@ -59,14 +59,16 @@ class PopService:
         self._assignment = AssignmentHandlers(
             settings, self.modes, topics, groups, clients.consumers, queues_of
         )
+        groups.on_deleted.append(waiters.end_group)
         offsets.on_topic_removed.append(self._forget_topic)
         offsets.on_group_removed.append(self._forget_group)
+        offsets.before_removals_are_saved += [self.order.save, self.points.settle]
         if not is_slave(settings):
             self.points.start()
 
     def _forget_topic(self, topic: str) -> None:
         """What is out of a topic that was deleted is nobody's: a new one of that name has other
-        messages at its offsets. Raises OSError where that cannot be saved; it counts."""
+        messages at its offsets."""
         self.points.forget_topic(topic)
         self._pops.forget_topic(topic)
         self.order.forget_topic(topic)

@@ -28,6 +28,8 @@ from mq.protocol.record import RECORD_IDENTITY
 
 # Looks into one queue by one request; each passes over 800 entries that do not match.
 _MOST_LOOKS = 8
+# So many ms a pop may be told that it was later than it is: see `_free_time`.
+_MOST_LATER = 1000
 # A pop that has got so many bytes takes no more: one frame must hold them, with a large message.
 _MOST_BYTES = 4 * 1024 * 1024
 
@@ -161,7 +163,7 @@ class Pops:
             if batch is None:
                 continue
             free = self._free_time(request, batch, pop_time)
-            if free != pop_time and batches:
+            if free is None or (free != pop_time and batches):
                 continue  # one time is for all of them: the next pop gets it
             pop_time = free
             try:
@@ -280,16 +282,19 @@ class Pops:
         group, topic, queue_id = key
         self._offsets.commit(group, topic, queue_id, offset)
 
-    def _free_time(self, request: PopRequest, batch: PopBatch, pop_time: int) -> int:
+    def _free_time(self, request: PopRequest, batch: PopBatch, pop_time: int) -> int | None:
         """The first time from one on that tells the check point of a batch from others: the group
-        may have been put back since it popped there, in this very millisecond."""
+        may have been put back since it popped there, in this very millisecond.
+
+        None if all near ones are taken: a client has made up acknowledgements for them.
+        """
         if request.is_ordered:
             return pop_time
         queue, start, name = batch.queue, batch.offsets[0], self._settings.broker.broker_name
         place = (queue.topic, request.group, queue.queue_id, start)
-        while self._points.has_known((*place, pop_time, name)):
-            pop_time += 1
-        return pop_time
+        times = range(pop_time, pop_time + _MOST_LATER)
+        known = self._points.has_known
+        return next((moment for moment in times if not known((*place, moment, name))), None)
 
     # keeping --------------------------------------------------------------------------------
 

@@ -181,6 +181,12 @@ class Waiters:
     def forget(self, line: _Line) -> None:
         self._lines.pop((line.group, line.topic), None)
 
+    def end_group(self, group: str) -> None:
+        """A group was deleted: those that wait for it are answered as at the end of their wait."""
+        for line in [line for line in self._lines.values() if line.group == group]:
+            for held in list(line.held):
+                held.over()
+
     def drop_all(self) -> None:
         """The broker stops: nothing is answered any more."""
         for line in list(self._lines.values()):

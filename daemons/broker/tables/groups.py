@@ -35,6 +35,8 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
             None if saved is None else (saved.subscription_group_table, saved.data_version),
             is_copy=lambda: is_slave(settings),
         )
+        # Called with the name of a group that was deleted, in the same turn of the loop.
+        self.on_deleted: list[Callable[[str], None]] = []
         log.info("%d subscription groups", len(self.table))
 
     def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
@@ -99,7 +101,13 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
         Raises:
             OSError: the change could not be saved; nothing has changed.
         """
-        deleted = await self._delete(name, also, also)
+
+        def deletion_counts() -> None:
+            also()
+            for callback in self.on_deleted:
+                callback(name)
+
+        deleted = await self._delete(name, deletion_counts, also)
         if deleted:
             log.info("subscription group %s deleted", name)
         return deleted

@@ -41,9 +41,12 @@ class ConsumerOffsets:
         self._dirty = False
         self._saving = asyncio.Lock()
         # Called, in the same turn, with the name of a topic or a group that was deleted, by those
-        # who keep more of how far groups have come. They may raise OSError.
+        # who keep more of how far groups have come.
         self.on_topic_removed: list[Callable[[str], None]] = []
         self.on_group_removed: list[Callable[[str], None]] = []
+        # Awaited before it is saved that offsets were removed: they save what is kept more of that,
+        # and nothing that was on its way then may bring it back. They may raise OSError.
+        self.before_removals_are_saved: list[Callable[[], Awaitable[None]]] = []
         self._saves = Saves()
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, peer: str = "") -> None:
@@ -176,16 +179,13 @@ class ConsumerOffsets:
                     self.commit(group, topic, queue_id, reached)
 
     def remove_group(self, group: str) -> None:
-        """Forget the offsets of a group that was deleted. Raises what `on_group_removed` does."""
+        """Forget the offsets of a group that was deleted."""
         self._remove(key for key in list(self.table) if key.endswith(SEPARATOR + group))
         for callback in self.on_group_removed:
             callback(group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the offsets in a topic that was deleted: a new one of that name starts at 0.
-
-        Raises what `on_topic_removed` does.
-        """
+        """Forget the offsets in a topic that was deleted: a new one of that name starts at 0."""
         self._remove(key for key in list(self.table) if key.startswith(topic + SEPARATOR))
         for callback in self.on_topic_removed:
             callback(topic)
@@ -223,6 +223,23 @@ class ConsumerOffsets:
             pass  # which was told
         except OSError as error:
             log.error("consumer offsets cannot be saved: %s", error)
+
+    async def save_removals(self) -> None:
+        """Have what was removed be gone behind a kill, too.
+
+        Raises OSError where it may be back: what can be saved is.
+        """
+        failures: list[OSError] = []
+        if self._flush is not None:
+            await self._flush()  # where it cannot be, `save_now` says so
+        for prepare in self.before_removals_are_saved:
+            try:
+                await prepare()
+            except OSError as error:
+                failures.append(error)
+        await self.save_now()
+        if failures:
+            raise failures[0]
 
     async def save_now(self) -> None:
         """Write the file if anything has changed. Raises OSError; `save` tries it again.

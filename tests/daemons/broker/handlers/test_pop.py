@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.store.residency import NotInMemory
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -227,6 +228,61 @@ def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
             await create_topic(peer, TOPIC, 1)
             await send(peer, TOPIC, b"new", 0)
             assert bodies(await waiting) == [b"new"]
+
+    run(tmp_path, script)
+
+
+@pytest.mark.parametrize("offsets", ["true", "false"])
+def test_the_waits_of_a_group_end_empty_when_it_is_deleted(tmp_path: Path, offsets: str) -> None:
+    """What came was taken by a pop whose group was not there: it never came again."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 0)
+        lines = broker.services.pop._pop._waiters._lines
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            waits = {"pollTime": "3600000", "bornTime": str(time.time_ns() // 10**6)}
+            held = asyncio.create_task(PopConsumer(second, broker).ask(**waits))
+            other = asyncio.create_task(PopConsumer(third, broker, "other").ask(**waits))
+            await until(lambda: len(lines) == 2)
+            fields = {"groupName": GROUP, "removeOffset": offsets}
+            reply = await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+            assert reply.code == ResponseCode.SUCCESS
+            assert (await held).code == ResponseCode.POLLING_TIMEOUT
+            await send(peer, TOPIC, b"new")
+            assert (await other).code == ResponseCode.SUCCESS
+        assert bodies(await consumer.pop()) == [b"new"]
+
+    run(tmp_path, script)
+
+
+def test_a_pop_whose_group_is_deleted_while_it_waits_for_the_disk_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        pop = broker.services.pop._pop
+        take = pop._pops.take
+        is_asked, goes_on = asyncio.Event(), asyncio.Event()
+
+        def absent(*_: object) -> None:
+            raise NotInMemory([0])
+
+        async def read_late(_: NotInMemory) -> None:
+            monkeypatch.setattr(pop._pops, "take", take)
+            is_asked.set()
+            await goes_on.wait()
+
+        monkeypatch.setattr(pop._pops, "take", absent)
+        monkeypatch.setattr(pop._reader.residency, "bring_in", read_late)
+        async with Peer(broker.port) as second:
+            late = asyncio.create_task(PopConsumer(second, broker).ask())
+            await is_asked.wait()
+            fields = {"groupName": GROUP}
+            await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+            goes_on.set()
+            assert (await late).code == ResponseCode.POLLING_TIMEOUT
+        assert not len(broker.services.pop.points)
+        assert bodies(await consumer.pop()) == [b"0"]
 
     run(tmp_path, script)
 

@@ -1,14 +1,17 @@
 """What is out of a topic or a group that is deleted: nothing of it counts for one made anew."""
 
 import asyncio
+import errno
 import shutil
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.pop import order
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -42,6 +45,24 @@ def run(
             await script(broker, peer, PopConsumer(peer, broker))
 
     asyncio.run(main())
+
+
+@contextmanager
+def flushes_held_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is flushed in here."""
+    goes_on = threading.Event()
+    sync = MappedFile.sync
+
+    def sync_later(file: MappedFile) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            goes_on.wait()
+        sync(file)
+
+    monkeypatch.setattr(MappedFile, "sync", sync_later)
+    try:
+        yield
+    finally:
+        goes_on.set()
 
 
 @CODES
@@ -120,6 +141,36 @@ def test_a_kill_does_not_bring_back_what_was_out(tmp_path: Path, code: RequestCo
     run(copy, after)
 
 
+@CODES
+def test_a_deletion_says_that_what_was_out_in_order_cannot_be_saved_and_is_done_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: RequestCode
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        file = tmp_path / "config" / "consumerOffset.json"
+        await fill(peer, 8)
+        await consumer.pop(order="true", maxMsgNums="4")
+        await broker.stores.offsets.save()
+        await broker.services.pop.save()
+        assert f"{TOPIC}@{GROUP}" in file.read_text()
+        with monkeypatch.context() as patch:
+            patch.setattr(order, "write_atomically", full)
+            reply = await peer.ask(code, DELETIONS[code])
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert reply.remark is not None and "is gone" in reply.remark
+        assert reply.remark.endswith(
+            "delete it once more, for they cannot be saved: No space left on device"
+        )
+        assert broker.stores.offsets.query(GROUP, TOPIC, 0) == -1
+        assert f"{TOPIC}@{GROUP}" not in file.read_text()
+        assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
+        assert GROUP not in (tmp_path / "config" / "consumerOrderInfo.json").read_text()
+
+    run(tmp_path, script)
+
+
 def test_what_was_out_ends_when_it_is_due_where_the_store_took_nothing_at_the_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,16 +205,7 @@ def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no
         points = broker.services.pop.points
         await fill(peer, 3)
         async with Peer(broker.port) as second, Peer(broker.port) as third:
-            goes_on = threading.Event()
-            sync = MappedFile.sync
-
-            def sync_later(file: MappedFile) -> None:
-                if threading.current_thread() is not threading.main_thread():
-                    goes_on.wait()
-                sync(file)
-
-            monkeypatch.setattr(MappedFile, "sync", sync_later)
-            try:
+            with flushes_held_up(monkeypatch):
                 old = asyncio.create_task(PopConsumer(second, broker).ask())
                 await until(lambda: bool(points._fresh))
                 code = RequestCode.DELETE_TOPIC_IN_BROKER
@@ -171,8 +213,6 @@ def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no
                 await until(lambda: broker.stores.topics.get(TOPIC) is None)
                 await create_topic(peer, TOPIC, 1)
                 assert await consumer.pop() == []
-            finally:
-                goes_on.set()
             await asyncio.gather(old, deletion)
         assert len(points) == 0
         for number in range(3):
@@ -180,3 +220,59 @@ def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no
         assert bodies(await consumer.pop()) == [b"new-0", b"new-1", b"new-2"]
 
     run(tmp_path, script, flushDiskType="SYNC_FLUSH")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_behind_a_kill_a_check_point_that_was_on_its_way_moves_no_group_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Whether it is put for the first time or, as an old one, again."""
+    killed, copy = tmp_path / "killed", tmp_path / "copy"
+
+    async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        points = broker.services.pop.points
+        await fill(peer, 3)
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            if again:
+                await consumer.pop()
+            await broker.stores.offsets.save()
+            with flushes_held_up(monkeypatch):
+                if again:
+                    (point,) = points._table.values()
+                    points.put_again(point)
+                else:
+                    old = asyncio.create_task(PopConsumer(second, broker).ask())
+                    await until(lambda: bool(points._fresh))
+                deletion = asyncio.create_task(third.ask(code, DELETIONS[code]))
+                await until(lambda: GROUP not in broker.stores.groups.table)
+            assert (await deletion).code == ResponseCode.SUCCESS
+            if not again:
+                await old
+        assert bodies(await consumer.pop(maxMsgNums="1")) == [b"0"]
+        await broker.stores.groups.file.settle()
+        shutil.copytree(killed, copy)
+
+    async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        assert bodies(await consumer.pop()) == [b"1", b"2"]
+
+    run(killed, before, flushDiskType="SYNC_FLUSH")
+    run(copy, after)
+
+
+def test_a_deletion_of_a_group_says_that_what_it_popped_is_not_stored_yet(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        points = broker.services.pop.points
+        await fill(peer, 2)
+        await consumer.pop()
+        for revive in points._queues.values():  # as while no slave has confirmed what is there
+            revive.position -= 1
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        reply = await peer.ask(code, DELETIONS[code])
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert reply.remark is not None and reply.remark.endswith("is not stored yet")
+        assert broker.stores.offsets.query(GROUP, TOPIC, 0) == -1
+
+    run(tmp_path, script, syncFlushTimeout="1")

@@ -1,8 +1,11 @@
 """Where a group is while it pops: each message is given out once, and comes again if need be."""
 
 import asyncio
+import base64
 from pathlib import Path
 
+from mq.daemons.broker.pop.taking import _MOST_LATER
+from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
@@ -55,6 +58,40 @@ def test_of_two_queues_the_one_that_needs_a_later_time_is_left_for_the_next_pop(
                 assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
             (left,) = broker.services.pop.points._table.values()
             assert (left.queue_id, left.missing) == (1, [0])
+
+    asyncio.run(script())
+
+
+def test_what_would_need_a_far_later_time_is_left_for_a_later_pop(tmp_path: Path) -> None:
+    """Acknowledgements that a client has made up hid it as much longer, and the pop sought long."""
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 1)
+            with stopped_time() as clock:
+                acks = [
+                    BatchAck(
+                        consumer_group=GROUP,
+                        topic=TOPIC,
+                        retry="0",
+                        start_offset=0,
+                        queue_id=0,
+                        revive_queue_id=0,
+                        pop_time=clock.now + later,
+                        invisible_time=600_000,
+                        bit_set=base64.b64encode(b"\x01").decode(),
+                    )
+                    for later in range(_MOST_LATER + 1)
+                ]
+                told = BatchAckMessageRequestBody(broker_name=consumer.broker_name, acks=acks)
+                reply = await peer.ask(RequestCode.BATCH_ACK_MESSAGE, {}, told.encode())
+                assert reply.code == ResponseCode.SUCCESS
+                await until(lambda: broker.services.pop.points._orphaned == len(acks))
+                assert await consumer.pop() == []
+                clock.advance(2)
+                (popped,) = await consumer.pop()
+                assert int(popped.receipt.split(" ")[1]) == clock.now + _MOST_LATER - 1
 
     asyncio.run(script())
 

@@ -20,6 +20,7 @@ from tests import answered
 from tests.daemons.broker.acl.guarded import send_fields
 from tests.daemons.peer import Peer
 from tests.daemons.snode.world import ENODE, OTHER, world
+from tests.waiting import until
 
 QUEUE = {"topic": "T", "queueId": "1", "enodeName": ENODE}
 
@@ -82,6 +83,24 @@ def test_a_lock_of_an_enode_that_is_looked_for_holds_up_no_lock_of_another(
                 peer.writer.write(encode(command))
             reply = await peer.receive()
             assert (reply.opaque, reply.code) == (2, ResponseCode.SUCCESS)
+
+    asyncio.run(main())
+
+
+def test_locks_of_an_enode_that_is_looked_for_all_wait_for_one_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        body = LockBatchRequestBody(
+            consumer_group="g", client_id="c", mq_set={MessageQueue("T", "nobody", 1)}
+        ).encode()
+        async with world(tmp_path) as one, Peer(one.port) as peer:
+            monkeypatch.setattr(enodes, "LOOK_PAUSE", 3600.0)  # it has just looked
+            for opaque in range(3):
+                for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+                    command = Command(code, {"enodeName": "nobody"}, body, opaque=opaque)
+                    peer.writer.write(encode(command))
+            await until(lambda: len(one.snode.forwarding._late.get("nobody", ())) == 6)
 
     asyncio.run(main())
 
