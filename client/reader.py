@@ -110,8 +110,7 @@ class Reader:
         self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
-        # Queues whose topics are not there: until when, and for how long, they are not taken.
-        self._absent: dict[MessageQueue, tuple[float, float]] = {}
+        self._absent: dict[MessageQueue, tuple[float, float]] = {}  # not taken until, for so long
         self._paused = False
         self._rebalances = True
         self._is_stopped = False  # no queue is taken any more
