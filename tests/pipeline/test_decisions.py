@@ -177,7 +177,7 @@ def found_at(
 
     def find(name_server: str) -> object:
         given = {"nameServer": name_server, "topic": "T", "exactlyOnce": "true"}
-        options = parse_write_options(given)
+        options = parse_write_options({**given, "sendTimeoutMs": "1000"})
         with options.open_session(5) as session:
             return DecisionLog(session, options, 3).find(query, 3)
 

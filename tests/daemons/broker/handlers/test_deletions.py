@@ -1,7 +1,6 @@
 """What is deleted with a topic or a group, and what has come since stays."""
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from mq.protocol.bodies import SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import Harness, create_topic, send, serve
+from tests.daemons.broker.killed import copy_as_killed
 from tests.daemons.broker.store.stores import bodies, put
 from tests.daemons.peer import Peer
 
@@ -84,7 +84,7 @@ def test_a_kill_does_not_bring_deleted_offsets_back(tmp_path: Path, code: Reques
         assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
         await create_topic(peer, "T", 1)
         await send(peer, "T", b"new")
-        shutil.copytree(tmp_path / "killed" / "store", copy / "store")
+        copy_as_killed(tmp_path / "killed" / "store", copy / "store")
 
     async def after(broker: Harness, peer: Peer) -> None:
         assert broker.stores.offsets.query("g", "T", 0) == -1

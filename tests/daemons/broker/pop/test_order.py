@@ -1,13 +1,13 @@
 """Ordered pops: a queue gives nothing more before what is out is acknowledged."""
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import send
+from tests.daemons.broker.killed import copy_as_killed
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, Popped, fill
 from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import Peer
@@ -141,7 +141,7 @@ def test_what_was_acknowledged_before_a_kill_is_not_out_any_more(tmp_path: Path)
         await broker.services.pop.save()
         for one in taken[:4]:
             assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
-        shutil.copytree(killed, copy)
+        copy_as_killed(killed, copy)
 
     async def after(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         reached = []

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import shutil
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import create_topic, send
+from tests.daemons.broker.killed import copy_as_killed
 from tests.daemons.broker.pop.consumers import GROUP, RETRY, TOPIC, PopConsumer, bodies, fill
 from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import Peer
@@ -93,7 +93,7 @@ def test_a_kill_does_not_bring_back_what_was_out_in_order(
         await consumer.pop(order="true", maxMsgNums="5")
         await broker.services.pop.save()
         await make_anew(peer, code)
-        shutil.copytree(killed, copy)
+        copy_as_killed(killed, copy)
 
     async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         assert len(await consumer.pop(order="true")) == 8
@@ -130,7 +130,7 @@ def test_a_kill_does_not_bring_back_what_was_out(tmp_path: Path, code: RequestCo
         await broker.stores.offsets.save()
         await consumer.pop(maxMsgNums="5")
         await make_anew(peer, code)
-        shutil.copytree(killed, copy)
+        copy_as_killed(killed, copy)
 
     async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         assert len(broker.services.pop.points) == 0
@@ -251,7 +251,7 @@ def test_behind_a_kill_a_check_point_that_was_on_its_way_moves_no_group_made_ane
                 await old
         assert bodies(await consumer.pop(maxMsgNums="1")) == [b"0"]
         await broker.stores.groups.file.settle()
-        shutil.copytree(killed, copy)
+        copy_as_killed(killed, copy)
 
     async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         assert bodies(await consumer.pop()) == [b"1", b"2"]
