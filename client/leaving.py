@@ -68,7 +68,8 @@ class LeavingQueues:
     def unlock(self, queue: MessageQueue) -> None:
         """Let go of a queue that may have been locked, and was not taken then: its broker would
         keep it from others for a minute."""
-        self._ending[queue] = ProcessQueue(queue, 0), self._keep_task(self._unlock(queue))
+        held = ProcessQueue(queue, 0)  # in which nobody is
+        self._ending[queue] = held, self._keep_task(self._until_idle(held))
 
     async def settle(self) -> None:
         """Wait, but not for long, for those that no listener has a message of."""
@@ -83,12 +84,6 @@ class LeavingQueues:
                 await self._locks.release(held.queue)
         finally:
             self._ending.pop(held.queue, None)
-
-    async def _unlock(self, queue: MessageQueue) -> None:
-        try:
-            await self._locks.release(queue)
-        finally:
-            self._ending.pop(queue, None)
 
     async def _let_go(self, held: ProcessQueue, commit_offset: int | None) -> None:
         queue = held.queue

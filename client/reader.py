@@ -21,6 +21,7 @@ import contextlib
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from math import inf
 from typing import Any
 
 from mq.client.cancellation import is_meant
@@ -406,9 +407,11 @@ class Reader:
         queue = held.queue
         if self.held.get(queue) is held:
             now = clock.monotonic()
-            until, pause = self._absent.get(queue, (now, 0.0))
-            pause = PULL_RETRY_SECONDS if now - until > REBALANCE_SECONDS else pause * 2
-            pause = min(max(pause, PULL_RETRY_SECONDS), REBALANCE_SECONDS)
+            until, pause = self._absent.get(queue, (-inf, 0.0))
+            if now - until > REBALANCE_SECONDS:
+                pause = PULL_RETRY_SECONDS
+            else:
+                pause = min(2 * pause, REBALANCE_SECONDS)
             self._absent[queue] = now + pause, pause
             if pause == PULL_RETRY_SECONDS:
                 log.warning("group %s: broker %s has no topic %s any more",

@@ -239,7 +239,11 @@ class DecisionLog:
         """Records at these offsets may be the decision that is looked for, unless they were deleted
         by age just now. Raises CommitFailed."""
         deadline = time.monotonic() + self._options.timeout
-        while missing := [offset for offset in missing if offset >= self._min_offset()]:
+        while missing:
+            least = self._min_offset()
+            missing = [offset for offset in missing if offset >= least]
+            if not missing:
+                return
             if time.monotonic() > deadline:
                 raise self._missing(min(missing))
             time.sleep(_PAUSE)
