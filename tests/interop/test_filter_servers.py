@@ -12,6 +12,7 @@ from tests.daemons.filtersrv.servers import EVEN, GROUP, TOPIC, Servers, servers
 from tests.interop import peers
 from tests.interop.jvm import HERE, compiled, jars, require_java
 from tests.interop.process import Process
+from tests.waiting import until
 
 pytestmark = pytest.mark.java
 
@@ -51,9 +52,7 @@ class FilterConsumer(Process):
 
 
 async def until_got(consumer: FilterConsumer, count: int) -> list[tuple[str, int]]:
-    async with asyncio.timeout(60):
-        while len(consumer.got) < count:  # noqa: ASYNC110 - it prints in a process of its own
-            await asyncio.sleep(0.02)
+    await until(lambda: len(consumer.got) >= count)
     return consumer.got
 
 
@@ -78,12 +77,16 @@ def test_a_consumer_of_java_is_given_what_a_class_in_python_lets_through(tmp_pat
                 await at.send(b"23", b"24")
                 assert (await until_got(consumer, 12))[-1] == ("24", 2)
                 assert len(consumer.got) == 12
-                consumer.write_line("stop")  # with which it commits
-                await asyncio.to_thread(consumer.wait_for_line, "LEFT")
+                committed = at.pair.broker.stores.offsets.table
+
+                async def all_committed() -> bool:
+                    # Again: it prints a message before its listener returns.
+                    consumer.write_line("commit")
+                    return sum(committed.get(f"{TOPIC}@{GROUP}", {}).values()) == 23
+
+                await until(all_committed)
             finally:
                 consumer.kill()
-            committed = at.pair.broker.stores.offsets.table[f"{TOPIC}@{GROUP}"]
-            assert sum(committed.values()) == 23
 
     asyncio.run(main())
 
@@ -97,9 +100,7 @@ def test_a_class_in_java_is_refused_with_the_reason_and_its_consumer_goes_on_wit
             await at.send(b"5", tag="odd")
             consumer = await started(at, "org.example.Even", JAVA, tmp_path)
             try:
-                async with asyncio.timeout(60):
-                    while "it is in Java" not in caplog.text:  # noqa: ASYNC110
-                        await asyncio.sleep(0.02)
+                await until(lambda: "it is in Java" in caplog.text)
                 assert Key(TOPIC, GROUP) not in at.filters.classes.table
                 assert consumer.got == []
                 consumer.write_line("tags even")

@@ -70,8 +70,15 @@ class Lane(Generic[M]):
         self._flight.add_done_callback(self._ended)
 
     def _ended(self, flight: "asyncio.Future[None]") -> None:
-        if self._hurried and _is_there(flight):
-            self._go()
+        """Have follow what hurries behind a flight that has come there.
+
+        The loop calls this and who lands does: whoever is first, so that who lands never goes on
+        before what is to follow is on its way, and nothing takes the place of a later flight.
+        """
+        if self._flight is flight and _is_there(flight):
+            self._flight = None
+            if self._hurried:
+                self._go()
 
     async def land(self) -> None:
         """Wait for what is on its way. Raises what sending it did.
@@ -82,8 +89,10 @@ class Lane(Generic[M]):
             try:
                 await asyncio.shield(flight)
             finally:
-                if flight.done() and self._flight is flight:
-                    self._flight = None
+                if flight.done():
+                    self._ended(flight)
+                    if self._flight is flight:  # it has failed, and whoever waits for it is told
+                        self._flight = None
 
 
 def _is_there(flight: "asyncio.Future[None]") -> bool:

@@ -13,8 +13,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * FilterConsumer NAMESRV GROUP TOPIC CLASS FILE: a push consumer of 4.2.0 that subscribes by a class, whose source is the file.
  * Prints READY, then a line "GOT body length" for each message. A line "tags EXPRESSION" makes it subscribe by tags instead and
- * is answered by DONE. Leaves the group, printing LEFT, at the line "stop" and when
- * standard input closes.
+ * is answered by DONE; at a line "commit" it tells the broker its offsets. Leaves the group when standard input closes.
  */
 public class FilterConsumer {
     public static void main(String[] args) throws Exception {
@@ -41,8 +40,8 @@ public class FilterConsumer {
         System.out.println("READY");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            if (line.equals("stop")) {
-                break;
+            if (line.equals("commit")) {
+                consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset(); // else after 10 s
             } else if (line.startsWith("tags ")) {
                 consumer.unsubscribe(args[2]);
                 consumer.subscribe(args[2], line.substring(5));
@@ -51,7 +50,6 @@ public class FilterConsumer {
             }
         }
         consumer.shutdown();
-        System.out.println("LEFT");
         System.exit(0);
     }
 }

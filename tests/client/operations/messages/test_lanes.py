@@ -62,6 +62,51 @@ async def test_what_hurries_goes_when_what_is_on_its_way_has_come_there() -> Non
 
 
 @in_a_loop
+async def test_who_lands_before_the_loop_tells_of_it_waits_for_what_hurries_as_well() -> None:
+    sending = Sending()
+    lane: Lane[int] = Lane(sending)
+    lane.add(MESSAGE, 1)
+    lane.hurry()
+    lane.add(MESSAGE, 2)
+    lane.hurry()
+    await asyncio.sleep(0)
+    sending.go.release()  # the flight ends in the next turn, and behind it
+    landing = asyncio.ensure_future(lane.land())  # somebody comes to wait for it
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (sending.batches, landing.done()) == ([[1], [2]], False)
+    sending.go.release()
+    await landing
+
+
+@in_a_loop
+async def test_what_hurried_behind_an_earlier_batch_does_not_overtake_a_later_one() -> None:
+    sending = Sending()
+    lane: Lane[int] = Lane(sending)
+    lane.add(MESSAGE, 1)
+    lane.hurry()
+    lane.add(MESSAGE, 2)
+    lane.hurry()
+    await asyncio.sleep(0)
+
+    async def start_and_hurry() -> None:
+        await lane.start()
+        lane.add(MESSAGE, 3)
+        lane.hurry()
+
+    sending.go.release()
+    starting = asyncio.ensure_future(start_and_hurry())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert sending.batches == [[1], [2]]
+    for _ in range(2):
+        sending.go.release()
+    await starting
+    await lane.land()
+    assert sending.batches == [[1], [2], [3]]
+
+
+@in_a_loop
 async def test_at_rest_what_waits_stays() -> None:
     sending = Sending()
     lane: Lane[int] = Lane(sending)
