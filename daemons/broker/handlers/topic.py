@@ -133,10 +133,10 @@ class TopicHandlers:
 
         with saving():
             await self._topics.delete(header.topic, delete_content)
+        await self._announced()
         with saving(f"topic {header.topic} is gone, but offsets in it may be back behind a "
                     "restart; delete it once more, for they cannot be saved"):  # fmt: skip
             await self._offsets.save_removals()
-        await self._announced()
         return command.reply()
 
     @serves(RequestCode.GET_ALL_TOPIC_CONFIG)

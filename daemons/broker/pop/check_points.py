@@ -14,11 +14,9 @@ were read since the file was written (SEEN_GROUP tells) move them on.
 """
 
 import asyncio
-import errno
 import heapq
 import logging
 from collections.abc import Iterator, Sequence
-from itertools import starmap
 from typing import NamedTuple
 
 from mq.client.machine import clock
@@ -26,6 +24,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.aside import SetAside
 from mq.daemons.broker.delivery.waiting import is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter
+from mq.daemons.broker.pop.forgetting import Forgetting, Reading
 from mq.daemons.broker.pop.records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -87,13 +86,6 @@ class _ReviveQueue:
         return next(iter(self.open), self.position) - 1
 
 
-def _is_under_way(revive: _ReviveQueue, upto: int) -> bool:
-    """Whether something before an entry is still to be read: what is refused is not there any
-    more, and nothing is read before the start."""
-    queue = revive.queue
-    return revive in queue.waiting and revive.position < min(upto, queue.appended)
-
-
 class _Acknowledged(NamedTuple):
     """An acknowledgement: of which check point, which messages, and until when it may be early."""
 
@@ -150,10 +142,7 @@ class PopCheckPoints:
         numbers: set[int] = {*range(settings.broker.revive_queue_num), *store.queues_of(self.topic)}
         self._queues = {n: _ReviveQueue(self, store, self.topic, n) for n in sorted(numbers)}
         self._next_queue = 0
-        # Up to where the revive queues went when a group was deleted the last time.
-        self._deleted_at: dict[_ReviveQueue, int] = {}
-        self._settled = asyncio.Event()  # something was read, or refused
-        self._settings = settings
+        self.forgetting = Forgetting(settings, self, writer)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -187,6 +176,7 @@ class PopCheckPoints:
             revive.open.clear()
         for table in (self._table, self._fresh, self._orphans):
             table.clear()
+        self.forgetting.clear()
         self._due.clear()
         self._orphaned = 0
 
@@ -260,8 +250,10 @@ class PopCheckPoints:
     def _forget_refused(self, record: StoredMessage, refusal: StoreRefused | None) -> None:
         """Another record may get the place of one that was not stored."""
         if not is_stored(refusal):
-            self._fresh.pop(record.physical_offset, None)
-            self._settled.set()
+            fresh = self._fresh.pop(record.physical_offset, None)
+            if fresh is not None and isinstance(fresh.content, PopCheckPoint):
+                self.forgetting.gone(fresh.content)
+            self.forgetting.settled.set()
 
     def has_queue(self, revive_queue_id: int) -> bool:
         """Whether a receipt may name this revive queue."""
@@ -295,7 +287,7 @@ class PopCheckPoints:
                 revive.position += 1
         self._commit(revive)
         self._offsets.commit(SEEN_GROUP, self.topic, queue.queue_id, revive.position)
-        self._settled.set()
+        self.forgetting.settled.set()
 
     def read_rest(self) -> None:
         """Take in what could not be read when it came."""
@@ -328,6 +320,8 @@ class PopCheckPoints:
         if isinstance(content, PopCheckPoint):
             content.revive_offset = fresh.queue_offset
             self._take_check_point(revive, content, physical)
+            if self._table.get(content.key) is not content:
+                self.forgetting.gone(content)
         else:
             self._take_ack(*content)
 
@@ -391,6 +385,7 @@ class PopCheckPoints:
 
     def _forget(self, point: PopCheckPoint) -> None:
         self._table.pop(point.key, None)
+        self.forgetting.gone(point)
         revive = self._queues[point.revive_queue_id]
         revive.open.pop(point.revive_offset, None)
 
@@ -404,49 +399,16 @@ class PopCheckPoints:
             self._commit(revive)
 
     def forget_group(self, group: str) -> None:
-        """Let nothing come again to a group that was deleted with its offsets: it begins anew.
-
-        That is written down for each of its check points, so that a kill does not bring them back.
-        Those for which it cannot be now end when they are due.
-        """
+        """Let nothing come again to a group that was deleted with its offsets: it begins anew."""
         unread = (fresh.content for fresh in self._fresh.values())
         points = [point for point in unread if isinstance(point, PopCheckPoint)]
-        for point in [*self._table.values(), *points]:
-            if point.group == group:
-                point.is_forgotten = True
-                if point.missing and not point.is_reviving:
-                    self._end(point)
-        self._deleted_at = {revive: revive.queue.appended for revive in self._queues.values()}
+        self.forgetting.begin(
+            point for point in [*self._table.values(), *points] if point.group == group
+        )
 
-    async def settle(self) -> None:
-        """Wait until what was on its way when a group was deleted is read, or refused.
-
-        A start that read it for the first time would move the group, made anew, behind it. Raises
-        OSError where that takes too long: it may not be flushed, or no slave may have it.
-        """
-        deleted_at = self._deleted_at
-        try:
-            async with asyncio.timeout(self._settings.store.sync_flush_timeout / 1000):
-                while any(starmap(_is_under_way, deleted_at.items())):
-                    self._settled.clear()
-                    await self._settled.wait()
-        except TimeoutError:  # an OSError without a text
-            raise OSError(errno.EIO, "what was popped before is not stored yet") from None
-
-    def _end(self, point: PopCheckPoint) -> None:
-        def stored(refusal: StoreRefused | None) -> None:
-            if not is_stored(refusal):
-                point.is_reviving = False
-                self.push(point)
-                self._settled.set()
-
-        try:
-            self._writer.put(self.end_of(point), stored)
-        except (StoreRefused, OSError) as error:
-            log.warning("check points of group %s end later: %s", point.group, error,
-                        extra={"failure": "revive"})  # fmt: skip
-        else:
-            point.is_reviving = True
+    def appended(self) -> dict[Reading, int]:
+        """Up to where each revive queue goes, with what is not confirmed."""
+        return {revive: revive.queue.appended for revive in self._queues.values()}
 
     def drop(self, point: PopCheckPoint) -> None:
         """Let go of a check point that cannot be handled."""

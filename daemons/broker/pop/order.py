@@ -80,7 +80,7 @@ class OrderedPops:
         saved = _read(path)
         self._table: dict[str, dict[int, OrderInfo]] = {} if saved is None else saved.table
         # Where pops and acknowledgements have left each group, by key and queue id: one that is
-        # elsewhere was put there. Not known of what was out at the start.
+        # elsewhere was put there. Of what was out at the start, where they were then.
         self._left_at: dict[tuple[str, int], int] = {}
         self._saved = self._encode()
 
@@ -90,7 +90,10 @@ class OrderedPops:
         for key, queues in self._table.items():
             topic, _, group = key.partition(SEPARATOR)
             for queue_id, info in queues.items():
-                info.pass_over(offset_of(group, topic, queue_id))
+                at = offset_of(group, topic, queue_id)
+                info.pass_over(at)
+                if at >= 0:
+                    self._left_at[key, queue_id] = at
 
     def is_blocked(self, attempt_id: str, topic: str, group: str, queue_id: int) -> bool:
         """Whether a queue waits for acknowledgements; not for the attempt that it waits for."""

@@ -66,6 +66,7 @@ class Revival:
             if clock.monotonic() - looked > _LONGEST_SLEEP:
                 looked = clock.monotonic()
                 self._points.read_rest()
+                self._points.forgetting.end_some()
                 self._write_old_again()
             try:
                 async with asyncio.timeout(pause):

@@ -62,7 +62,7 @@ class PopService:
         groups.on_deleted.append(waiters.end_group)
         offsets.on_topic_removed.append(self._forget_topic)
         offsets.on_group_removed.append(self._forget_group)
-        offsets.before_removals_are_saved += [self.order.save, self.points.settle]
+        offsets.before_removals_are_saved += [self.order.save, self.points.forgetting.settle]
         if not is_slave(settings):
             self.points.start()
 

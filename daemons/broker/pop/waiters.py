@@ -30,7 +30,17 @@ _HELD = "held pops"  # the attribute of a channel, and what it makes us keep
 class HeldPop:
     """A request that waits. ``serve`` tries to answer it, ``end`` does when the wait is over."""
 
-    __slots__ = ("channel", "command", "cost", "end", "line", "request", "serve", "timer")
+    __slots__ = (
+        "channel",
+        "command",
+        "cost",
+        "end",
+        "is_served",
+        "line",
+        "request",
+        "serve",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -48,6 +58,7 @@ class HeldPop:
         self.request = request
         self.serve = serve
         self.end = end
+        self.is_served = False  # just now: the check point that it puts may publish what wakes it
         self.line: _Line | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -146,13 +157,17 @@ class Waiters:
         if line is None:
             return
         for held in list(line.held):
-            if held.channel.closed or held not in line.held:
+            if held.channel.closed or held not in line.held or held.is_served:
                 continue
             if held.channel.stalled:
                 self._wake_again(line, held.channel)
                 continue
-            if held.serve():
-                held.drop()
+            held.is_served = True
+            try:
+                if held.serve():
+                    held.drop()
+            finally:
+                held.is_served = False
             if not self._pops.rest(held.request):
                 break
 

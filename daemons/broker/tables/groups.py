@@ -103,9 +103,9 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
         """
 
         def deletion_counts() -> None:
-            also()
-            for callback in self.on_deleted:
+            for callback in self.on_deleted:  # nobody waits for messages of it any more
                 callback(name)
+            also()
 
         deleted = await self._delete(name, deletion_counts, also)
         if deleted:

@@ -176,6 +176,28 @@ def test_an_acknowledgement_does_not_undo_a_reset_that_came_behind_its_pop(tmp_p
     run(tmp_path, script)
 
 
+def test_nor_does_one_behind_a_restart(tmp_path: Path) -> None:
+    out: list[Popped] = []
+
+    async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 6)
+        for one in await consumer.in_order():
+            await consumer.ack(one)
+        out.extend(await consumer.in_order())
+        assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 2
+
+    async def after(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "commitOffset": "0"}
+        reset = await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        assert reset.code == ResponseCode.SUCCESS
+        for one in out:
+            assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+        assert numbers(await consumer.in_order(6)) == [0, 1, 2, 3, 4, 5]
+
+    run(tmp_path, before)
+    run(tmp_path, after)
+
+
 def test_a_group_that_is_put_on_while_messages_are_out_goes_on_from_there(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         await fill(peer, 5)
