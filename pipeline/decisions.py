@@ -8,7 +8,8 @@ who has written it, too: a query whose checkpoint was copied has the same id and
 The log has one queue at one broker, so that there is one order. Its records, by tag:
 
     P<query id>  a part: prepared messages (mq.pipeline.prepared)
-    D<query id>  a decision, JSON: batch, token, ends, writer, and the offsets of its parts
+    D<query id>  a decision, JSON: batch, token, ends, writer, the offsets of its parts, and since
+                 which offset there may be another about that batch
 
 Brokers delete records like all others (fileReservedTime). A query that was away for longer does not
 find its last decision.
@@ -103,6 +104,7 @@ def _target(writer: Writer) -> str:
 class _Found(NamedTuple):
     batch: int
     offset: int
+    since: int  # before it there is none about this batch; of earlier releases its own offset
     record: dict[str, object]
 
 
@@ -129,19 +131,20 @@ class DecisionLog:
         end = high = run(self._admin.max_offset(self._address(), topic, 0))
         step = _FIRST_STEP
         found: _Found | None = None
-        earlier = -1  # where the last decision about an earlier batch is
+        floor = -1  # before it there is none: the last about an earlier batch says so
         missing: list[int] = []
         known = least == 0 or (query, batch) in self._without
-        while high > least and earlier < 0:
+        while high > max(least, floor):
             low = max(least, high - step)
             seen = self._decisions(query, batch, low, high, missing)
             known = known or bool(seen)
             found = next((each for each in seen if each.batch == batch), found)
-            # Those of a query come in the order of its batches.
-            earlier = max((each.offset for each in seen if each.batch < batch), default=-1)
+            # The first ones of a query come in the order of its batches. Another one may come much
+            # later: of a driver that had stood still since it looked for one.
+            floor = max([floor, *(each.since for each in seen if each.batch < batch)])
             high, step = low, min(4 * step, _LARGEST_STEP)
         last = end if found is None else found.offset  # of several the first one counts
-        self._check([offset for offset in missing if earlier < offset < last])
+        self._check([offset for offset in missing if floor <= offset < last])
         if not known and batch:
             log.warning(
                 "no decision of query %s is left in %s, where records before offset %d were "
@@ -166,6 +169,7 @@ class DecisionLog:
             "ends": to_nested(ends),
             "writer": Writer.of(self._options)._asdict(),
             "parts": offsets,
+            "since": self._without.get((query, batch), 0),
         }
         stored = self._put(f"D{query}", orjson.dumps(record))
         self._wait_for(stored)
@@ -229,7 +233,9 @@ class DecisionLog:
                 try:
                     record = orjson.loads(message.body)
                     if record["query"] == query:
-                        found.append(_Found(int(record["batch"]), message.queue_offset, record))
+                        at = message.queue_offset
+                        since = min(int(record.get("since", at)), at)
+                        found.append(_Found(int(record["batch"]), at, since, record))
                 except (ValueError, KeyError, TypeError) as error:
                     if is_decision:
                         raise self._damaged(message.queue_offset, error) from None

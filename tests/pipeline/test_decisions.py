@@ -144,6 +144,31 @@ def test_a_decision_of_an_earlier_release_is_finished(
     assert bodies_of(mq_session_broker, mq_topic) == sorted(TEXTS)
 
 
+def test_a_decision_of_a_driver_that_had_stood_still_hides_no_later_one(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
+    with options.open_session(5) as session, options.open_session(5) as other:
+
+        def commit(batch: int) -> None:
+            log = DecisionLog(session, options, batch)
+            assert log.find(query, batch) is None
+            log.decide(query, batch, {}, prepare(options, [str(batch)]))
+
+        commit(0)
+        late = DecisionLog(other, options, 1)
+        assert late.find(query, 1) is None  # and it stands still
+        commit(1)
+        commit(2)
+        late.decide(query, 1, {}, prepare(options, ["1"]))
+        log = DecisionLog(session, options, 2)
+        for _ in range(decisions._FIRST_STEP - 2):  # the late one is the first of the step
+            last = log._put("Pother", b"of others")
+        log._wait_for(last)
+        assert log.find(query, 2) is not None
+
+
 def offsets(following: int, end: int, suggested: int) -> dict[str, str]:
     """What the answer to a pull says of a queue that begins at 0."""
     numbers = {"minOffset": 0, "maxOffset": end, "nextBeginOffset": following}
