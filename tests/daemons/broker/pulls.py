@@ -112,3 +112,8 @@ def outcome(reply: Command) -> tuple[int, int]:
 
 def bodies(reply: Command) -> list[bytes]:
     return [bytes(message.body) for message in decode_records(reply.body)]
+
+
+def numbered(count: int) -> list[bytes]:
+    """So many bodies that differ."""
+    return [b"m%d" % number for number in range(count)]

@@ -13,7 +13,8 @@ HERE = Path(__file__).parent
 # Seconds of a core each, for what is the same Python with the native path.
 SAME = ("filters_of_held_pulls_are_counted", "most_messages_of_a_request", "the_hash_of_a_key")
 TAKEN_OVER = (
-    *("handlers/test_send.py", "handlers/test_batches.py", "handlers/test_pull.py"),
+    *("handlers/test_send.py", "handlers/test_batches.py"),
+    *("handlers/test_pull.py", "handlers/test_cold_pulls.py"),
     *("reading/test_long_polling.py", "reading/test_message_finder.py"),
     "filter/test_pull_filters.py",
     "filter/test_bit_maps.py",

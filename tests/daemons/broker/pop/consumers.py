@@ -1,6 +1,9 @@
 """A consumer that pops, made of bare requests."""
 
+import asyncio
 import base64
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from mq.daemons.broker.app import Broker
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -8,11 +11,13 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage, decode_records
 from tests.daemons.broker.harness import create_topic, send
+from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import Peer
 
 TOPIC = "Popped"
 GROUP = "G"
 RETRY = "%RETRY%G_Popped"
+POLL = {"pollTime": "20000"}  # of a pop that waits for what comes
 
 
 async def fill(peer: Peer, count: int, queues: int = 1, tag: str = "a") -> None:
@@ -114,3 +119,15 @@ class PopConsumer:
 
 def bodies(popped: list[Popped]) -> list[bytes]:
     return sorted(one.body for one in popped)
+
+
+def run(
+    root: Path, script: Callable[[Broker, Peer, PopConsumer], Awaitable[None]], **settings: str
+) -> None:
+    """Run a script with a broker, a peer of it and a consumer of that peer."""
+
+    async def main() -> None:
+        async with broker_on(root, **settings) as broker, Peer(broker.port) as peer:
+            await script(broker, peer, PopConsumer(peer, broker))
+
+    asyncio.run(main())

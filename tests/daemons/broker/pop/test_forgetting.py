@@ -10,8 +10,8 @@ from mq.daemons.broker.pop import forgetting
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.killed import copy_as_killed
-from tests.daemons.broker.pop.consumers import GROUP, RETRY, TOPIC, PopConsumer, bodies, fill
-from tests.daemons.broker.pop.deletions import DELETIONS, flushes_held_up, run
+from tests.daemons.broker.pop.consumers import GROUP, RETRY, TOPIC, PopConsumer, bodies, fill, run
+from tests.daemons.broker.pop.deletions import DELETIONS, flushes_held_up
 from tests.daemons.peer import Peer
 from tests.waiting import until
 

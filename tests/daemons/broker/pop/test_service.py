@@ -11,8 +11,8 @@ from mq.daemons.broker.pop import order
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.killed import copy_as_killed
-from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, fill
-from tests.daemons.broker.pop.deletions import DELETIONS, flushes_held_up, run
+from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, fill, run
+from tests.daemons.broker.pop.deletions import DELETIONS, flushes_held_up
 from tests.daemons.peer import Peer
 from tests.waiting import until
 

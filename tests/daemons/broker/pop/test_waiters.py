@@ -1,18 +1,29 @@
+"""Pops that wait: who is given what comes, once, and how a wait ends."""
+
+import asyncio
+import time
 from pathlib import Path
 
+import pytest
+
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.store.residency import NotInMemory
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
-from tests.daemons.broker.harness import send
-from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, fill
-from tests.daemons.broker.pop.deletions import DELETIONS, run
+from tests import answered
+from tests.daemons.broker.harness import create_topic, send
+from tests.daemons.broker.pop.consumers import GROUP, POLL, TOPIC, PopConsumer, bodies, fill, run
+from tests.daemons.broker.pop.deletions import DELETIONS
 from tests.daemons.broker.pop.small_files import SMALL, leave_room
 from tests.daemons.broker.running import now
 from tests.daemons.peer import Peer
 from tests.waiting import until
 
+PULL = {"consumerGroup": "P", "topic": "Large", "queueId": "0", "queueOffset": "0"}
+PULL |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+PULL |= {"subscription": "*", "subVersion": "0"}
 QUESTION = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
 
 
@@ -85,3 +96,177 @@ def test_a_pop_that_waits_for_a_group_that_is_deleted_is_given_nothing_of_what_c
             assert len(broker.services.pop.points) == 0
 
     run(tmp_path, script, **SMALL)
+
+
+@answered.by_broker(RequestCode.POLLING_INFO)
+def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 2)
+        async with Peer(broker.port) as second_peer:
+            second = PopConsumer(second_peer, broker)
+            first_pop = asyncio.create_task(consumer.pop(**POLL))
+            async with Peer(broker.port) as asking:
+                fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
+
+                async def until(count: int) -> None:
+                    async with asyncio.timeout(30):
+                        number = ""
+                        while number != str(count):
+                            reply = await asking.ask(RequestCode.POLLING_INFO, fields)
+                            number = reply.fields["pollingNum"]
+
+                await until(1)
+                second_pop = asyncio.create_task(second.pop(**POLL))
+                await until(2)
+                await send(asking, TOPIC, b"one", 1)
+                assert bodies(await first_pop) == [b"one"]
+                await until(1)
+                await send(asking, TOPIC, b"two", 0)
+                assert bodies(await second_pop) == [b"two"]
+                await until(0)
+
+    run(tmp_path, script)
+
+
+def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        async with Peer(broker.port) as other:
+            waiting = asyncio.create_task(PopConsumer(other, broker).pop(**POLL))
+            fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
+            async with asyncio.timeout(30):
+                number = "0"
+                while number == "0":
+                    reply = await peer.ask(RequestCode.POLLING_INFO, fields)
+                    number = reply.fields["pollingNum"]
+            deleted = await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
+            assert deleted.code == ResponseCode.SUCCESS
+            await create_topic(peer, TOPIC, 1)
+            await send(peer, TOPIC, b"new", 0)
+            assert bodies(await waiting) == [b"new"]
+
+    run(tmp_path, script)
+
+
+@pytest.mark.parametrize("offsets", ["true", "false"])
+def test_the_waits_of_a_group_end_empty_when_it_is_deleted(tmp_path: Path, offsets: str) -> None:
+    """What came was taken by a pop whose group was not there: it never came again."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 0)
+        lines = broker.services.pop._pop._waiters._lines
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            waits = {"pollTime": "3600000", "bornTime": str(time.time_ns() // 10**6)}
+            held = asyncio.create_task(PopConsumer(second, broker).ask(**waits))
+            other = asyncio.create_task(PopConsumer(third, broker, "other").ask(**waits))
+            await until(lambda: len(lines) == 2)
+            fields = {"groupName": GROUP, "removeOffset": offsets}
+            reply = await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+            assert reply.code == ResponseCode.SUCCESS
+            assert (await held).code == ResponseCode.POLLING_TIMEOUT
+            await send(peer, TOPIC, b"new")
+            assert (await other).code == ResponseCode.SUCCESS
+        assert bodies(await consumer.pop()) == [b"new"]
+
+    run(tmp_path, script)
+
+
+def test_a_pop_whose_group_is_deleted_while_it_waits_for_the_disk_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        pop = broker.services.pop._pop
+        take = pop._pops.take
+        is_asked, goes_on = asyncio.Event(), asyncio.Event()
+
+        def absent(*_: object) -> None:
+            raise NotInMemory([0])
+
+        async def read_late(_: NotInMemory) -> None:
+            monkeypatch.setattr(pop._pops, "take", take)
+            is_asked.set()
+            await goes_on.wait()
+
+        monkeypatch.setattr(pop._pops, "take", absent)
+        monkeypatch.setattr(pop._reader.residency, "bring_in", read_late)
+        async with Peer(broker.port) as second:
+            late = asyncio.create_task(PopConsumer(second, broker).ask())
+            await is_asked.wait()
+            fields = {"groupName": GROUP}
+            await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+            goes_on.set()
+            assert (await late).code == ResponseCode.POLLING_TIMEOUT
+        assert not len(broker.services.pop.points)
+        assert bodies(await consumer.pop()) == [b"0"]
+
+    run(tmp_path, script)
+
+
+def test_a_wait_ends_empty_and_too_many_that_wait_are_told(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        async with Peer(broker.port) as other:
+            waiting = asyncio.create_task(PopConsumer(other, broker).ask(**POLL))
+            fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
+            async with asyncio.timeout(30):
+                number = "0"
+                while number == "0":
+                    reply = await peer.ask(RequestCode.POLLING_INFO, fields)
+                    number = reply.fields["pollingNum"]
+            reply = await consumer.ask(pollTime="700")
+            assert reply.code == ResponseCode.POLLING_FULL
+            await send(peer, TOPIC, b"x", 0)
+            assert (await waiting).code == ResponseCode.SUCCESS
+            reply = await consumer.ask(pollTime="100")
+            assert reply.code == ResponseCode.POLLING_TIMEOUT
+            assert reply.remark == "NO_MESSAGE_IN_QUEUE"
+            born = str(time.time_ns() // 1_000_000 - 60_000)
+            reply = await consumer.ask(bornTime=born, pollTime="1000")
+            assert reply.code == ResponseCode.POLLING_TIMEOUT
+            assert "timeout too much" in (reply.remark or "")
+
+    run(tmp_path, script, popPollingSize="1")
+
+
+def test_a_pop_of_a_peer_that_did_not_read_for_a_while_is_answered_when_it_does(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 0)
+        await create_topic(peer, "Large", 1)
+        for _ in range(4):
+            await send(peer, "Large", bytes(1_000_000))
+        async with Peer(broker.port) as slow:
+            popping = Command(RequestCode.POP_MESSAGE, consumer.header(pollTime="60000"), opaque=99)
+            slow.writer.write(encode(popping))
+            await until(lambda: any("held pops" in c.kept for c in broker.listener.channels))
+            channel = next(c for c in broker.listener.channels if "held pops" in c.kept)
+            for number in range(20):
+                slow.writer.write(encode(Command(RequestCode.PULL_MESSAGE, PULL, opaque=number)))
+            await until(lambda: channel.stalled)
+            await send(peer, TOPIC, b"while it does not read")
+            replies = [await slow.receive() for _ in range(21)]
+            popped = next(reply for reply in replies if reply.opaque == 99)
+            assert popped.code == ResponseCode.SUCCESS
+            assert len(channel.attributes["held pops"]) == 0
+
+    run(tmp_path, script)
+
+
+def test_a_pop_that_waits_keeps_no_more_of_its_request_than_it_needs(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 0)
+        fields = {**consumer.header(pollTime="60000"), "more": "x" * 1_000_000}
+        popping = Command(RequestCode.POP_MESSAGE, fields, bytes(1_000_000), remark="r" * 1_000_000)
+        async with Peer(broker.port) as waiting:
+            waiting.writer.write(encode(popping))
+            await until(lambda: any("held pops" in c.kept for c in broker.listener.channels))
+            channel = next(c for c in broker.listener.channels if "held pops" in c.kept)
+            (held,) = channel.attributes["held pops"]
+            kept = held.command
+            assert (kept.fields, kept.body, kept.remark) == ({}, b"", None)
+
+    run(tmp_path, script)
