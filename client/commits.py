@@ -118,9 +118,11 @@ class Commits:
             self._look = loop.call_later(COMMIT_LOOK_SECONDS, self._commit_much)
 
     def _commit_much(self) -> None:
-        """Commit the offsets of queues of which much is finished."""
+        """Commit the offsets of queues of which much is finished; as in `commit`, not of an
+        ordered one whose lock is not ours for certain."""
         self._look = None
-        pushed = [held for held in self._held.values() if held.pushes is not None]
+        ours, _ = self._ours()
+        pushed = [held for held in ours if held.pushes is not None]
         queues = []
         for held in pushed:
             assert held.pushes is not None
@@ -131,7 +133,8 @@ class Commits:
                 queues.append(held.queue)
         if queues:
             self._keep_task(self._commit_now(queues))
-        if self._goes_on and any(held.count for held in pushed):  # which will be finished
+        unfinished = any(held.count for held in self._held.values() if held.pushes is not None)
+        if self._goes_on and unfinished:
             loop = asyncio.get_running_loop()
             self._look = loop.call_later(COMMIT_LOOK_SECONDS, self._commit_much)
 

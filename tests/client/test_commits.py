@@ -1,0 +1,64 @@
+"""What a member tells of how far it is."""
+
+import asyncio
+from collections.abc import Iterable
+
+from mq.client.commits import COMMIT_AFTER, Commits
+from mq.client.errors import MQError
+from mq.client.machine import clock
+from mq.client.process_queue import ProcessQueue
+from mq.client.queue_locks import QueueLocks
+from mq.client.reader_settings import ReaderSettings
+from mq.client.session import Session
+from mq.client.snode.pushes import Pushes
+from mq.protocol.bodies import MessageQueue
+from tests.client.scenarios import in_a_loop
+
+
+class Told:
+    """A store that says what it was told."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, int] = {}
+        self.queues: list[int] = []
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        return None
+
+    def update(self, queue: MessageQueue, offset: int) -> None:
+        self.offsets[queue.queue_id] = offset
+
+    def forget(self, queue: MessageQueue) -> None: ...
+
+    async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
+        self.queues += [queue.queue_id for queue in queues]
+        return []
+
+
+@in_a_loop
+async def test_much_that_is_finished_is_not_told_of_a_queue_whose_lock_has_lapsed() -> None:
+    loop = asyncio.get_running_loop()
+    async with Session("127.0.0.1:1") as session:  # where nobody is asked for anything
+        held: dict[MessageQueue, ProcessQueue] = {}
+        ends = [loop.create_future() for _ in range(2)]
+        for number, end in enumerate(ends):
+            queue = MessageQueue("T", "b", number)
+            held[queue] = ProcessQueue(queue, COMMIT_AFTER)
+            held[queue].pushes = Pushes()
+            held[queue].note_lock(clock.monotonic(), end)
+        ends[0].set_result(None)  # the connection over which it was locked
+        told = Told()
+        settings = ReaderSettings(ordered=True, pushed=True)
+        tasks: list[asyncio.Task[None]] = []
+        commits = Commits(
+            *("g", settings, told, held, QueueLocks(session, "g")),
+            lambda task: tasks.append(loop.create_task(task)) or tasks[-1],  # type: ignore[func-returns-value]
+        )
+        commits._commit_much()
+        await asyncio.gather(*tasks)
+        assert (told.queues, told.offsets) == ([1], {1: COMMIT_AFTER})
+        ends[0] = loop.create_future()
+        next(iter(held.values())).note_lock(clock.monotonic(), ends[0])  # renewed
+        commits._commit_much()
+        await asyncio.gather(*tasks)
+        assert told.queues == [1, 0]
