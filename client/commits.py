@@ -66,7 +66,8 @@ class Commits:
 
         With `again` also what they have confirmed before. Nothing of an ordered queue whose lock is
         not ours for certain: another member may have come further. Who cannot wait until it is
-        renewed, for this is the `last` one or the user's, has it renewed.
+        renewed, for this is the `last` one or the user's, has it renewed. Nothing of a queue whose
+        topic its broker does not have either: it would be an offset in the next one of that name.
         """
         ours, lapsed = self._ours()
         if lapsed and (again or last):
@@ -78,13 +79,19 @@ class Commits:
         if again or last:
             lapse = "{}: its lock has lapsed and cannot be renewed now"
             errors += [ClientError(lapse.format(held.queue)) for held in lapsed]
+            absence = "{}: its broker has no such topic now"
+            absent = [held for held in self._held.values() if held.is_absent]
+            errors += [ClientError(absence.format(held.queue)) for held in absent]
         return errors
 
     def _ours(self) -> tuple[list[ProcessQueue], list[ProcessQueue]]:
-        """The queues that are ours for certain, and the others."""
+        """The queues that are ours for certain, and the others; without those whose topic is
+        absent."""
         sure: list[ProcessQueue] = []
         lapsed: list[ProcessQueue] = []
         for held in self._held.values():
+            if held.is_absent:
+                continue
             is_sure = not self._settings.locks or is_locked(held)
             (sure if is_sure else lapsed).append(held)
         return sure, lapsed

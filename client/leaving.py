@@ -50,7 +50,8 @@ class LeavingQueues:
     async def give_up(self, held: ProcessQueue, commit_offset: int | None = None) -> None:
         """Let go of a queue that was dropped; waits for that, but not for long.
 
-        `commit_offset` is committed whoever has come how far, else how far we have come.
+        `commit_offset` is committed whoever has come how far, else how far we have come unless its
+        lock is not ours any more, or its broker has no such topic.
         """
         task = self._keep_task(self._let_go(held, commit_offset))
         self._ending[held.queue] = held, task
@@ -95,7 +96,9 @@ class LeavingQueues:
             offset = held.commit_offset if commit_offset is None else commit_offset
             # Refused or lapsed meanwhile: whoever has the lock may have come further.
             lost = self._settings.locks and not is_locked(held)
-            if commit_offset is not None or (self._settings.commits and not lost):
+            # Nor where its topic is absent: the next one of that name has offsets of its own.
+            may_commit = self._settings.commits and not lost and not held.is_absent
+            if commit_offset is not None or may_commit:
                 self._offsets.update(queue, offset)
                 for error in await self._offsets.commit([queue], again=commit_offset is not None):
                     log.warning(

@@ -58,6 +58,7 @@ class OffsetStore:
         self._offsets: dict[MessageQueue, int] = {}
         # What each was told last and when, by the monotonic clock.
         self._committed: dict[MessageQueue, tuple[int, float]] = {}
+        self._had: set[MessageQueue] = set()  # those of which a broker is known to have had one
         self._begun: set[tuple[str, str]] = set()  # topic and broker with an offset of the group
         # Those that one is on its way to, who waits for a turn there, and what failed last.
         self._beginning: dict[tuple[str, str], deque[Future[None]]] = {}
@@ -83,11 +84,24 @@ class OffsetStore:
                 missing = error
                 continue
             if offset is not None or address == master:
+                if offset:  # 0 may stand for none
+                    self._had.add(queue)
                 return offset
             if master is None:
                 text = f"no master {queue.broker_name} in its route, and no offset at its replica"
                 missing = RouteNotFound(queue.topic, text)
         raise missing
+
+    async def is_lost(self, queue: MessageQueue) -> bool:
+        """Whether the broker has no offset of `queue` now, though it had one while it was ours: it
+        removes those of a topic that is deleted. Raises what asking its master raises."""
+        if queue not in self._had:
+            return False
+        address = await self._session.master_address(queue.topic, queue.broker_name)
+        offset = await self._admin.query_consumer_offset(
+            address, self._group, queue.topic, queue.queue_id, young_is_zero=False
+        )
+        return offset is None
 
     def update(self, queue: MessageQueue, offset: int) -> None:
         """Remember that everything below `offset` is done."""
@@ -99,6 +113,7 @@ class OffsetStore:
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue belongs to another member now."""
+        self._had.discard(queue)
         offset, told = self._offsets.pop(queue, None), self._committed.pop(queue, None)
         if offset is not None and (told is None or told[0] != offset):
             for commit in self._running:
@@ -206,5 +221,6 @@ class OffsetStore:
             return error
         if master is not None:  # else it is told again when it is back
             self._committed[queue] = offset, clock.monotonic()
+            self._had.add(queue)
             self._begun.add((queue.topic, queue.broker_name))
         return None

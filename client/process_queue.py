@@ -66,6 +66,7 @@ class ProcessQueue:
         self.last_pull = clock.time()
         self.last_consume = clock.time()
         self.pushes: Pushes | None = None  # where messages are pushed, too
+        self.absent_pause = 0.0  # seconds; above 0 while its topic is absent, see `absence`
         self._limits = limits or FlowLimits()
         self._paused = False
         self._unfinished: dict[int, int] = {}  # offset: bytes
@@ -140,7 +141,13 @@ class ProcessQueue:
     @property
     def may_take(self) -> bool:
         """Whether more may be held now, and is wanted."""
-        return self._room.is_set() and not self.dropped
+        return self._room.is_set() and not self.dropped and not self.is_absent
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether its broker had no such topic when it was asked last: what comes next may be of
+        another one, and nothing is committed until that is known."""
+        return self.absent_pause > 0
 
     @property
     def paused(self) -> bool:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from mq.client.absence import Absences
 from mq.client.errors import (
     ConnectError,
     MQError,
@@ -16,6 +17,7 @@ from mq.client.errors import (
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.machine import clock
 from mq.client.namespace import without_namespace
+from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import Puller, PullResult, PullStatus
 from mq.client.pull_failures import PullFailures
@@ -56,18 +58,18 @@ class Pulling:
         group: str,
         subscriptions: Subscriptions,
         settings: PullSettings,
+        offsets: Offsets,
         *,
         heartbeat: Callable[[str], Awaitable[None]],
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
         on_moved: Callable[[ProcessQueue, int], None],
-        on_gone: Callable[[ProcessQueue], None],
         hooks: ConsumeHooks | None = None,
     ) -> None:
         """`heartbeat` sends one to a broker that has forgotten us.
 
         `on_moved` hears that a queue has lost its end, or was made anew, and the offset from which
-        its messages are others than those that were pulled. `on_gone` hears of one whose topic
-        its broker does not have.
+        its messages are others than those that were pulled. `offsets` tell of one that was made
+        anew.
         """
         self._session = session
         self._group = group
@@ -76,9 +78,9 @@ class Pulling:
         self._heartbeat = heartbeat
         self._on_ready = on_ready
         self._on_moved = on_moved
-        self._on_gone = on_gone
         self._hooks = hooks
         self._failures = PullFailures(group)
+        self._absences = Absences(group, offsets)
         self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
 
     async def run(self, held: ProcessQueue, counts: ConsumeCounts) -> None:
@@ -106,12 +108,21 @@ class Pulling:
             counts.pull_seconds += clock.monotonic() - started
             counts.pulled += len(result.messages)
             self._failures.succeeded(held.queue)
+            if held.is_absent:
+                is_another = await self._absences.is_another(held, result, asked)
+                if is_another:
+                    self._on_moved(held, result.min_offset)
+                    return False
+                if is_another is None:
+                    self._puller.prefer_master(held.queue)
+                    await asyncio.sleep(PULL_RETRY_SECONDS)
+                    return True
             return self._accept(held, result, asked)
         except TopicNotExist as error:
             if await self._is_of_master(held, error):
-                self._on_gone(held)
-                return False
-            await self._recover(held, error)
+                await self._absences.wait(held)
+            else:
+                await self._recover(held, error)
         except MQError as error:
             await self._recover(held, error)
         except Exception as error:  # whatever it is, the queue is ours and nobody else pulls it
@@ -121,13 +132,14 @@ class Pulling:
 
     async def _pull(self, held: ProcessQueue) -> PullResult:
         subscription = self._subscriptions.of(held.queue.topic)
+        commits = self._settings.commits and not held.is_absent
         return await self._puller.pull(
             held.queue,
             held.next_offset,
             self._subscriptions.tags(held.queue.topic),
             max_count=self._settings.batch,
-            wait=LONG_POLL_SECONDS,
-            commit_offset=held.commit_offset if self._settings.commits else None,
+            wait=0.0 if held.is_absent else LONG_POLL_SECONDS,
+            commit_offset=held.commit_offset if commits else None,
             subscription=subscription.sub_string if self._settings.lite else None,
             sub_version=self._subscriptions.version,
             expression_type=subscription.expression_type,

@@ -13,6 +13,8 @@ Invariants:
 - an ordered queue is pulled and consumed only while a lock on it, younger than a broker keeps it,
   is ours;
 - one whose lock another member has got is taken anew from the committed offset, or not at all;
+- one whose topic its broker does not have is kept, and nothing of it is committed, until that is
+  there again; where it is another one of that name it is taken anew from its beginning;
 - a queue that is still being given up (see `leaving`) is not taken again.
 """
 
@@ -21,7 +23,6 @@ import contextlib
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from math import inf
 from typing import Any
 
 from mq.client.cancellation import is_meant
@@ -32,7 +33,7 @@ from mq.client.leaving import LeavingQueues
 from mq.client.machine import clock
 from mq.client.offsets import Offsets as Offsets
 from mq.client.process_queue import FlowLimits, ProcessQueue
-from mq.client.pulling import PULL_RETRY_SECONDS, Pulling
+from mq.client.pulling import Pulling
 from mq.client.queue_locks import RENEW_SECONDS, QueueLocks, is_locked
 from mq.client.reader_settings import AssignmentListener, ReaderSettings
 from mq.client.running_info import ConsumeCounts
@@ -97,11 +98,10 @@ class Reader:
         )
         pulls = settings.pulls._replace(locked=settings.locks)
         self._pulling = Pulling(
-            *(session, group, subscriptions, pulls),
+            *(session, group, subscriptions, pulls, offsets),
             heartbeat=heartbeat,
             on_ready=on_ready,
             on_moved=self._moved,
-            on_gone=self._gone,
             hooks=hooks,
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -111,7 +111,6 @@ class Reader:
         self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
-        self._absent: dict[MessageQueue, tuple[float, float]] = {}  # not taken until, for so long
         self._paused = False
         self._rebalances = True
         self._is_stopped = False  # no queue is taken any more
@@ -316,8 +315,6 @@ class Reader:
     async def _take(self, queue: MessageQueue) -> bool:
         if queue in self._leaving:
             return False  # the listener still has a message of the time when it was ours before
-        if queue in self._absent and clock.monotonic() < self._absent[queue][0]:
-            return False
         if not self._settings.locks:
             return await self._begin(queue) is not None
         held, is_others = None, False
@@ -400,25 +397,6 @@ class Reader:
                     await self._lose(lost)
             except Exception:
                 log.exception("group %s: locks not renewed", self._group)
-
-    def _gone(self, held: ProcessQueue) -> None:
-        """Its master has no such topic any more: another of its name, if there comes one, begins at
-        its own offsets. It is taken anew later, ever later while the topic does not come."""
-        queue = held.queue
-        if self.held.get(queue) is held:
-            now = clock.monotonic()
-            until, pause = self._absent.get(queue, (-inf, 0.0))
-            if now - until > REBALANCE_SECONDS:
-                pause = PULL_RETRY_SECONDS
-            else:
-                pause = min(2 * pause, REBALANCE_SECONDS)
-            self._absent[queue] = now + pause, pause
-            if pause == PULL_RETRY_SECONDS:
-                log.warning("group %s: broker %s has no topic %s any more",
-                            self._group, queue.broker_name, queue.topic)  # fmt: skip
-            self._part_with(queue)
-            self._leaving.forget(held)
-            self.wake()
 
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._session.keep_task(coroutine)

@@ -42,11 +42,24 @@ class OffsetAdmin(AdminBase):
         return answer.timestamp
 
     async def query_consumer_offset(
-        self, address: str, group: str, topic: str, queue_id: int
+        self,
+        address: str,
+        group: str,
+        topic: str,
+        queue_id: int,
+        *,
+        young_is_zero: bool = True,
     ) -> int | None:
-        """The offset that `group` goes on from; None if it has none at this broker."""
+        """The offset that `group` goes on from; None if it has none at this broker.
+
+        Where it has none a broker says 0 of a queue whose first messages are in memory still;
+        without `young_is_zero` not, where it knows of that (Java's from 5.0 on).
+        """
         header = headers.QueryConsumerOffsetRequestHeader(
-            consumer_group=group, topic=topic, queue_id=queue_id
+            consumer_group=group,
+            topic=topic,
+            queue_id=queue_id,
+            set_zero_if_not_found=None if young_is_zero else False,
         )
         response = await self._ask(address, header, accept=_OR_NOT_FOUND)
         if response.code == ResponseCode.QUERY_NOT_FOUND:

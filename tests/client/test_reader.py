@@ -392,33 +392,3 @@ def test_a_queue_that_is_locked_while_its_consumer_closes_is_unlocked_again() ->
             assert locks.lock(GROUP, "another", [queue]) == {queue}
 
     asyncio.run(scenario())
-
-
-def test_a_topic_that_was_deleted_and_made_again_with_more_messages_is_read_from_its_beginning(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("mq.client.pulling.LONG_POLL_SECONDS", 0.2)
-    monkeypatch.setattr(reader, "PULL_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.05)
-    got: list[bytes] = []
-
-    async def listen(message: StoredMessage) -> None:
-        got.append(message.body)
-
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            await there.send(*numbers(5))
-            queue = MessageQueue(TOPIC, "broker-a", 0)
-            broker = there.pair.broker.address
-            async with there.consumer(listener=listen) as consumer:
-                await until(lambda: len(got) == 5)
-                await there.admin.delete_topic_in_broker(broker, TOPIC)
-                await until(lambda: queue not in consumer.reader.held)
-                await consumer.commit()
-                config = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
-                await there.admin.create_topic(broker, config)
-                await there.send(*(b"new%d" % number for number in range(20)))
-                await until(lambda: len(got) >= 25)
-        assert got[5:] == [b"new%d" % number for number in range(20)]
-
-    asyncio.run(scenario())

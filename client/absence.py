@@ -1,0 +1,55 @@
+"""Queues whose topic their master does not have: kept until it is there again, or another one is.
+
+A master may lack a topic for a moment only: a new one, say, whose table of topics is late. So what
+is in hand stays, as does where one is, and it is asked again, ever more slowly. Until it is known
+which topic is there nothing of the queue is committed, for it may be another of that name.
+"""
+
+import asyncio
+import logging
+
+from mq.client.offsets import Offsets, OffsetStore
+from mq.client.process_queue import ProcessQueue
+from mq.client.pull_consumer import PullResult, PullStatus
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS = 3.0  # pullTimeDelayMillsWhenException
+LONGEST_PAUSE_SECONDS = 20.0  # as between two rebalances
+
+
+class Absences:
+    """The queues of one member whose topic is absent."""
+
+    def __init__(self, group: str, offsets: Offsets) -> None:
+        self._group = group
+        self._offsets = offsets
+
+    async def wait(self, held: ProcessQueue) -> None:
+        """The master has no such topic: wait before it is asked again, each time twice as long."""
+        queue = held.queue
+        if not held.is_absent:
+            held.absent_pause = FIRST_PAUSE_SECONDS
+            log.warning("group %s: broker %s has no topic %s any more",
+                        self._group, queue.broker_name, queue.topic)  # fmt: skip
+        pause = held.absent_pause
+        held.absent_pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        await asyncio.sleep(pause)
+
+    async def is_another(self, held: ProcessQueue, result: PullResult, asked: int) -> bool | None:
+        """Whether the topic that has answered a pull from offset `asked` is another one of that
+        name; None where that cannot be said yet, for a replica has answered that is behind.
+
+        It is if it ends before where we are, or its broker has no offset of the group any more:
+        ours removes those of a topic that is deleted. Java's may keep them. Otherwise the queue is
+        absent no more. Raises what asking the broker raises: then it is absent still.
+        """
+        if result.max_offset < asked:
+            return None if result.status is PullStatus.NO_MATCHED else True
+        if isinstance(self._offsets, OffsetStore) and await self._offsets.is_lost(held.queue):
+            return True
+        held.absent_pause = 0.0
+        queue = held.queue
+        log.info("group %s: broker %s has topic %s again, queue %d goes on at offset %d",
+                 self._group, queue.broker_name, queue.topic, queue.queue_id, asked)  # fmt: skip
+        return False

@@ -1,0 +1,202 @@
+"""Members of a group whose broker lacks a topic for a moment, or has another one of that name."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mq.client import absence
+from mq.client.absence import Absences
+from mq.client.errors import ClientError
+from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.local_offsets import LocalOffsetStore
+from mq.client.process_queue import ProcessQueue
+from mq.client.pull_consumer import PullResult, PullStatus
+from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
+from mq.protocol.message import StoredMessage
+from tests.client.clusters import GROUP, TOPIC, Cluster, cluster, numbers
+from tests.client.scenarios import in_a_loop
+from tests.waiting import until
+
+LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
+CONFIG = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(absence, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.pulling.LONG_POLL_SECONDS", 0.2)
+    monkeypatch.setattr("mq.client.reader.REBALANCE_AGAIN_SECONDS", 0.05)
+
+
+async def hide(there: Cluster) -> None:
+    """Have the broker know nothing of the topic, as one whose table is late; all else stays."""
+    await there.pair.broker.stores.topics.delete(TOPIC)
+
+
+async def show(there: Cluster) -> None:
+    await there.pair.broker.stores.topics.update(CONFIG)
+
+
+async def remake(there: Cluster, *bodies: bytes) -> None:
+    await there.admin.create_topic(there.pair.broker.address, CONFIG)
+    await there.send(*bodies)
+
+
+class Listener:
+    """Waits in the first message until it may go on."""
+
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+        self.goes_on = asyncio.Event()
+
+    async def __call__(self, message: StoredMessage) -> None:
+        self.got.append(message.body)
+        await self.goes_on.wait()
+
+
+@pytest.mark.parametrize("kind", ["clustering", "ordered", "broadcasting"])
+def test_what_is_in_hand_and_the_place_stay_while_a_broker_lacks_the_topic(
+    kind: str, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"ordered": kind == "ordered"}
+    if kind == "broadcasting":
+        options = {"broadcasting": True, "offset_directory": tmp_path}
+
+    async def scenario() -> list[bytes]:
+        listener = Listener()
+        async with (
+            cluster(queues=1) as there,
+            there.consumer(
+                listener=listener, concurrency=1, consume_from=LAST, **options
+            ) as consumer,
+        ):
+            await until(lambda: QUEUE in consumer.reader.held)
+            held = consumer.reader.held[QUEUE]
+            await there.send(*numbers(5))
+            await until(lambda: held.count == 5)
+            await hide(there)
+            await until(lambda: held.absent_pause > absence.FIRST_PAUSE_SECONDS)
+            assert consumer.assigned.count(QUEUE) == 1
+            listener.goes_on.set()
+            await until(lambda: len(listener.got) == 5)
+            with pytest.raises(ClientError, match="has no such topic now"):
+                await consumer.commit()
+            await show(there)
+            await there.send(b"5")
+            await until(lambda: not held.count and held.commit_offset == 6)
+            assert consumer.reader.held[QUEUE] is held
+            await consumer.commit()
+            assert await consumer.reader.offsets.committed(QUEUE) == 6
+        return listener.got
+
+    assert asyncio.run(scenario()) == numbers(6)
+
+
+@in_a_loop
+async def test_a_replay_goes_on_where_its_user_has_put_it() -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            got: list[StoredMessage] = []
+            while len(got) < 5:
+                got += await consumer.poll()
+            await consumer.commit()
+            consumer.pause([QUEUE])  # so that nothing is pulled before the topic is absent
+            await consumer.seek(QUEUE, 0)
+            held = consumer.reader.held[QUEUE]
+            await hide(there)
+            consumer.resume([QUEUE])
+            await until(lambda: held.is_absent)
+            await show(there)
+            again: list[StoredMessage] = []
+            while len(again) < 5:
+                again += await consumer.poll()
+            assert [message.body for message in again] == numbers(5)
+
+
+@in_a_loop
+async def test_a_member_that_leaves_commits_nothing_of_an_absent_topic() -> None:
+    listener = Listener()
+    listener.goes_on.set()
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with there.consumer(listener=listener, consume_from=LAST) as consumer:
+            await until(lambda: len(listener.got) == 5)
+            held = consumer.reader.held[QUEUE]
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await until(lambda: held.is_absent)
+            await consumer.reader.assign([])  # as a rebalance that takes the queue away
+            assert held.dropped
+        assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) < 0
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_another_topic_with_more_messages_is_read_from_its_beginning(ordered: bool) -> None:
+    new = [b"new%d" % number for number in range(20)]
+
+    async def scenario() -> list[bytes]:
+        listener = Listener()
+        listener.goes_on.set()
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(5))
+            async with there.consumer(
+                listener=listener, consume_from=LAST, ordered=ordered
+            ) as consumer:
+                await until(lambda: len(listener.got) == 5)
+                await consumer.commit()
+                held = consumer.reader.held[QUEUE]
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+                await until(lambda: held.is_absent)
+                await remake(there, *new)
+                await until(lambda: len(listener.got) == 25)
+                assert held.dropped
+        return listener.got[5:]
+
+    assert asyncio.run(scenario()) == new
+
+
+def test_with_broadcasting_the_place_in_the_file_goes_with_the_topic(tmp_path: Path) -> None:
+    new = [b"new%d" % number for number in range(3)]
+
+    async def scenario() -> list[bytes]:
+        listener = Listener()
+        listener.goes_on.set()
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(5))
+            async with there.consumer(
+                listener=listener, consume_from=LAST, broadcasting=True, offset_directory=tmp_path
+            ) as consumer:
+                await until(lambda: QUEUE in consumer.reader.held)
+                await consumer.reader.seek(QUEUE, 0)
+                await until(lambda: len(listener.got) == 5)
+                await consumer.commit()
+                store = consumer.reader.offsets
+                assert isinstance(store, LocalOffsetStore)
+                held = consumer.reader.held[QUEUE]
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+                await until(lambda: held.is_absent)
+                await remake(there, *new)
+                await until(lambda: held.dropped and QUEUE in consumer.reader.held)
+                written = LocalOffsetStore(tmp_path, consumer.session.client_id, GROUP)
+                assert await written.committed(QUEUE) in range(4)
+                await until(lambda: len(listener.got) == 8)
+        return listener.got[5:]
+
+    assert asyncio.run(scenario()) == new
+
+
+@in_a_loop
+async def test_a_replica_that_is_behind_does_not_say_which_topic_it_is(tmp_path: Path) -> None:
+    absences = Absences("g", LocalOffsetStore(tmp_path, "c", "g"))
+    held = ProcessQueue(QUEUE, 7)
+    await absences.wait(held)
+    behind = PullResult(PullStatus.NO_MATCHED, [], 7, 0, 5, 0)
+    assert await absences.is_another(held, behind, 7) is None
+    assert held.is_absent
+    assert await absences.is_another(held, behind._replace(max_offset=7), 7) is False
+    assert not held.is_absent
