@@ -8,9 +8,11 @@ which topic is there nothing of the queue is committed, for it may be another of
 import asyncio
 import logging
 
+from mq.client.admin.offsets import OffsetAdmin
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import PullResult, PullStatus
+from mq.client.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +23,9 @@ LONGEST_PAUSE_SECONDS = 20.0  # as between two rebalances
 class Absences:
     """The queues of one member whose topic is absent."""
 
-    def __init__(self, group: str, offsets: Offsets) -> None:
+    def __init__(self, session: Session, group: str, offsets: Offsets) -> None:
+        self._session = session
+        self._admin = OffsetAdmin(session)
         self._group = group
         self._offsets = offsets
 
@@ -40,16 +44,29 @@ class Absences:
         """Whether the topic that has answered a pull from offset `asked` is another one of that
         name; None where that cannot be said yet, for a replica has answered that is behind.
 
-        It is if it ends before where we are, or its broker has no offset of the group any more:
-        ours removes those of a topic that is deleted. Java's may keep them. Otherwise the queue is
-        absent no more. Raises what asking the broker raises: then it is absent still.
+        It is if it ends before where we are, if its broker has no offset of the group any more
+        (ours removes those of a topic that is deleted, Java's may keep them), or if all that it has
+        was stored later than what was read in it. Otherwise the queue is absent no more. Raises
+        what asking the broker raises: then it is absent still.
         """
         if result.max_offset < asked:
             return None if result.status is PullStatus.NO_MATCHED else True
         if isinstance(self._offsets, OffsetStore) and await self._offsets.is_lost(held.queue):
+            return True
+        if await self._begins_behind(held, result.min_offset):
             return True
         held.absent_pause = 0.0
         queue = held.queue
         log.info("group %s: broker %s has topic %s again, queue %d goes on at offset %d",
                  self._group, queue.broker_name, queue.topic, queue.queue_id, asked)  # fmt: skip
         return False
+
+    async def _begins_behind(self, held: ProcessQueue, min_offset: int) -> bool:
+        """Whether the first message of a queue, at `min_offset`, was stored later than the last one
+        that we have read, though its offset is no higher: both times are of the broker's clock."""
+        if held.last_read is None or held.last_read[0] < min_offset:
+            return False
+        queue = held.queue
+        address = await self._session.master_address(queue.topic, queue.broker_name)
+        stored = await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
+        return stored > held.last_read[1]

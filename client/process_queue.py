@@ -67,6 +67,7 @@ class ProcessQueue:
         self.last_consume = clock.time()
         self.pushes: Pushes | None = None  # where messages are pushed, too
         self.absent_pause = 0.0  # seconds; above 0 while its topic is absent, see `absence`
+        self.last_read: tuple[int, int] | None = None  # its offset, and when it was stored (ms)
         self._limits = limits or FlowLimits()
         self._paused = False
         self._unfinished: dict[int, int] = {}  # offset: bytes
@@ -90,6 +91,7 @@ class ProcessQueue:
             heappush(self._offsets, offset)
             self._bytes += message.store_size
             self._last_offset = offset
+            self.last_read = offset, message.store_timestamp
         self._check_room()
 
     def finish(self, message: StoredMessage) -> None:

@@ -80,7 +80,7 @@ class Pulling:
         self._on_moved = on_moved
         self._hooks = hooks
         self._failures = PullFailures(group)
-        self._absences = Absences(group, offsets)
+        self._absences = Absences(session, group, offsets)
         self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
 
     async def run(self, held: ProcessQueue, counts: ConsumeCounts) -> None:
