@@ -363,13 +363,14 @@ class Reader:
     async def _lose(self, lost: list[ProcessQueue]) -> None:
         """Others have or had locked these: what we hold of them is old, and not ours to commit."""
         async with self._changing:
-            for held in lost:
+            ours = [held for held in lost if self.held.get(held.queue) is held]
+            for held in ours:
                 queue = held.queue
-                if self.held.get(queue) is held:
-                    log.warning("group %s: another member has gone on with %s", self._group, queue)
-                    self._part_with(queue)
-                    self._leaving.forget(held)
-        self.wake()
+                log.warning("group %s: another member has gone on with %s", self._group, queue)
+                self._part_with(queue)
+                self._leaving.forget(held)
+        if ours:  # the others were parted with before, and a listener is inside them still
+            self.wake()
 
     async def _rebalance_again(self) -> None:
         pause = REBALANCE_AGAIN_SECONDS

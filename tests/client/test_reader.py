@@ -1,8 +1,10 @@
 """Which queues a member takes when some of its brokers are gone, with scripted brokers."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 
 import pytest
 
@@ -10,6 +12,9 @@ from mq.client import leaving, reader
 from mq.client.consumer import Consumer
 from mq.client.errors import MQError
 from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.offsets import Offsets
+from mq.client.process_queue import ProcessQueue
+from mq.client.queue_locks import QueueLocks
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import (
@@ -357,6 +362,56 @@ def test_a_topic_that_is_made_anew_is_read_though_messages_of_the_old_one_are_in
                 await there.send(b"new")
                 await until(lambda: got[-1] == b"new")
                 await until(lambda: consumer.reader.held[queue].commit_offset == 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_listener_that_stays_in_a_lost_queue_makes_nobody_rebalance_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader, "LOCK_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 600.0)
+    monkeypatch.setattr(reader, "LONGEST_AGAIN_SECONDS", 600.0)
+    renewals = rebalances = 0
+    renew = QueueLocks.renew
+
+    async def counted(
+        self: QueueLocks, held: Iterable[ProcessQueue], offsets: Offsets
+    ) -> list[ProcessQueue]:
+        nonlocal renewals
+        renewals += 1
+        return await renew(self, held, offsets)
+
+    def strategy(
+        client_id: str, queues: list[MessageQueue], clients: list[str]
+    ) -> list[MessageQueue]:
+        nonlocal rebalances
+        rebalances += queues[0].topic == TOPIC
+        return queues
+
+    monkeypatch.setattr(QueueLocks, "renew", counted)
+    inside, may_end = threading.Event(), threading.Event()
+
+    def listen(message: StoredMessage) -> None:
+        inside.set()
+        may_end.wait()
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            queue = MessageQueue(TOPIC, "broker-a", 0)
+            await there.send(b"x")
+            async with there.consumer(listener=listen, ordered=True, strategy=strategy) as consumer:
+                await asyncio.to_thread(inside.wait)
+                held = consumer.reader.held[queue]
+                locks = there.pair.broker.clients.locks
+                locks.unlock(GROUP, consumer.session.client_id, [queue])
+                assert locks.lock(GROUP, "another", [queue]) == {queue}
+                held.locked_at = -inf  # as when it was not renewed for too long
+                await until(lambda: held.dropped)
+                before, seen = rebalances, renewals
+                await until(lambda: renewals > seen + 10)
+                may_end.set()
+                assert rebalances <= before + 1
 
     asyncio.run(scenario())
 
