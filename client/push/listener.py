@@ -5,7 +5,7 @@ import contextlib
 import contextvars
 import inspect
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
 from mq.client.cancellation import is_meant
@@ -111,16 +111,18 @@ def suspension_of(error: BaseException, default: float) -> float:
 
 
 def _in_loop(
-    loop: asyncio.AbstractEventLoop, callback: Callable[[], None]
+    loop: asyncio.AbstractEventLoop, callback: Callable[[bool], None]
 ) -> Callable[[Future[tuple[Any, BaseException | None]]], None]:
-    """For a thread that is done: calls back in the loop, unless that has ended."""
+    """For a thread that is done: calls back in the loop, unless that has ended, with whether the
+    listener has returned, and nothing that were to be awaited."""
 
     def done(work: Future[tuple[Any, BaseException | None]]) -> None:
-        result = None if work.cancelled() else work.result()[0]
+        result, error = (None, CancelledError()) if work.cancelled() else work.result()
+        returned = error is None and not inspect.isawaitable(result)
         if inspect.iscoroutine(result):  # which nobody will await
             result.close()
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(callback)
+            loop.call_soon_threadsafe(callback, returned)
 
     return done
 
@@ -139,12 +141,13 @@ class Call:
             self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mq-listener")
 
     async def __call__(
-        self, messages: list[StoredMessage], on_left: Callable[[], None] = lambda: None
+        self, messages: list[StoredMessage], on_left: Callable[[bool], None] = lambda _: None
     ) -> None:
         """Raises what the listener raises, as an Exception in any case.
 
         `on_left` is called when nobody is inside the listener any more: before this ends, or after
-        it where it was cancelled, for a thread goes on.
+        it where it was cancelled, for a thread goes on. It hears whether the listener has returned
+        well.
 
         ListenerFailed stands for what is none: a CancelledError of something that the listener
         has awaited, say. Only KeyboardInterrupt and SystemExit of an async listener, which are
@@ -152,10 +155,11 @@ class Call:
         """
         argument = messages if self._batch else messages[0]
         work: Future[tuple[Any, BaseException | None]] | None = None
-        has_ended = False
+        has_ended = has_returned = False
         try:
             if self._pool is None:
                 await self._listener(argument)
+                has_returned = True
                 return
             context = contextvars.copy_context()  # with what hooks have put there: a span
             work = self._pool.submit(context.run, _outcome, self._listener, argument)
@@ -165,6 +169,7 @@ class Call:
                 raise _ordinary(error)
             if inspect.isawaitable(result):  # of a plain function around an async one
                 await result
+            has_returned = True
         except (Exception, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -173,7 +178,7 @@ class Call:
             raise ListenerFailed(error) from error
         finally:
             if work is None or has_ended:
-                on_left()
+                on_left(has_returned)
             else:
                 work.add_done_callback(_in_loop(asyncio.get_running_loop(), on_left))
 

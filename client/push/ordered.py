@@ -98,11 +98,15 @@ class OrderedConsumption:
         held.end_consuming(turn=False)
         self._turns.put_nowait(held)
 
-    def _left(self, held: ProcessQueue) -> None:
-        """Nobody is inside the listener any more, also where its worker did not wait for it."""
+    def _left(self, held: ProcessQueue, messages: list[StoredMessage], returned: bool) -> None:
+        """Nobody is inside the listener any more, also where its worker did not wait for it: then
+        the line goes on, behind the messages where the listener has `returned` well."""
         self._inside.discard(held)
         if held in self._abandoned:
             self._abandoned.discard(held)
+            if returned:
+                self._counts[held.queue.topic].consumed += len(messages)
+                held.leave_line(len(messages))
             self._pass_on(held)
 
     async def _turn(self, call: Call, held: ProcessQueue) -> float | None:
@@ -131,7 +135,7 @@ class OrderedConsumption:
         failure: Exception | None = None
         try:
             self._inside.add(held)
-            await call(messages, lambda: self._left(held))
+            await call(messages, lambda returned: self._left(held, messages, returned))
             outcome = ConsumeOutcome.SUCCESS
         except SuspendQueue as error:
             outcome, failure = ConsumeOutcome.FAILED, error
