@@ -88,11 +88,19 @@ class Lane(Generic[M]):
         while (flight := self._flight) is not None:
             try:
                 await asyncio.shield(flight)
+            except BaseException as error:
+                # Who is cancelled in the very turn in which it failed does not hear of that: the
+                # next one who lands does.
+                if self._flight is flight and (flight.cancelled() or error is _failure(flight)):
+                    self._flight = None
+                raise
             finally:
                 if flight.done():
                     self._ended(flight)
-                    if self._flight is flight:  # it has failed, and whoever waits for it is told
-                        self._flight = None
+
+
+def _failure(flight: "asyncio.Future[None]") -> BaseException | None:
+    return flight.exception() if flight.done() and not flight.cancelled() else None
 
 
 def _is_there(flight: "asyncio.Future[None]") -> bool:

@@ -139,6 +139,28 @@ async def test_who_waits_and_is_cancelled_does_not_cancel_what_is_on_its_way() -
 
 
 @in_a_loop
+async def test_who_is_cancelled_in_the_turn_of_a_failure_leaves_it_to_the_next_one() -> None:
+    sending = Sending()
+    sending.error = ValueError("told once")
+    lane: Lane[int] = Lane(sending)
+    lane.add(MESSAGE, 1)
+    lane.hurry()
+    landing = asyncio.ensure_future(lane.land())
+    await asyncio.sleep(0)
+    flight = lane._flight
+    assert flight is not None
+    flight.add_done_callback(lambda _: landing.cancel())
+    lane.add(MESSAGE, 2)
+    sending.go.release()
+    with pytest.raises(asyncio.CancelledError):
+        await landing
+    with pytest.raises(ValueError, match="told once"):
+        await lane.start()
+    assert (sending.batches, lane.waiting) == ([[1]], [2])
+    await lane.land()
+
+
+@in_a_loop
 async def test_what_hurries_does_not_go_behind_what_failed() -> None:
     sending = Sending()
     sending.error = ValueError("not stored")
