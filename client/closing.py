@@ -17,6 +17,11 @@ class Closing:
             self._task = asyncio.get_running_loop().create_task(close())
         return self._task
 
+    async def settle(self) -> None:
+        """Wait for a closing that is under way, however it ends: for who opens again."""
+        while self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
+
     async def run(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Close, or wait until somebody's closing is done. Raises what closing raises."""
         task = self.begin(close)

@@ -66,7 +66,8 @@ class TraceDispatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Begin to send. Safe to call again."""
+        """Begin to send, behind a closing that is under way. Safe to call again."""
+        await self._closing.settle()
         if self._task is None:
             await self._producer.open()
             self._ends = False

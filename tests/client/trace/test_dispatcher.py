@@ -119,6 +119,45 @@ def test_sends_go_on_when_no_broker_takes_traces(monkeypatch: pytest.MonkeyPatch
     asyncio.run(scenario())
 
 
+def test_opened_again_while_it_closes_it_sends_behind_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
+    sends, may_answer = asyncio.Event(), asyncio.Event()
+    taken: list[bytes] = []
+
+    async def take(request: Command, channel: Channel) -> Command:
+        sends.set()
+        await may_answer.wait()
+        taken.append(bytes(request.body))
+        return request.reply(0, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"})
+
+    async def scenario() -> None:
+        handlers = {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: take}
+        async with (
+            scripted(handlers) as broker,
+            scripted(name_server({"a": broker})) as namesrv,
+            Session(namesrv) as session,
+        ):
+            dispatcher = trace_dispatcher(session, "g", "PRODUCE")
+            await dispatcher.open()
+            dispatcher.append(pub(1))
+            await sends.wait()
+            closing = asyncio.create_task(dispatcher.close())
+            await until(lambda: dispatcher._ends)
+            opening = asyncio.create_task(dispatcher.open())
+            await asyncio.sleep(0)
+            may_answer.set()
+            await asyncio.gather(closing, opening)
+            dispatcher.append(pub(2))
+            await until(lambda: len(taken) == 2)
+            await dispatcher.close()
+            assert dispatcher.dropped == 0
+        assert sum(body.count(b"Pub") for body in taken) == 2
+
+    asyncio.run(scenario())
+
+
 def test_a_close_that_is_cancelled_goes_on_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
     sends, may_answer = asyncio.Event(), asyncio.Event()
