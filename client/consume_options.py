@@ -79,7 +79,7 @@ class ConsumeOptions(MemberOptions):
     ordered: bool = False
     suspension: float = 1.0
     broadcasting: bool = False
-    offset_directory: Path = DEFAULT_DIRECTORY
+    offset_directory: str | Path = DEFAULT_DIRECTORY
     max_reconsume_times: int | None = None
     consume_timeout: float = 900.0
     pull_batch: int = 32
@@ -134,7 +134,7 @@ class ConsumeKeywords(MemberKeywords, total=False):
     ordered: bool
     suspension: float
     broadcasting: bool
-    offset_directory: Path
+    offset_directory: str | Path
     max_reconsume_times: int | None
     consume_timeout: float
     pull_batch: int

@@ -166,7 +166,7 @@ class Consumer(Member):
             hooks=self._hooks,
         )
 
-    def _own_offsets(self, directory: Path) -> Offsets:
+    def _own_offsets(self, directory: str | Path) -> Offsets:
         if self.broadcasting:
             return LocalOffsetStore(directory, self.session.client_id, self.group)
         return OffsetStore(self.session, self.group)

@@ -30,11 +30,11 @@ class LocalOffsetStore:
     remembers, `commit` writes.
     """
 
-    def __init__(self, directory: Path, client_id: str, group: str) -> None:
+    def __init__(self, directory: str | Path, client_id: str, group: str) -> None:
         """Raises ClientError for a client id that cannot be a folder's name."""
         if "/" in client_id or "\0" in client_id or client_id in {"", ".", ".."}:
             raise ClientError(f"a client id of {client_id!r} cannot name the folder of offsets")
-        self.path = directory.expanduser() / client_id / group / "offsets.json"
+        self.path = Path(directory).expanduser() / client_id / group / "offsets.json"
         # What is to be in the file, a new one with each change; None until it is read.
         self._stored: dict[MessageQueue, int] | None = None
         self._written: dict[MessageQueue, int] | None = None  # what is in it

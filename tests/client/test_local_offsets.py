@@ -90,6 +90,13 @@ def test_a_folder_that_cannot_be_written_to_is_named_in_the_error(tmp_path: Path
     assert "offsets.json" in str(error)
 
 
+def test_a_folder_may_be_named_by_a_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    offsets = LocalOffsetStore("~/offsets", "10.0.0.1@DEFAULT", "group")
+    commit(offsets, QUEUE, 1)
+    assert (tmp_path / "offsets" / "10.0.0.1@DEFAULT" / "group" / "offsets.json").exists()
+
+
 @pytest.mark.parametrize("client_id", ["../x", "a/b", "..", ""])
 def test_a_client_id_cannot_lead_out_of_the_folder(tmp_path: Path, client_id: str) -> None:
     with pytest.raises(ClientError, match="cannot name the folder"):
