@@ -16,7 +16,7 @@ were read since the file was written (SEEN_GROUP tells) move them on.
 import asyncio
 import heapq
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from mq.client.machine import clock
@@ -142,7 +142,7 @@ class PopCheckPoints:
         numbers: set[int] = {*range(settings.broker.revive_queue_num), *store.queues_of(self.topic)}
         self._queues = {n: _ReviveQueue(self, store, self.topic, n) for n in sorted(numbers)}
         self._next_queue = 0
-        self.forgetting = Forgetting(settings, self, writer)
+        self.forgetting = Forgetting(settings, self)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -266,11 +266,22 @@ class PopCheckPoints:
         """Write a check point again, further on in its revive queue. Raises StoreRefused."""
         self._writer.put(point.record(self._cluster, self.host))
 
-    def end_of(self, point: PopCheckPoint) -> StoredMessage:
-        """The record that ends a check point: all that is missing is acknowledged."""
-        return ack_record(
+    def end(self, point: PopCheckPoint, on_refused: Callable[[], None]) -> None:
+        """Write that a check point has ended: all that is missing is acknowledged. Where that is
+        refused later, ``on_refused`` is called, and it comes again. Raises StoreRefused and
+        OSError."""
+        record = ack_record(
             point.key, point.missing, point.revive_queue_id, point.due, self._cluster, self.host
         )
+
+        def stored(refusal: StoreRefused | None) -> None:
+            if not is_stored(refusal):
+                point.is_reviving = False
+                on_refused()
+                self.push(point)
+
+        self._writer.put(record, stored)
+        point.is_reviving = True
 
     # reading --------------------------------------------------------------------------------
 

@@ -9,18 +9,14 @@ each turn of the loop. Those that the store does not take now are tried again un
 import asyncio
 import errno
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, starmap
 from typing import Protocol
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.waiting import is_stored
-from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.pop.records import PopCheckPoint
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.waiters import OnStored
-from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +35,7 @@ class Reading(Protocol):
 class Points(Protocol):
     """The table of all check points."""
 
-    def end_of(self, point: PopCheckPoint) -> StoredMessage: ...
-
-    def push(self, point: PopCheckPoint) -> None: ...
+    def end(self, point: PopCheckPoint, on_refused: Callable[[], None]) -> None: ...
 
     def appended(self) -> dict[Reading, int]: ...
 
@@ -56,10 +50,9 @@ def _is_under_way(revive: Reading, upto: int) -> bool:
 class Forgetting:
     """The check points of deleted groups, until each has ended."""
 
-    def __init__(self, settings: BrokerSettings, points: Points, writer: MessageWriter) -> None:
+    def __init__(self, settings: BrokerSettings, points: Points) -> None:
         self._settings = settings
         self._points = points
-        self._writer = writer
         self._forgotten: dict[PopCheckPoint, None] = {}
         # Up to where the revive queues went when one of them was forgotten or ended the last time.
         self._upto: dict[Reading, int] = {}
@@ -87,7 +80,9 @@ class Forgetting:
         OSError where something cannot be written, or takes too long: it may not be flushed, or no
         slave may have it.
         """
-        while self._end(_AT_ONCE):  # noqa: ASYNC110 - for it to go on others must have their turn
+        points = list(self._forgotten)
+        for first in range(0, len(points), _AT_ONCE):
+            self._end(points[first : first + _AT_ONCE])
             await asyncio.sleep(0)
         upto = self._upto
         try:
@@ -98,36 +93,29 @@ class Forgetting:
         except TimeoutError:  # an OSError without a text
             if any(starmap(_is_under_way, upto.items())):
                 raise OSError(errno.EIO, "what was popped before is not stored yet") from None
-        if any(not point.is_reviving for point in self._forgotten):
+        if any(self._unended()):
             raise OSError(errno.EIO, "what was popped before could not be ended")
 
     def end_some(self) -> None:
         """Write some of the ends that could not be written before."""
         try:
-            self._end(_AT_ONCE)
+            self._end(list(islice(self._unended(), _AT_ONCE)))
         except OSError as error:
             log.warning("%s", error.strerror, extra={"failure": "revive"})
 
-    def _end(self, most: int) -> bool:
-        """Write the ends of so many; returns whether there were any. Raises OSError."""
-        points = list(islice((p for p in self._forgotten if not p.is_reviving), most))
+    def _unended(self) -> Iterator[PopCheckPoint]:
+        return (point for point in self._forgotten if not point.is_reviving)
+
+    def _end(self, points: list[PopCheckPoint]) -> None:
+        """Write the ends of those that have not ended meanwhile. Raises OSError."""
         for point in points:
+            if point.is_reviving or point not in self._forgotten:
+                continue
             try:
-                self._writer.put(self._points.end_of(point), self._when_stored(point))
+                self._points.end(point, self.settled.set)
             except (StoreRefused, OSError) as error:
                 raise OSError(
                     errno.EIO, f"check points of group {point.group} end later: {error}"
                 ) from error
-            point.is_reviving = True
         if points:
             self._upto = self._points.appended()
-        return bool(points)
-
-    def _when_stored(self, point: PopCheckPoint) -> OnStored:
-        def stored(refusal: StoreRefused | None) -> None:
-            if not is_stored(refusal):
-                point.is_reviving = False
-                self._points.push(point)
-                self.settled.set()
-
-        return stored

@@ -131,15 +131,11 @@ class Revival:
             if topic is not None and offset not in point.again:
                 self._put_again(point, offset, topic)
 
-        def stored(refusal: StoreRefused | None) -> None:
-            if not is_stored(refusal):
-                point.is_reviving = False
-                # Pushed, it may wake `run` at once, and be refused at once, again and again.
-                self._pauses_until = clock.monotonic() + RETRY_SECONDS
-                self._points.push(point)
+        self._points.end(point, self._pause)
 
-        self._writer.put(self._points.end_of(point), stored)
-        point.is_reviving = True
+    def _pause(self) -> None:
+        """What is pushed again may wake `run` at once, and be refused at once, again and again."""
+        self._pauses_until = clock.monotonic() + RETRY_SECONDS
 
     def _retry_topic(self, point: PopCheckPoint) -> str | None:
         """Where to; None if the topic or the group is not there any more, or was deleted since and
