@@ -25,6 +25,16 @@ class Sending:
             raise self.error
 
 
+def hurried() -> tuple[Sending, Lane[int]]:
+    """A lane with 1 on its way, and 2 that hurries behind it."""
+    sending = Sending()
+    lane: Lane[int] = Lane(sending)
+    for mark in (1, 2):
+        lane.add(MESSAGE, mark)
+        lane.hurry()
+    return sending, lane
+
+
 @in_a_loop
 async def test_a_full_batch_waits_for_the_one_before_it() -> None:
     sending = Sending()
@@ -63,12 +73,7 @@ async def test_what_hurries_goes_when_what_is_on_its_way_has_come_there() -> Non
 
 @in_a_loop
 async def test_who_lands_before_the_loop_tells_of_it_waits_for_what_hurries_as_well() -> None:
-    sending = Sending()
-    lane: Lane[int] = Lane(sending)
-    lane.add(MESSAGE, 1)
-    lane.hurry()
-    lane.add(MESSAGE, 2)
-    lane.hurry()
+    sending, lane = hurried()
     await asyncio.sleep(0)
     sending.go.release()  # the flight ends in the next turn, and behind it
     landing = asyncio.ensure_future(lane.land())  # somebody comes to wait for it
@@ -81,12 +86,7 @@ async def test_who_lands_before_the_loop_tells_of_it_waits_for_what_hurries_as_w
 
 @in_a_loop
 async def test_what_hurried_behind_an_earlier_batch_does_not_overtake_a_later_one() -> None:
-    sending = Sending()
-    lane: Lane[int] = Lane(sending)
-    lane.add(MESSAGE, 1)
-    lane.hurry()
-    lane.add(MESSAGE, 2)
-    lane.hurry()
+    sending, lane = hurried()
     await asyncio.sleep(0)
 
     async def start_and_hurry() -> None:
@@ -108,12 +108,7 @@ async def test_what_hurried_behind_an_earlier_batch_does_not_overtake_a_later_on
 
 @in_a_loop
 async def test_at_rest_what_waits_stays() -> None:
-    sending = Sending()
-    lane: Lane[int] = Lane(sending)
-    lane.add(MESSAGE, 1)
-    lane.hurry()
-    lane.add(MESSAGE, 2)
-    lane.hurry()
+    sending, lane = hurried()
     lane.rest()
     sending.go.release()
     await lane.land()

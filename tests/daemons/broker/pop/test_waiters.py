@@ -27,6 +27,16 @@ PULL |= {"subscription": "*", "subVersion": "0"}
 QUESTION = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
 
 
+async def until_waiting(peer: Peer, count: int) -> None:
+    """Return once the broker says that so many pops wait."""
+
+    async def so_many() -> bool:
+        reply = await peer.ask(RequestCode.POLLING_INFO, QUESTION)
+        return reply.fields["pollingNum"] == str(count)
+
+    await until(so_many)
+
+
 async def held_before_the_end_of_a_file(
     broker: Broker, peer: Peer, consumer: PopConsumer, other: Peer
 ) -> None:
@@ -38,12 +48,7 @@ async def held_before_the_end_of_a_file(
     await consumer.pop()  # what is there is out
     fields = consumer.header(pollTime="60000", bornTime=str(now()))
     other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=7)))
-
-    async def waits() -> bool:
-        reply = await peer.ask(RequestCode.POLLING_INFO, QUESTION)
-        return reply.fields["pollingNum"] == "1"
-
-    await until(waits)
+    await until_waiting(peer, 1)
     await leave_room(peer, broker, size + 40)
 
 
@@ -106,24 +111,15 @@ def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Pa
             second = PopConsumer(second_peer, broker)
             first_pop = asyncio.create_task(consumer.pop(**POLL))
             async with Peer(broker.port) as asking:
-                fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
-
-                async def until(count: int) -> None:
-                    async with asyncio.timeout(30):
-                        number = ""
-                        while number != str(count):
-                            reply = await asking.ask(RequestCode.POLLING_INFO, fields)
-                            number = reply.fields["pollingNum"]
-
-                await until(1)
+                await until_waiting(asking, 1)
                 second_pop = asyncio.create_task(second.pop(**POLL))
-                await until(2)
+                await until_waiting(asking, 2)
                 await send(asking, TOPIC, b"one", 1)
                 assert bodies(await first_pop) == [b"one"]
-                await until(1)
+                await until_waiting(asking, 1)
                 await send(asking, TOPIC, b"two", 0)
                 assert bodies(await second_pop) == [b"two"]
-                await until(0)
+                await until_waiting(asking, 0)
 
     run(tmp_path, script)
 
@@ -135,12 +131,7 @@ def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
         await create_topic(peer, TOPIC, 1)
         async with Peer(broker.port) as other:
             waiting = asyncio.create_task(PopConsumer(other, broker).pop(**POLL))
-            fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
-            async with asyncio.timeout(30):
-                number = "0"
-                while number == "0":
-                    reply = await peer.ask(RequestCode.POLLING_INFO, fields)
-                    number = reply.fields["pollingNum"]
+            await until_waiting(peer, 1)
             deleted = await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
             assert deleted.code == ResponseCode.SUCCESS
             await create_topic(peer, TOPIC, 1)
@@ -210,12 +201,7 @@ def test_a_wait_ends_empty_and_too_many_that_wait_are_told(tmp_path: Path) -> No
         await create_topic(peer, TOPIC, 1)
         async with Peer(broker.port) as other:
             waiting = asyncio.create_task(PopConsumer(other, broker).ask(**POLL))
-            fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
-            async with asyncio.timeout(30):
-                number = "0"
-                while number == "0":
-                    reply = await peer.ask(RequestCode.POLLING_INFO, fields)
-                    number = reply.fields["pollingNum"]
+            await until_waiting(peer, 1)
             reply = await consumer.ask(pollTime="700")
             assert reply.code == ResponseCode.POLLING_FULL
             await send(peer, TOPIC, b"x", 0)
