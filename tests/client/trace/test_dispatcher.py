@@ -1,6 +1,8 @@
 """Trace entries on their way: dropped when too many wait, sent several at a time."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -119,76 +121,76 @@ def test_sends_go_on_when_no_broker_takes_traces(monkeypatch: pytest.MonkeyPatch
     asyncio.run(scenario())
 
 
-def test_opened_again_while_it_closes_it_sends_behind_that(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
-    sends, may_answer = asyncio.Event(), asyncio.Event()
-    taken: list[bytes] = []
+class SlowBroker:
+    """Takes traces, and answers when it may: `taken` are the bodies."""
 
-    async def take(request: Command, channel: Channel) -> Command:
-        sends.set()
-        await may_answer.wait()
-        taken.append(bytes(request.body))
+    def __init__(self) -> None:
+        self.sends, self.may_answer = asyncio.Event(), asyncio.Event()
+        self.taken: list[bytes] = []
+
+    async def take(self, request: Command, channel: Channel) -> Command:
+        self.sends.set()
+        await self.may_answer.wait()
+        self.taken.append(bytes(request.body))
         return request.reply(0, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"})
 
-    async def scenario() -> None:
-        handlers = {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: take}
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        handlers = {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: self.take}
         async with (
             scripted(handlers) as broker,
             scripted(name_server({"a": broker})) as namesrv,
             Session(namesrv) as session,
         ):
+            yield session
+
+
+def test_opened_again_while_it_closes_it_sends_behind_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
+    broker = SlowBroker()
+
+    async def scenario() -> None:
+        async with broker.session() as session:
             dispatcher = trace_dispatcher(session, "g", "PRODUCE")
             await dispatcher.open()
             dispatcher.append(pub(1))
-            await sends.wait()
+            await broker.sends.wait()
             closing = asyncio.create_task(dispatcher.close())
             await until(lambda: dispatcher._ends)
             opening = asyncio.create_task(dispatcher.open())
             await asyncio.sleep(0)
-            may_answer.set()
+            broker.may_answer.set()
             await asyncio.gather(closing, opening)
             dispatcher.append(pub(2))
-            await until(lambda: len(taken) == 2)
+            await until(lambda: len(broker.taken) == 2)
             await dispatcher.close()
             assert dispatcher.dropped == 0
-        assert sum(body.count(b"Pub") for body in taken) == 2
+        assert sum(body.count(b"Pub") for body in broker.taken) == 2
 
     asyncio.run(scenario())
 
 
 def test_a_close_that_is_cancelled_goes_on_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
-    sends, may_answer = asyncio.Event(), asyncio.Event()
-    taken: list[bytes] = []
-
-    async def take(request: Command, channel: Channel) -> Command:
-        sends.set()
-        await may_answer.wait()
-        taken.append(bytes(request.body))
-        return request.reply(0, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"})
+    broker = SlowBroker()
 
     async def scenario() -> None:
-        handlers = {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: take}
-        async with (
-            scripted(handlers) as broker,
-            scripted(name_server({"a": broker})) as namesrv,
-            Session(namesrv) as session,
-        ):
+        async with broker.session() as session:
             dispatcher = trace_dispatcher(session, "g", "PRODUCE")
             await dispatcher.open()
             dispatcher.append(pub(1))
-            await sends.wait()
+            await broker.sends.wait()
             dispatcher.append(pub(2))
             closing = asyncio.create_task(dispatcher.close())
             await asyncio.sleep(0)
             closing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await closing
-            may_answer.set()
+            broker.may_answer.set()
             await dispatcher.close()
             assert dispatcher.dropped == 0
-        assert sum(body.count(b"Pub") for body in taken) == 2
+        assert sum(body.count(b"Pub") for body in broker.taken) == 2
 
     asyncio.run(scenario())
