@@ -68,12 +68,16 @@ class Port(Protocol):
         """It has closed."""
 
 
+#: Serves what it can of the frames of some bytes, from a position on, and returns where the next
+#: one begins. What it has put off, and cannot serve then, it gives to `Channel.serve_frame`.
+Bulk = Callable[[bytes, int, "Channel"], int]
+
+
 class Requests(Protocol):
     """What a channel needs of the dispatcher that answers its requests."""
 
     direct: dict[object, Callable[[dict[str, object], bytes, "Channel"], None]]
-    #: Serves what it can of the frames from a position on, and returns where the next one begins.
-    bulk: Callable[[bytes, int, "Channel"], int] | None
+    bulk: Bulk | None
 
     def handle(self, command: Command, channel: "Channel") -> None:
         """Answer a request."""
@@ -233,6 +237,22 @@ class Channel(Outgoing, asyncio.Protocol):
             if self._out:
                 self.flush()
 
+    def serve_frame(self, frame: bytes) -> None:
+        """Serve a whole frame that was put off, without offering it to be put off again."""
+        if self.stalled or self._unserved:
+            self._keep_unserved(frame, False)
+            return
+        was_reading, self._reading = self._reading, True
+        try:
+            self._serve_frames(frame, 0, None)
+        except RemoteProtocolError as error:
+            self._requests.complain(self, error)
+            self.close()
+        finally:
+            self._reading = was_reading
+            if self._out and not was_reading:
+                self.flush()
+
     def encrypted(self, connection: Transport) -> None:
         """From here on everything goes through this connection."""
         self._transport = connection
@@ -337,7 +357,7 @@ class Channel(Outgoing, asyncio.Protocol):
         if frames.pieces:
             missing = frames.missing
             if missing and len(data) - missing >= LARGE_REST:
-                self._serve_frames(frames.take(data[:missing]), 0)
+                self._serve_frames(frames.take(data[:missing]), 0, self._requests.bulk)
                 begin = missing
             else:
                 size = len(data)
@@ -345,7 +365,7 @@ class Channel(Outgoing, asyncio.Protocol):
                 if not data:
                     self._budget.took(size + PIECE_COST)
                     return
-        position = self._serve_frames(data, begin)
+        position = self._serve_frames(data, begin, self._requests.bulk)
         left = len(data) - position
         if not left or self._ended:
             return
@@ -356,12 +376,11 @@ class Channel(Outgoing, asyncio.Protocol):
             frames.keep(data, position)
         self._budget.took(left + PIECE_COST)
 
-    def _serve_frames(self, data: bytes, begin: int) -> int:
+    def _serve_frames(self, data: bytes, begin: int, bulk: Bulk | None) -> int:
         """Serve the frames that are whole, from a position on, until the peer is stalled; returns
-        where the rest begins."""
+        where the rest begins. They are offered to ``bulk`` first."""
         position = begin
         direct_handlers = self._direct
-        bulk = self._requests.bulk
         end = len(data)
         while end - position >= 8 and not self.stalled:
             if bulk is not None:

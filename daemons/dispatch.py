@@ -18,7 +18,7 @@ from typing import Protocol
 
 from mq.client.cancellation import end_with
 from mq.client.machine.clock import perf_counter
-from mq.daemons.channel import Channel
+from mq.daemons.channel import Bulk, Channel
 from mq.daemons.memory import cost_of
 from mq.daemons.overload.busy_reply import WAIT_SETTING, BusyReply, refuse_sends
 from mq.daemons.steps import OneAtATime
@@ -40,10 +40,6 @@ Handler = Callable[[Command, Channel], Reply | Awaitable[Reply]]
 # A handler of the hot path: header (its JSON form, checked to be an object), body, channel. It
 # writes its own replies and is only given requests in JSON.
 DirectHandler = Callable[[dict[str, object], bytes, Channel], None]
-
-
-# Serves the frames that it can of some bytes, from a position on; returns where the next begins.
-Bulk = Callable[[bytes, int, Channel], int]
 
 
 class Guard(Protocol):
@@ -203,7 +199,7 @@ class Dispatcher:
                 handler if guard is None else guarded_in_dialect(handler, guard)
             )
 
-    def serve_bulk(self, bulk: "Bulk | None") -> None:
+    def serve_bulk(self, bulk: Bulk | None) -> None:
         """Offer what comes to this first, unless there is a guard: that is to see each request."""
         self.bulk = bulk if self._guard is None else None
 

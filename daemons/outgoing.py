@@ -96,6 +96,11 @@ class Outgoing:
             return 0
         return self._transport.get_write_buffer_size()
 
+    @property
+    def ended(self) -> bool:
+        """Whether we have closed it: what its peer sends is not served any more."""
+        return self._ended
+
     def close(self) -> None:
         """Close once what was sent has left. Calling it again does nothing."""
         self._ended = True

@@ -32,7 +32,7 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import PUT, key_hash
 from mq.daemons.broker.store.publishing import Publisher
 from mq.daemons.broker.store.torn import ended, looks_torn
-from mq.daemons.broker.store.waiters import OnStored, ReplySink
+from mq.daemons.broker.store.waiters import OnStored, Replies, ReplySink
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import SysFlag
@@ -73,6 +73,7 @@ class Appender:
     written batch that may not be published before an fsync; None has ``publisher`` do it at once.
     ``look_ahead`` is called when the log has grown beyond ``look_from``; it returns the next.
     ``on_written`` is called when the log has grown, before anybody is answered.
+    ``before_turn_ends`` is called where something was appended, to append what was put off.
     ``extend`` may put more about a message into its queue's extension: it gets queue, tags code,
     store timestamp and ``properties_field``, and gives the tags code of the entry.
     """
@@ -83,6 +84,7 @@ class Appender:
         self.refusal: StoreRefused | None = None
         self.await_flush: Callable[[Batch], None] | None = None
         self.on_written: Callable[[], None] = lambda: None
+        self.before_turn_ends: Callable[[], None] = lambda: None
         self.publisher = Publisher()
         self.look_ahead: Callable[[], int] = lambda: 1 << 63
         self.look_from = 0
@@ -289,6 +291,11 @@ class Appender:
             queue.put_bytes += queue_size
             batch.touched[queue] = queue.appended
 
+    @property
+    def will_end_turn(self) -> bool:
+        """Whether `before_turn_ends` is going to be called in this turn of the loop."""
+        return self._scheduled
+
     def batch_timestamp(self) -> int:
         """The store timestamp, in ms, that a message appended in this turn gets."""
         batch = self._batch
@@ -336,6 +343,11 @@ class Appender:
         """
         batch = self._batch
         (batch.prompt_replies if promptly else batch.replies).append((sink, frame))
+
+    def reply_all_when_stored(self, replies: Replies, prompt_replies: Replies) -> None:
+        """The same for frames of several senders, of whom some said WAIT=false."""
+        self._batch.replies += replies
+        self._batch.prompt_replies += prompt_replies
 
     def call_when_stored(self, callback: OnStored) -> None:
         """Call back likewise, with None or with why the message was not stored."""
@@ -385,7 +397,14 @@ class Appender:
         batch.timestamp = clock.milliseconds()
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.commit)
+            asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        try:
+            self.before_turn_ends()
+        except Exception:
+            waiters.log_failure("what was put off to the end of a turn failed")
+        self.commit()
 
     def _next_file(self) -> None:
         """Close the last file with a blank and begin another."""

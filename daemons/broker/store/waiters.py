@@ -32,11 +32,9 @@ Replies = list[tuple[ReplySink, bytes]]
 
 def send(replies: Replies) -> None:
     """Send replies, those of one sink in one write."""
-    sinks: dict[ReplySink, None] = {}
     for sink, frame in replies:
         sink.queue_frame(frame)
-        sinks[sink] = None
-    for sink in sinks:
+    for sink, _ in replies:  # a second flush of one finds nothing
         try:
             sink.flush()
         except Exception:

@@ -10,6 +10,8 @@ use std::ops::Range;
 
 /// Most extension fields that are looked at: a send has fourteen.
 const MOST_FIELDS: usize = 32;
+/// So many take less than a kilobyte, which the allocator keeps at hand.
+const USUAL_FIELDS: usize = 24;
 
 /// A header, its strings without their escapes.
 pub struct Header<'a> {
@@ -88,7 +90,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn header(&mut self, is_wanted: fn(i64) -> bool) -> Option<Header<'a>> {
-        let mut header = Header { flag: 0, opaque: 0, fields: Vec::with_capacity(MOST_FIELDS) };
+        let mut header = Header { flag: 0, opaque: 0, fields: Vec::with_capacity(USUAL_FIELDS) };
         let mut seen = 0u8;
         self.expect(b'{')?;
         loop {
@@ -134,7 +136,7 @@ impl<'a> Reader<'a> {
     fn outline(&mut self) -> Option<Outline<'a>> {
         let (mut code, mut flag, mut opaque) = (None, None, None);
         let (mut opaque_at, mut fields_at) = (0..0, None);
-        let mut fields = Header { flag: 0, opaque: 0, fields: Vec::with_capacity(MOST_FIELDS) };
+        let mut fields = Header { flag: 0, opaque: 0, fields: Vec::with_capacity(USUAL_FIELDS) };
         self.expect(b'{')?;
         loop {
             let name = self.plain_string()?;

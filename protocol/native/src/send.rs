@@ -5,13 +5,13 @@ use std::net::SocketAddrV4;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::batch;
 use crate::frame::Frame;
 use crate::header::Header;
 use crate::layout::*;
-use crate::packing::{self, Output, Sent, Shared, Target};
+use crate::packing::{self, Output, Packed, Sent, Shared, Target};
 use crate::properties::Properties;
 use crate::record::{self, Place};
 use crate::reply::{self, Pieces};
@@ -42,6 +42,19 @@ struct Named<'py> {
     topic: String,
     queue_text: String,
     target: Target<'py>,
+}
+
+/// A frame, where it was sent from, and who is answered.
+type Send<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyAny>);
+
+/// What one call has taken so far.
+struct Work<'a, 'py> {
+    queues: &'a Bound<'py, PyDict>,
+    targets: Vec<Named<'py>>,
+    room: Room<'a>,
+    place: Place<'a>,
+    output: Output,
+    replies: Replies,
 }
 
 /// Frames of replies.
@@ -111,36 +124,88 @@ impl SendPath {
         room: PyBuffer<u8>,
         timestamp: i64,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let Ok(born_host) = <[u8; HOST_SIZE]>::try_from(born_host) else {
-            return Ok(None);
-        };
+        let Ok(born_host) = <[u8; HOST_SIZE]>::try_from(born_host) else { return Ok(None) };
         let data = data.as_bytes();
-        let place = Place { store_host: &self.store_host, store_timestamp: timestamp };
-        let Some(mut room) = Room::of(py, &room, start) else { return Ok(None) };
-        let mut targets: Vec<Named<'py>> = Vec::new();
-        let (mut output, mut replies) = (Output::default(), Replies::default());
+        let Some(room) = Room::of(py, &room, start) else { return Ok(None) };
+        let mut work = Work::new(queues, room, self.place(timestamp));
         let mut at = position;
         while let Some((request, end)) = self.next_request(data, at, born_host, relayed) {
-            let Some(target) = find_target(py, &mut targets, queues, &request.header)? else {
-                break;
-            };
-            if self.store(&request, target, &place, &mut room, &mut output, &mut replies).is_none()
-            {
+            if !work.take(self, &request)? {
                 break;
             }
             at = end;
         }
-        if output.messages == 0 {
+        if work.output.messages == 0 {
             return Ok(None);
         }
-        let packed = output.packed(py, &room, targets.iter().map(|named| &named.target))?;
-        let ordinary = PyBytes::new(py, &replies.ordinary);
-        let prompt = PyBytes::new(py, &replies.prompt);
-        (at, packed, ordinary, prompt).into_pyobject(py).map(Some)
+        let replies = PyBytes::new(py, &work.replies.ordinary);
+        let prompt = PyBytes::new(py, &work.replies.prompt);
+        (at, work.packed(py)?, replies, prompt).into_pyobject(py).map(Some)
+    }
+
+    /// Take plain sends from frames that have come alone, from one of them on, up to the first that
+    /// is none.
+    ///
+    /// Each of `sends` is a frame, where it was sent from, and who is answered. Returns None if there is none,
+    /// else as `take`: how many; what is to be appended; the replies, each with who gets it.
+    #[allow(clippy::too_many_arguments)]
+    fn take_each<'py>(
+        &self,
+        py: Python<'py>,
+        sends: &Bound<'py, PyList>,
+        begin: usize,
+        queues: &Bound<'py, PyDict>,
+        start: i64,
+        room: PyBuffer<u8>,
+        timestamp: i64,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let Some(room) = Room::of(py, &room, start) else { return Ok(None) };
+        let mut work = Work::new(queues, room, self.place(timestamp));
+        let (replies, prompt) = (PyList::empty(py), PyList::empty(py));
+        let mut at = begin;
+        for send in sends.iter().skip(begin) {
+            let (data, born_host, sink): Send = send.extract()?;
+            let Ok(born_host) = born_host.as_bytes().try_into() else { break };
+            let data = data.as_bytes();
+            let Some((request, end)) = self.next_request(data, 0, born_host, false) else { break };
+            if end != data.len() || !work.take(self, &request)? {
+                break;
+            }
+            work.replies.give(&sink, &replies, &prompt)?;
+            at += 1;
+        }
+        if work.output.messages == 0 {
+            return Ok(None);
+        }
+        (at - begin, work.packed(py)?, replies, prompt).into_pyobject(py).map(Some)
+    }
+}
+
+impl<'a, 'py> Work<'a, 'py> {
+    fn new(queues: &'a Bound<'py, PyDict>, room: Room<'a>, place: Place<'a>) -> Self {
+        let (output, replies) = Default::default();
+        Work { queues, targets: Vec::new(), room, place, output, replies }
+    }
+
+    /// Puts the messages of a request; says whether it did, or Python is to look at it.
+    fn take(&mut self, path: &SendPath, request: &Request) -> PyResult<bool> {
+        let Some(target) = find_target(&mut self.targets, self.queues, &request.header)? else {
+            return Ok(false);
+        };
+        let (room, output, replies) = (&mut self.room, &mut self.output, &mut self.replies);
+        Ok(path.store(request, target, &self.place, room, output, replies).is_some())
+    }
+
+    fn packed(&self, py: Python<'py>) -> PyResult<Packed<'py>> {
+        self.output.packed(py, &self.room, self.targets.iter().map(|named| &named.target))
     }
 }
 
 impl SendPath {
+    fn place(&self, store_timestamp: i64) -> Place<'_> {
+        Place { store_host: &self.store_host, store_timestamp }
+    }
+
     /// The frame at a position, if it is whole and may be a plain send, and where it ends.
     fn next_request<'a>(
         &'a self,
@@ -225,6 +290,22 @@ impl SendPath {
 }
 
 impl Replies {
+    /// Puts what there is into lists, for who gets it.
+    fn give<'py>(
+        &mut self,
+        sink: &Bound<'py, PyAny>,
+        ordinary: &Bound<'py, PyList>,
+        prompt: &Bound<'py, PyList>,
+    ) -> PyResult<()> {
+        for (frames, to) in [(&mut self.ordinary, ordinary), (&mut self.prompt, prompt)] {
+            if !frames.is_empty() {
+                to.append((sink, PyBytes::new(to.py(), frames)))?;
+                frames.clear();
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the answer to a request whose messages have got these ids.
     fn push(
         &mut self,
@@ -249,7 +330,6 @@ impl Replies {
 
 /// The queue of a send. `None` if Python has to find it, or it is of a group's retries.
 fn find_target<'t, 'py>(
-    py: Python<'py>,
     targets: &'t mut Vec<Named<'py>>,
     queues: &Bound<'py, PyDict>,
     header: &Header,
@@ -267,6 +347,7 @@ fn find_target<'t, 'py>(
     if targets.len() == MOST_QUEUES {
         return Ok(None);
     }
+    let py = queues.py();
     let key = (PyString::new(py, topic), PyString::new(py, text));
     let Some(queue) = queues.get_item(key)? else { return Ok(None) };
     targets.push(Named {

@@ -6,6 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mq.client.machine import chance, clock
 from mq.daemons.broker.transactions.native_halves import NativeHalves
@@ -31,6 +32,12 @@ Place = tuple[int, int]
 def plain(**fields: str) -> bytes:
     """A send as clients write it."""
     text = json.dumps({**HEADER, "extFields": FIELDS | fields}).encode()
+    return struct.pack(">ii", 4 + len(text), len(text)) + text
+
+
+def alone(**fields: str) -> bytes:
+    """The same without blanks, as of a client that waits for each reply."""
+    text = json.dumps({**HEADER, "extFields": FIELDS | fields}, separators=(",", ":")).encode()
     return struct.pack(">ii", 4 + len(text), len(text)) + text
 
 
@@ -119,6 +126,18 @@ class OneBroker:
         self.taken += behind > position
         return behind
 
+    def together(self) -> list[int]:
+        """How many sends of several connections each call takes from now on."""
+        sends, taken = self._broker.services.sends.native, list[int]()
+        take = sends._take_each
+
+        def counted(alone: Any, begin: int) -> int:
+            taken.append(take(alone, begin))
+            return taken[-1]
+
+        sends._take_each = counted  # type: ignore[assignment, method-assign]
+        return taken
+
     @property
     def is_taking(self) -> bool:
         """Whether the native path has not failed."""
@@ -130,10 +149,8 @@ class OneBroker:
     async def take(self, data: list[bytes], relayed: bool = False) -> tuple[object, ...]:
         """What is answered to what comes in so many pieces, and what has been stored of it;
         `relayed` by a snode."""
-        listener, store = self._broker.listener, self._broker.stores.messages
-        channel, transport = Channel(listener, listener.dispatcher), Written()
+        channel, transport = self._connect()
         channel.dialect = Dialect.SNODE if relayed else Dialect.ORDINARY
-        channel.connection_made(transport)  # type: ignore[arg-type]  # as much of one as is needed
         try:
             for piece in data:
                 if not transport.closed:
@@ -142,19 +159,38 @@ class OneBroker:
             await asyncio.sleep(0)
         finally:
             channel.connection_lost(None)  # the listener waits for it when it closes
+        return (transport.data, transport.closed, *self._stored())
+
+    async def take_together(self, data: Sequence[tuple[int, bytes]]) -> tuple[object, ...]:
+        """The same of what comes in one turn of the loop, on connections with these numbers."""
+        made = {number: self._connect() for number in {number for number, _ in data}}
+        try:
+            for number, piece in data:
+                channel, transport = made[number]
+                if not transport.closed:
+                    channel.data_received(piece)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        finally:
+            for channel, _ in made.values():
+                channel.connection_lost(None)
+        answers = {number: (sent.data, sent.closed) for number, (_, sent) in made.items()}
+        return (answers, *self._stored())
+
+    def _connect(self) -> tuple[Channel, Written]:
+        listener = self._broker.listener
+        channel, transport = Channel(listener, listener.dispatcher), Written()
+        channel.connection_made(transport)  # type: ignore[arg-type]  # as much of one as is needed
+        return channel, transport
+
+    def _stored(self) -> tuple[object, ...]:
+        store = self._broker.stores.messages
         stored, self._seen = self._log_from(self._seen), store.log.written
         ends = {(one.topic, one.queue_id): (one.readable, one.put_bytes) for one in store.queues}
         index = store.key_index
         assert index is not None
         items = [(file.count, file.used_slots, file.end_offset) for file in index.files]
-        return (
-            transport.data,
-            transport.closed,
-            stored,
-            ends,
-            items,
-            store.appender.publisher.messages,
-        )
+        return stored, ends, items, store.appender.publisher.messages
 
     def _log_from(self, start: int) -> bytes:
         log = self._broker.stores.messages.log
@@ -191,6 +227,13 @@ class Pair:
         replies = ours[0]
         assert isinstance(replies, bytes)
         return replies
+
+    def compare_together(self, data: Sequence[tuple[int, bytes]]) -> object:
+        """What both answer to what comes on so many connections at once."""
+        run = self._runner.get_loop().run_until_complete
+        ours, theirs = (run(broker.take_together(data)) for broker in self.brokers)
+        assert ours == theirs
+        return ours[0]
 
     def close(self) -> None:
         for broker in self.brokers:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from mq.protocol.codes import ResponseCode
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.native import native
 from tests.daemons.broker.harness import Harness
-from tests.daemons.broker.native_pair import TO_EACH_QUEUE, Written, plain
+from tests.daemons.broker.native_pair import TO_EACH_QUEUE, Written, alone, plain
 from tests.daemons.broker.running import broker_on
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
@@ -39,8 +40,42 @@ def test_what_the_native_path_fails_at_is_left_to_python_with_all_that_came_with
         broker.settings.update({"maxMessageSize": "1000"})
         assert sends.native.bulk is None and dispatcher.bulk is None
 
+    with caplog.at_level(logging.ERROR):
+        _run(tmp_path, script)
+    assert "sends stay in Python" in caplog.text
+
+
+def test_what_the_native_path_fails_at_of_many_connections_is_left_to_python_with_the_others(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Harness, channel: Channel, transport: Written) -> None:
+        channel.data_received(TO_EACH_QUEUE)
+        await asyncio.sleep(0)
+        broker.stores.messages.queue("T", 1).queue_id = 1 << 40  # more than a record holds
+        channels = [channel, *(Channel(broker.listener, broker.listener.dispatcher) for _ in "ab")]
+        sent = [transport, Written(), Written()]
+        try:
+            for one, to in zip(channels[1:], sent[1:], strict=True):
+                one.connection_made(to)  # type: ignore[arg-type]  # as much as is needed
+            transport.data = b""
+            for one, name in zip(channels, "012", strict=True):
+                one.data_received(alone(e=name))
+            await asyncio.sleep(0)
+        finally:
+            for one in channels[1:]:
+                one.connection_lost(None)
+        codes = [[reply.code for reply in CommandReader().receive(to.data)] for to in sent]
+        success, error = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
+        assert codes == [[success], [error], [success]]
+        assert [broker.stores.messages.max_offset("T", number) for number in (0, 2)] == [2, 2]
+        assert broker.services.sends.native.bulk is None
+
+    _run(tmp_path, script)
+
+
+def _run(root: Path, script: Callable[[Harness, Channel, Written], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with Harness(tmp_path, {}) as broker:
+        async with Harness(root, {}) as broker:
             channel, transport = Channel(broker.listener, broker.listener.dispatcher), Written()
             channel.connection_made(transport)  # type: ignore[arg-type]  # as much as is needed
             try:
@@ -48,9 +83,7 @@ def test_what_the_native_path_fails_at_is_left_to_python_with_all_that_came_with
             finally:
                 channel.connection_lost(None)
 
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(main())
-    assert "sends stay in Python" in caplog.text
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

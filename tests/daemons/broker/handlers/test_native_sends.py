@@ -1,5 +1,6 @@
 """Sends that the native path takes: stored and answered as by Python, byte for byte."""
 
+import asyncio
 import json
 import struct
 from pathlib import Path
@@ -8,9 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mq.daemons.overload.backlog import LARGE
 from mq.protocol.native import native
 from tests.daemons.broker.damaged_frames import damaged
-from tests.daemons.broker.native_pair import FIELDS, HEADER, TO_EACH_QUEUE, Pair, stand_still
+from tests.daemons.broker.native_pair import (
+    FIELDS,
+    HEADER,
+    TO_EACH_QUEUE,
+    OneBroker,
+    Pair,
+    alone,
+    stand_still,
+)
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
@@ -130,6 +140,62 @@ def _compare(pairs: list[Pair], root: Path, data: st.DataObject) -> None:
     except BaseException:
         pairs.pop().close()  # they differ from now on
         raise
+
+
+def _one_of_many(frame: bytes) -> bytes:
+    """A send as it comes from a client that waits for each reply: by its begin it is one."""
+    end = 8 + struct.unpack_from(">ii", frame)[1]
+    header = {"code": 310} | json.loads(frame[8:end])
+    header["code"] = 320 if header["code"] == 320 else 310
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return struct.pack(">ii", 4 + len(text) + len(frame) - end, len(text)) + text + frame[end:]
+
+
+SMALL_SENDS = frames().map(_one_of_many).filter(lambda frame: len(frame) < LARGE)
+TOGETHER = st.lists(st.tuples(st.integers(1, 5), SMALL_SENDS), min_size=1, max_size=8)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def _compare_together(pairs: list[Pair], root: Path, data: st.DataObject) -> None:
+    if not pairs:
+        pairs.append(Pair(root / str(len(list(root.iterdir())))))
+    drawn = data.draw(TOGETHER)
+    try:
+        pairs[0].compare_together([(0, TO_EACH_QUEUE), *drawn])
+    except BaseException:
+        pairs.pop().close()
+        raise
+
+
+def test_what_comes_on_many_connections_at_once_is_stored_and_answered_as_by_python(
+    tmp_path: Path, stopped_clock: None
+) -> None:
+    pairs: list[Pair] = []
+    try:
+        _compare_together(pairs, tmp_path)
+    finally:
+        for pair in pairs:
+            pair.close()
+    for pair in pairs:
+        ours, theirs = (broker.files() for broker in pair.brokers)
+        assert ours == theirs and len(ours) > 2
+
+
+def test_sends_of_many_connections_are_taken_together(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = OneBroker(tmp_path, True)
+        await broker.start()
+        await broker.take_together([(0, TO_EACH_QUEUE)])
+        taken = broker.together()
+        sent = [(number, alone(e=str(number % 3))) for number in range(100)]
+        answers, *_, messages = await broker.take_together([*sent, (1, alone())])
+        assert isinstance(answers, dict) and all(data for data, _ in answers.values())
+        assert messages == 4 + 100 + 1
+        assert taken == [64, 36]  # the first opens the batch
+        await broker.stop()
+
+    asyncio.run(main())
 
 
 def test_any_bytes_are_stored_and_answered_as_by_python(
