@@ -10,6 +10,7 @@ from mq.daemons.broker.delivery.waiting import StoreResults
 from mq.daemons.broker.handlers.pop_peek import NOTHING
 from mq.daemons.broker.handlers.pop_requests import PopRequests
 from mq.daemons.broker.handlers.popped_records import PoppedRecords
+from mq.daemons.broker.pop.line import HeldPop
 from mq.daemons.broker.pop.receipt import (
     message_offset_info,
     order_count_info,
@@ -17,7 +18,7 @@ from mq.daemons.broker.pop.receipt import (
 )
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import PopBatch, Pops
-from mq.daemons.broker.pop.waiters import HeldPop, Waiters
+from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.residency import NotInMemory
@@ -174,8 +175,6 @@ class PopHandlers:
         elif not self._waiters.add(held, (until - _now()) / 1000):
             full = ResponseCode.POLLING_FULL
             self._answer_nothing(held.command, held.channel, held.request, full)
-        else:
-            self._waiters.wake_when_free(held.request)
 
     def _serve_held(self, command: Command, channel: Channel, request: PopRequest) -> bool:
         try:

@@ -257,7 +257,7 @@ class AckHandlers:
             until,
         ):
             raise _too_late(header.topic, receipt)
-        self._waiters.wake_at(header.consumer_group, header.topic, until)
+        self._waiters.wake_when_free(header.consumer_group, header.topic)
         fields = ChangeInvisibleTimeResponseHeader(
             pop_time=receipt.pop_time,
             invisible_time=until - receipt.pop_time,

@@ -3,9 +3,10 @@
 from mq.client.machine import clock
 from mq.daemons.broker.handlers.pop_requests import PopRequests, check_maximum
 from mq.daemons.broker.handlers.popped_records import PoppedRecords
+from mq.daemons.broker.pop.line import HeldPop
 from mq.daemons.broker.pop.request import ALL_QUEUES, PopRequest
 from mq.daemons.broker.pop.taking import PopBatch, Pops
-from mq.daemons.broker.pop.waiters import HeldPop, Waiters
+from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.channel import Channel
@@ -98,8 +99,6 @@ class PeekHandlers:
             held.end()
         elif not self._waiters.add(held, (until - _now()) / 1000):
             answer(has_messages=False, is_full=True)
-        else:
-            self._waiters.wake_when_free(request)
 
     @serves(RequestCode.POLLING_INFO)
     def polling_info(self, command: Command, channel: Channel) -> Command:

@@ -4,7 +4,7 @@ A group's place in a queue is its consumer offset; while check points are on the
 it is ahead of that. It is committed when they are stored, and goes back when they are not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mq.client.machine import chance, clock
@@ -204,12 +204,9 @@ class Pops:
             )
         )
 
-    def free_at(self, request: PopRequest) -> int:
+    def free_at(self, group: str, queues: Iterable[ConsumeQueue]) -> int:
         """When the first queue is free again that waits for acknowledgements, ms; 0 if none."""
-        times = [
-            self._order.blocked_until(queue.topic, request.group, queue.queue_id)
-            for queue in self.queues(request)
-        ]
+        times = [self._order.blocked_until(queue.topic, group, queue.queue_id) for queue in queues]
         now = clock.milliseconds()
         return min((moment for moment in times if moment > now), default=0)
 

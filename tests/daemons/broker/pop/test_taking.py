@@ -4,6 +4,8 @@ import asyncio
 import base64
 from pathlib import Path
 
+import pytest
+
 from mq.daemons.broker.pop.taking import _MOST_LATER
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -11,7 +13,7 @@ from mq.protocol.command import Command
 from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
 from tests.daemons.broker.harness import send
-from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, fill
+from tests.daemons.broker.pop.consumers import GROUP, POLL, TOPIC, PopConsumer, bodies, fill
 from tests.daemons.broker.pop.small_files import SMALL, leave_room
 from tests.daemons.broker.running import broker_on, now
 from tests.daemons.peer import Peer
@@ -62,8 +64,12 @@ def test_of_two_queues_the_one_that_needs_a_later_time_is_left_for_the_next_pop(
     asyncio.run(script())
 
 
-def test_what_would_need_a_far_later_time_is_left_for_a_later_pop(tmp_path: Path) -> None:
-    """Acknowledgements that a client has made up hid it as much longer, and the pop sought long."""
+@pytest.mark.parametrize("poll", [{}, POLL])
+def test_what_would_need_a_far_later_time_is_left_for_a_later_pop(
+    tmp_path: Path, poll: dict[str, str]
+) -> None:
+    """Acknowledgements that a client has made up hid it as much longer, and the pop sought long.
+    One that waited was not asked again, though the time came."""
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
@@ -88,9 +94,16 @@ def test_what_would_need_a_far_later_time_is_left_for_a_later_pop(tmp_path: Path
                 reply = await peer.ask(RequestCode.BATCH_ACK_MESSAGE, {}, told.encode())
                 assert reply.code == ResponseCode.SUCCESS
                 await until(lambda: broker.services.pop.points._orphaned == len(acks))
-                assert await consumer.pop() == []
-                clock.advance(2)
-                (popped,) = await consumer.pop()
+                popping = asyncio.create_task(consumer.pop(**poll))
+                if poll:
+                    waiters = broker.services.pop._pop._waiters
+                    await until(lambda: waiters.waiting(GROUP, TOPIC, -1) == 1)
+                    clock.advance(2)
+                    (popped,) = await popping
+                else:
+                    assert await popping == []
+                    clock.advance(2)
+                    (popped,) = await consumer.pop()
                 assert int(popped.receipt.split(" ")[1]) == clock.now + _MOST_LATER - 1
 
     asyncio.run(script())

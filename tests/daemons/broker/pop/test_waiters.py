@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.pop import taking
 from mq.daemons.broker.store.residency import NotInMemory
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -27,11 +28,12 @@ PULL |= {"subscription": "*", "subVersion": "0"}
 QUESTION = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
 
 
-async def until_waiting(peer: Peer, count: int) -> None:
-    """Return once the broker says that so many pops wait."""
+async def until_waiting(peer: Peer, count: int, queue_id: int = -1) -> None:
+    """Return once the broker says that so many pops wait for a queue, or for any."""
 
     async def so_many() -> bool:
-        reply = await peer.ask(RequestCode.POLLING_INFO, QUESTION)
+        fields = {**QUESTION, "queueId": str(queue_id)}
+        reply = await peer.ask(RequestCode.POLLING_INFO, fields)
         return reply.fields["pollingNum"] == str(count)
 
     await until(so_many)
@@ -120,6 +122,98 @@ def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Pa
                 await send(asking, TOPIC, b"two", 0)
                 assert bodies(await second_pop) == [b"two"]
                 await until_waiting(asking, 0)
+
+    run(tmp_path, script)
+
+
+def test_a_pop_that_waits_for_one_queue_gets_what_comes_there_behind_one_for_another_queue(
+    tmp_path: Path,
+) -> None:
+    """Where the first had nothing left to get, nobody else was asked."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 2)
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            first = asyncio.create_task(PopConsumer(second, broker).pop(queueId="0", **POLL))
+            await until_waiting(peer, 1, 0)
+            other = asyncio.create_task(PopConsumer(third, broker).pop(queueId="1", **POLL))
+            await until_waiting(peer, 1, 1)
+            await send(peer, TOPIC, b"one", 1)
+            assert bodies(await other) == [b"one"]
+            await send(peer, TOPIC, b"zero", 0)
+            assert bodies(await first) == [b"zero"]
+
+    run(tmp_path, script)
+
+
+def test_a_pop_that_waits_goes_on_looking_behind_many_messages_that_are_not_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for the next message that came, or for its end."""
+    monkeypatch.setattr(taking, "_MOST_LOOKS", 1)
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 900, tag="other")
+        await send(peer, TOPIC, b"mine", 0, "TAGS\x01mine")
+        assert bodies(await consumer.pop(exp="mine", expType="TAG", **POLL)) == [b"mine"]
+
+    run(tmp_path, script)
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_what_is_out_in_order_comes_again_to_one_that_waits_though_another_queue_was_free_before(
+    tmp_path: Path, acknowledged: bool
+) -> None:
+    """It was woken for the first of them alone."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        in_order = {"order": "true", "maxMsgNums": "1"}
+        await fill(peer, 2, queues=2)
+        (first,) = await consumer.pop(queueId="0", invisibleTime="300", **in_order)
+        await consumer.pop(queueId="1", invisibleTime="600", **in_order)
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            waiting = asyncio.create_task(PopConsumer(second, broker).pop(**in_order, **POLL))
+            await until_waiting(peer, 1)
+            if acknowledged:
+                await consumer.ack(first)
+            else:
+                other = asyncio.create_task(PopConsumer(third, broker).pop(**in_order, **POLL))
+                await until_waiting(peer, 2)
+                assert bodies(await waiting) == [b"0"]
+                waiting = other
+            assert bodies(await waiting) == [b"1"]
+
+    run(tmp_path, script)
+
+
+def test_very_many_that_wait_in_order_are_not_asked_as_often_as_they_are_when_their_queue_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had all of them asked again, and for seconds nobody else was served."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        in_order = {"order": "true", "queueId": "0", **POLL}
+        await fill(peer, 1)
+        await consumer.pop(order="true", invisibleTime="1000")
+        pops = broker.services.pop._pop._pops
+        asked = 0
+        async with Peer(broker.port) as other:
+            for number in range(100):
+                fields = PopConsumer(other, broker).header(**in_order)
+                other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=number)))
+            await until_waiting(peer, 100, 0)
+            take = pops.take
+
+            def counted(*given: object) -> object:
+                nonlocal asked
+                asked += 1
+                return take(*given)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(pops, "take", counted)
+            reply = await other.receive()
+            assert (reply.opaque, reply.code) == (0, ResponseCode.SUCCESS)
+            assert (await peer.ask(RequestCode.POLLING_INFO, QUESTION)).code == ResponseCode.SUCCESS
+            assert asked < 300
 
     run(tmp_path, script)
 
