@@ -266,21 +266,21 @@ class PopCheckPoints:
         """Write a check point again, further on in its revive queue. Raises StoreRefused."""
         self._writer.put(point.record(self._cluster, self.host))
 
-    def end(self, point: PopCheckPoint, on_refused: Callable[[], None]) -> None:
+    def end(self, point: PopCheckPoint, on_refused: Callable[[], None] = lambda: None) -> None:
         """Write that a check point has ended: all that is missing is acknowledged. Where that is
-        refused later, ``on_refused`` is called, and it comes again. Raises StoreRefused and
-        OSError."""
+        refused later, ``on_refused`` is called. Raises StoreRefused and OSError."""
+        missing = point.missing
         record = ack_record(
-            point.key, point.missing, point.revive_queue_id, point.due, self._cluster, self.host
+            point.key, missing, point.revive_queue_id, point.due, self._cluster, self.host
         )
 
         def stored(refusal: StoreRefused | None) -> None:
             if not is_stored(refusal):
                 point.is_reviving = False
                 on_refused()
-                self.push(point)
+            self._forget_refused(record, refusal)
 
-        self._writer.put(record, stored)
+        self._put(record, _Acknowledged(point.key, missing, point.due), stored)
         point.is_reviving = True
 
     # reading --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ each turn of the loop. Those that the store does not take now are tried again un
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice, starmap
 from typing import Protocol
 
@@ -35,7 +35,7 @@ class Reading(Protocol):
 class Points(Protocol):
     """The table of all check points."""
 
-    def end(self, point: PopCheckPoint, on_refused: Callable[[], None]) -> None: ...
+    def end(self, point: PopCheckPoint) -> None: ...
 
     def appended(self) -> dict[Reading, int]: ...
 
@@ -112,7 +112,8 @@ class Forgetting:
             if point.is_reviving or point not in self._forgotten:
                 continue
             try:
-                self._points.end(point, self.settled.set)
+                # One that is refused later stays here to be tried again.
+                self._points.end(point)
             except (StoreRefused, OSError) as error:
                 raise OSError(
                     errno.EIO, f"check points of group {point.group} end later: {error}"

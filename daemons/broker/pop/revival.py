@@ -9,6 +9,7 @@ has to be tried.
 import asyncio
 import logging
 from collections import Counter
+from functools import partial
 
 from mq.client.machine import clock
 from mq.daemons.broker.delivery.waiting import MOST_ATTEMPTS, RETRY_SECONDS, is_hopeless, is_stored
@@ -131,11 +132,12 @@ class Revival:
             if topic is not None and offset not in point.again:
                 self._put_again(point, offset, topic)
 
-        self._points.end(point, self._pause)
+        self._points.end(point, partial(self._try_later, point))
 
-    def _pause(self) -> None:
+    def _try_later(self, point: PopCheckPoint) -> None:
         """What is pushed again may wake `run` at once, and be refused at once, again and again."""
         self._pauses_until = clock.monotonic() + RETRY_SECONDS
+        self._points.push(point)
 
     def _retry_topic(self, point: PopCheckPoint) -> str | None:
         """Where to; None if the topic or the group is not there any more, or was deleted since and

@@ -1,10 +1,12 @@
 """What is out of a group that is deleted with its offsets."""
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import forgetting
 from mq.daemons.broker.store.errors import StoreRefused
@@ -43,6 +45,34 @@ def test_a_deletion_whose_ends_the_store_does_not_take_is_refused_and_they_are_t
         assert (await peer.ask(CODE, DELETIONS[CODE])).code == ResponseCode.SUCCESS
         assert (await consumer.hide(popped, 1)).code == ResponseCode.NO_MESSAGE
         assert broker.stores.topics.get(RETRY) is None
+
+    run(tmp_path, script)
+
+
+def test_what_a_disk_refuses_again_and_again_is_due_once_and_ends_when_it_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refusal had it due once more: a disk that was full for a day filled the memory."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        points = broker.services.pop.points
+        await fill(peer, 3)
+        for _ in range(3):
+            await consumer.pop(maxMsgNums="1", invisibleTime="600000")
+        with monkeypatch.context() as full:
+            real = files.pwrite
+
+            def refused(descriptor: int, data: bytes | memoryview, position: int) -> int:
+                if b"TAGS\x01ack" in bytes(data):
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return real(descriptor, data, position)
+
+            full.setattr(files, "pwrite", refused)
+            for _ in range(4):
+                reply = await peer.ask(CODE, DELETIONS[CODE])
+                assert reply.remark is not None and reply.remark.endswith("could not be ended")
+            assert (len(points), len(points._due)) == (3, 3)
+        await until(lambda: not len(points))  # long before they are due
 
     run(tmp_path, script)
 
