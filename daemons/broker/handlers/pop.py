@@ -25,6 +25,7 @@ from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
+from mq.daemons.memory import cost_of
 from mq.daemons.serving import serves
 from mq.daemons.supervision import describe
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 # A request that is so late has been given up by its sender (PopMessageRequestHeader).
 _LATE = 500  # ms
+# Bytes that are kept for a pop until its check points are stored, besides its request.
+_WAITING_COST = 4096
 # A pop waits for the disk so often before it is held like one for which there is nothing.
 _MOST_READS = 3
 
@@ -88,7 +91,8 @@ class PopHandlers:
                 return
             except NotInMemory as error:
                 absent = error
-        self._run(self._pop_late(absent, command, channel, request, until, header.poll_time))
+        late = self._pop_late(absent, command, channel, request, until, header.poll_time)
+        self._run_for(command, channel, late)
 
     async def _pop_late(
         self,
@@ -153,10 +157,19 @@ class PopHandlers:
 
         self._run(read())
 
-    def _run(self, work: Coroutine[None, None, None]) -> None:
+    def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        return task
+
+    def _run_for(
+        self, command: Command, channel: Channel, work: Coroutine[None, None, None]
+    ) -> None:
+        """Run what is on its way to a reply; it counts as memory of who asked until it is done."""
+        cost = _WAITING_COST + cost_of(command)
+        channel.owe(cost)
+        self._run(work).add_done_callback(lambda _: channel.owe(-cost))
 
     def _hold(
         self, command: Command, channel: Channel, request: PopRequest, until: int, poll_time: int
@@ -207,7 +220,8 @@ class PopHandlers:
             raise Refused(refusal.code, refusal.remark) from None
         if not batches:
             return False
-        self._run(self._finish(command, channel, request, batches, pop_time, revive_queue, results))
+        finish = self._finish(command, channel, request, batches, pop_time, revive_queue, results)
+        self._run_for(command, channel, finish)
         return True
 
     async def _finish(

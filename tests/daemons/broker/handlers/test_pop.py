@@ -24,6 +24,7 @@ from tests.daemons.broker.pop.consumers import (
 )
 from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time
+from tests.waiting import until
 
 
 @answered.by_broker(RequestCode.ACK_MESSAGE)
@@ -241,3 +242,36 @@ def test_what_was_passed_over_while_check_points_are_stored_is_committed_with_th
         assert await consumer.pop(exp="a", expType="TAG") == []
 
     run(tmp_path, script)
+
+
+@pytest.mark.parametrize("waits_for", ["its check point", "the file of its group"])
+def test_a_pop_that_waits_for_the_disk_counts_as_memory_of_its_peer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_for: str
+) -> None:
+    """Thousands of one connection, each of another group, were in memory and nowhere counted."""
+    body, more = bytes(1_000_000), {"more": "x" * 1_000_000}
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        flusher, groups = broker.stores.messages.flusher, broker.stores.groups
+        popping = Command(RequestCode.POP_MESSAGE, {**consumer.header(), **more}, body, opaque=7)
+        with monkeypatch.context() as slow_disk:
+            slow_disk.setattr(flusher, "start", lambda: None)
+            (channel,) = broker.listener.channels
+            if waits_for == "its check point":
+                groups.find(GROUP)
+                await groups.file.settle()
+                peer.writer.write(encode(popping))
+                await until(lambda: bool(flusher._waiting))
+                assert channel.memory >= len(body) + len(more["more"])
+            else:
+                async with groups.file._saving:
+                    peer.writer.write(encode(popping))
+                    await until(lambda: GROUP in groups.table)
+                    assert channel.memory >= len(body) + len(more["more"])
+                await until(lambda: bool(flusher._waiting))
+        flusher.start()
+        assert (await peer.receive()).code == ResponseCode.SUCCESS
+        await until(lambda: channel.memory == 0)
+
+    run(tmp_path, script, flushDiskType="SYNC_FLUSH")
