@@ -6,7 +6,7 @@ again, with how often it came before. Kept in config/consumerOrderInfo.json, as 
 ConsumerOrderInfoManager; after a crash what was out comes again at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from mq.client.machine import clock
@@ -80,7 +80,7 @@ class OrderedPops:
         saved = _read(path)
         self._table: dict[str, dict[int, OrderInfo]] = {} if saved is None else saved.table
         # Where pops and acknowledgements have left each group, by key and queue id: one that is
-        # elsewhere was put there. Of what was out at the start, where they were then.
+        # elsewhere was put there. Of what was out at the start, where the file says.
         self._left_at: dict[tuple[str, int], int] = {}
         self._saved = self._encode()
 
@@ -91,9 +91,9 @@ class OrderedPops:
             topic, _, group = key.partition(SEPARATOR)
             for queue_id, info in queues.items():
                 at = offset_of(group, topic, queue_id)
-                info.pass_over(at)
                 if at >= 0:
-                    self._left_at[key, queue_id] = at
+                    self._left_at[key, queue_id] = max(at, info.next_offset())
+                info.pass_over(at)
 
     def is_blocked(self, attempt_id: str, topic: str, group: str, queue_id: int) -> bool:
         """Whether a queue waits for acknowledgements; not for the attempt that it waits for."""
@@ -171,10 +171,18 @@ class OrderedPops:
         self._table = {key: queues for key, queues in self._table.items() if is_kept(key)}
         self._left_at = {place: at for place, at in self._left_at.items() if is_kept(place[0])}
 
-    async def save(self) -> None:
-        """Write the file if it has changed. Raises OSError."""
-        content = self._encode()
-        if content != self._saved:
+    async def save(self, save_offsets: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Write the file if it has changed. Raises OSError.
+
+        ``save_offsets`` is awaited before that: a group whose saved offset is before what it is
+        said to have out was put back.
+        """
+        content, saved = self._encode(), self._saved
+        if content == saved:
+            return
+        if save_offsets is not None:
+            await save_offsets()
+        if self._saved is saved:  # nobody else has written what is newer
             write_atomically(self._path, content)
             self._saved = content
 

@@ -1,5 +1,6 @@
 """Pop consumption as the broker composes it: its parts, their requests and their work."""
 
+import contextlib
 from pathlib import Path
 
 from mq.daemons.broker.acting.popped import ActingCheckPoints
@@ -22,6 +23,7 @@ from mq.daemons.broker.pop.taking import Pops
 from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.reading.queue_reader import QueueReader
 from mq.daemons.broker.roles import is_slave, may_act_as_master
+from mq.daemons.broker.tables.offsets import NotFlushed
 from mq.daemons.dispatch import Handler
 from mq.daemons.serving import handlers_of
 
@@ -40,7 +42,8 @@ class PopService:
         queues_of: QueuesOf,
     ) -> None:
         store, topics, groups = stores.messages, stores.topics, stores.groups
-        offsets, writer = stores.offsets, delivery.writer
+        self._offsets = offsets = stores.offsets
+        writer = delivery.writer
         folder: Path = store.root / "config"
         host = delivery.transactions.host
         kind = ActingCheckPoints if may_act_as_master(settings) else PopCheckPoints
@@ -88,7 +91,8 @@ class PopService:
 
     async def save(self) -> None:
         """Save what is out of ordered queues. Raises OSError."""
-        await self.order.save()
+        with contextlib.suppress(NotFlushed):  # which was told
+            await self.order.save(self._offsets.save_now)
 
     async def close(self) -> None:
         """Answer what was taken, and let go of those that wait."""
