@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 RETRY_QUEUES = 1  # PopAckConstants.retryQueueNum
 
 _AT_ONCE = 256  # check points revived in one turn of the loop
+# Of messages that come again in one turn; those of the last check point may be beyond it.
+_MOST_BYTES = 4 * 1024 * 1024
 _LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
 # The oldest check point is written again when so many records, or so many milliseconds, lie behind
 # it: a start need not read far back, and its log file may be deleted by age.
@@ -55,6 +57,7 @@ class Revival:
         self._groups = groups
         self._attempts: Counter[PopCheckPoint] = Counter()  # that the disk has failed
         self._pauses_until = 0.0  # of the monotonic clock: what was put has been refused since
+        self._size = 0  # bytes of messages put in this turn
         self.revived = 0
 
     async def run(self) -> None:
@@ -82,7 +85,10 @@ class Revival:
             return pause
         now = clock.milliseconds()
         busy: list[PopCheckPoint] = []
+        self._size = 0
         for _ in range(_AT_ONCE):
+            if self._size >= _MOST_BYTES:
+                break
             point = self._points.pop_due(now)
             if point is None:
                 break
@@ -183,6 +189,7 @@ class Revival:
 
         self._writer.put(message, stored)
         point.again.add(offset)
+        self._size += len(message.body)
 
     def _write_old_again(self) -> None:
         """Let no check point keep the revive offset far back."""
