@@ -6,13 +6,18 @@ again, with how often it came before. Kept in config/consumerOrderInfo.json, as 
 ConsumerOrderInfoManager; after a crash what was out comes again at once.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+import orjson
 
 from mq.client.machine import clock
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.state_file import read_body, write_atomically
+from mq.daemons.steps import Steps
 from mq.protocol.bodies.schema import Body, field
 
 SEPARATOR = "@"
@@ -71,6 +76,46 @@ class OrderTable(Body):
     table: dict[str, dict[int, OrderInfo]] = field(factory=dict)
 
 
+class OrderText:
+    """The text of the file: of the many that are out, only what has changed is put into words."""
+
+    def __init__(self) -> None:
+        # With what each is the text of, in which nothing has changed since.
+        self._texts: dict[str, dict[int, tuple[OrderInfo, bytes]]] = {}
+
+    def forget(self, key: str, queue_id: int) -> None:
+        """What is out of a queue has changed."""
+        self._texts.get(key, {}).pop(queue_id, None)
+
+    async def prepare(self, table: Mapping[str, Mapping[int, OrderInfo]]) -> None:
+        """Put what has changed into words, in steps; `encoder` does what changes meanwhile."""
+        steps = Steps()
+        for key, queues in list(table.items()):
+            for _ in self._up_to_date(key, dict(queues)):
+                await steps.rest()
+
+    def encoder(self, table: Mapping[str, Mapping[int, OrderInfo]]) -> Callable[[], bytes]:
+        """What makes the file of a table as it is now, as `OrderTable.encode` does; in a thread."""
+        parts = [(key, list(self._up_to_date(key, queues))) for key, queues in table.items()]
+        if len(self._texts) > len(parts):  # also of what is not out any more
+            self._texts = {key: self._texts[key] for key, _ in parts}
+
+        def encode() -> bytes:
+            texts = (b"%s:{%s}" % (orjson.dumps(key), b",".join(of)) for key, of in parts)
+            return b'{"table":{%s}}' % b",".join(texts)
+
+        return encode
+
+    def _up_to_date(self, key: str, queues: Mapping[int, OrderInfo]) -> Iterator[bytes]:
+        texts = self._texts.setdefault(key, {})
+        for queue_id, info in queues.items():
+            of, text = texts.get(queue_id, (None, b""))
+            if of is not info:
+                text = b"%d:%s" % (queue_id, info.encode())
+                texts[queue_id] = info, text
+            yield text
+
+
 class OrderedPops:
     """What is out of each queue."""
 
@@ -82,7 +127,11 @@ class OrderedPops:
         # Where pops and acknowledgements have left each group, by key and queue id: one that is
         # elsewhere was put there. Of what was out at the start, where the file says.
         self._left_at: dict[tuple[str, int], int] = {}
-        self._saved = self._encode()
+        self._text = OrderText()
+        self._changes = 0  # and how many of them are in the file
+        self._saved = 0
+        self._saving = asyncio.Lock()
+        self._saves = Saves()
 
     def start(self, offset_of: Callable[[str, str, int], int]) -> None:
         """Count as acknowledged what lies before the offsets of groups, which are saved with each
@@ -94,6 +143,7 @@ class OrderedPops:
                 if at >= 0:
                     self._left_at[key, queue_id] = max(at, info.next_offset())
                 info.pass_over(at)
+                self._changed(key, queue_id)
 
     def is_blocked(self, attempt_id: str, topic: str, group: str, queue_id: int) -> bool:
         """Whether a queue waits for acknowledgements; not for the attempt that it waits for."""
@@ -131,6 +181,7 @@ class OrderedPops:
         key = f"{queue.topic}{SEPARATOR}{request.group}"
         self._table.setdefault(key, {})[queue.queue_id] = info
         self._left_at[key, queue.queue_id] = offsets[0]
+        self._changed(key, queue.queue_id)
         return [before.get(offset, 0) for offset in offsets]
 
     def acknowledge(
@@ -143,6 +194,7 @@ class OrderedPops:
             return None
         info.acked |= 1 << info.all_offsets().index(offset)
         place = f"{topic}{SEPARATOR}{group}", queue_id
+        self._changed(*place)
         if at < self._left_at.get(place, at):
             return at
         info.pass_over(at)  # it may have been put further on, too
@@ -157,6 +209,7 @@ class OrderedPops:
         if info is None or info.pop_time != pop_time or offset not in info.all_offsets():
             return False
         info.visible_at[offset] = until
+        self._changed(f"{topic}{SEPARATOR}{group}", queue_id)
         return True
 
     def forget_topic(self, topic: str) -> None:
@@ -168,29 +221,33 @@ class OrderedPops:
         self._keep_only(lambda key: not key.endswith(SEPARATOR + group))
 
     def _keep_only(self, is_kept: Callable[[str], bool]) -> None:
-        self._table = {key: queues for key, queues in self._table.items() if is_kept(key)}
+        kept = {key: queues for key, queues in self._table.items() if is_kept(key)}
+        self._changes += len(self._table) - len(kept)
+        self._table = kept
         self._left_at = {place: at for place, at in self._left_at.items() if is_kept(place[0])}
 
     async def save(self, save_offsets: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Write the file if it has changed. Raises OSError.
+        """Write the file, in a thread, if there are changes that are not in it. Raises OSError.
 
         ``save_offsets`` is awaited before that: a group whose saved offset is before what it is
         said to have out was put back.
         """
-        content, saved = self._encode(), self._saved
-        if content == saved:
-            return
-        if save_offsets is not None:
-            await save_offsets()
-        if self._saved is saved:  # nobody else has written what is newer
-            write_atomically(self._path, content)
-            self._saved = content
+        async with self._saving:
+            if self._changes == self._saved:
+                return
+            await self._text.prepare(self._table)
+            changes, encode = self._changes, self._text.encoder(self._table)
+            if save_offsets is not None:
+                await save_offsets()
+            await self._saves.run(lambda: write_atomically(self._path, encode()))
+            self._saved = changes
 
     def _find(self, topic: str, group: str, queue_id: int) -> OrderInfo | None:
         return self._table.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
 
-    def _encode(self) -> bytes:
-        return OrderTable(table=self._table).encode()
+    def _changed(self, key: str, queue_id: int) -> None:
+        self._text.forget(key, queue_id)
+        self._changes += 1
 
 
 def _read(path: Path) -> OrderTable | None:

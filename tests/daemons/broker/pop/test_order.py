@@ -1,18 +1,23 @@
 """Ordered pops: a queue gives nothing more before what is out is acknowledged."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.pop import order
+from mq.daemons.broker.pop.order import OrderTable
+from mq.daemons.state_file import write_atomically
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.killed import copy_as_killed
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, Popped, fill
+from tests.daemons.broker.pop.deletions import DELETIONS
 from tests.daemons.broker.running import broker_on
-from tests.daemons.peer import Peer
+from tests.daemons.peer import PATIENCE, Peer
 from tests.daemons.stopped_time import stopped_time
 
 
@@ -231,6 +236,50 @@ def test_what_was_out_before_a_kill_moves_its_group_though_it_had_passed_over_ot
     taken: list[Popped] = []
     run(killed, before)
     run(copy, after)
+
+
+def test_what_is_out_is_saved_as_it_is_and_nobody_waits_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With very many out the broker served nobody else while they were put into words, and none
+    while they were written."""
+    path = tmp_path / "config" / "consumerOrderInfo.json"
+    served = threading.Event()
+    in_time: list[bool] = []
+
+    def write_late(target: Path, content: bytes) -> None:
+        in_time.append(served.wait(PATIENCE / 10))
+        write_atomically(target, content)
+
+    async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        pop = broker.services.pop
+        await fill(peer, 6, queues=3)
+
+        async def saved() -> None:
+            served.clear()
+            saving = asyncio.create_task(pop.save())
+            await asyncio.sleep(0)
+            assert await consumer.in_order() == []
+            served.set()
+            await saving
+            assert path.read_bytes() == OrderTable(table=pop.order._table).encode()
+
+        first, second = [await consumer.pop(order="true", queueId=q) for q in "01"]
+        await saved()
+        assert (await consumer.ack(first[0])).code == ResponseCode.SUCCESS
+        await saved()
+        assert (await consumer.hide(second[1], 90_000)).code == ResponseCode.SUCCESS
+        await PopConsumer(peer, broker, "other").pop(order="true")
+        await saved()
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
+        assert list(pop.order._table) == [f"{TOPIC}@other"]
+        assert path.read_bytes() == OrderTable(table=pop.order._table).encode()
+        assert len(in_time) == 4
+        assert all(in_time)
+
+    monkeypatch.setattr(order, "write_atomically", write_late)
+    run(tmp_path, script)
 
 
 def test_a_group_that_is_put_on_while_messages_are_out_goes_on_from_there(tmp_path: Path) -> None:
