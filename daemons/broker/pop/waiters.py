@@ -19,10 +19,14 @@ from mq.daemons.broker.reading.long_polling import LONGEST_HOLD
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
+from mq.daemons.steps import STEP_SECONDS
 
 # s until those are asked again for whom there is more: the last look went over many messages that
-# are not theirs, or found no time for a check point. Each look takes some ms of the loop.
+# are not theirs, or found no time for a check point.
 _SOON = 0.1
+# Each such look takes up to some ms of the loop, and there may be very many lines: after
+# STEP_SECONDS of that, others have so many times what it took.
+_REST = 4
 
 
 class Waiters:
@@ -32,6 +36,8 @@ class Waiters:
         self._pops = pops
         self._settings = settings
         self._lines: dict[tuple[str, str], Line] = {}
+        self._behind: dict[Line, None] = {}  # those in which a look has left something behind
+        self._timer: asyncio.TimerHandle | None = None  # for them
         topics.on_change.append(self._topic_changed)
 
     def waiting(self, group: str, topic: str, queue_id: int) -> int:
@@ -132,9 +138,27 @@ class Waiters:
         if free_at:
             line.wake_in(max(free_at / 1000 - clock.time(), 0) + 0.001)
         if has_more:
-            line.wake_in(_SOON)
+            self._behind[line] = None
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(_SOON, self._ask_again)
+
+    def _ask_again(self) -> None:
+        """Ask some of those again for whom there is more; the others follow soon."""
+        began = clock.perf_counter()
+        took = 0.0
+        for line in list(self._behind):
+            self._behind.pop(line, None)
+            line.wake()
+            took = clock.perf_counter() - began
+            if took > STEP_SECONDS:
+                break
+        self._timer = None
+        if self._behind:
+            pause = took * _REST if took > STEP_SECONDS else _SOON
+            self._timer = asyncio.get_running_loop().call_later(pause, self._ask_again)
 
     def _forget(self, line: Line) -> None:
+        self._behind.pop(line, None)
         if self._lines.get((line.group, line.topic)) is line:
             del self._lines[line.group, line.topic]
 
@@ -149,6 +173,9 @@ class Waiters:
         for line in list(self._lines.values()):
             for held in list(line.held):
                 held.drop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _queues_of(self, line: Line) -> dict[ConsumeQueue, None]:
         requests = {held.kind: held.request for held in line.held}.values()

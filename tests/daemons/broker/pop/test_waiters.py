@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.pop import taking
+from mq.daemons.broker.pop import taking, waiters
 from mq.daemons.broker.store.residency import NotInMemory
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -156,6 +156,45 @@ def test_a_pop_that_waits_goes_on_looking_behind_many_messages_that_are_not_for_
         await fill(peer, 900, tag="other")
         await send(peer, TOPIC, b"mine", 0, "TAGS\x01mine")
         assert bodies(await consumer.pop(exp="mine", expType="TAG", **POLL)) == [b"mine"]
+
+    run(tmp_path, script)
+
+
+def test_very_many_groups_go_on_looking_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all of them would look in one turn of the loop, for as long as that takes."""
+    monkeypatch.setattr(taking, "_MOST_LOOKS", 1)
+    monkeypatch.setattr(waiters, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(waiters, "_SOON", 0.5)
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 900, tag="other")
+        await send(peer, TOPIC, b"mine", 0, "TAGS\x01mine")
+        pops = broker.services.pop._pop._pops
+        take = pops.take
+        in_turn: list[int] = []
+
+        def counted(*given: object) -> object:
+            in_turn[-1] += 1
+            return take(*given)  # type: ignore[arg-type]
+
+        def turn() -> None:
+            in_turn.append(0)
+            asyncio.get_running_loop().call_soon(turn)
+
+        async with Peer(broker.port) as other:
+            for number in range(5):
+                fields = consumer.header(exp="mine", expType="TAG", **POLL)
+                fields["consumerGroup"] = f"G{number}"
+                other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=number)))
+            lines = broker.services.pop._pop._waiters._lines
+            await until(lambda: len(lines) == 5)
+            turn()
+            monkeypatch.setattr(pops, "take", counted)
+            for _ in range(5):
+                assert (await other.receive()).code == ResponseCode.SUCCESS
+            assert (sum(in_turn), max(in_turn)) == (5, 1)
 
     run(tmp_path, script)
 
