@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.roles import check_may_modify
+from mq.daemons.broker.store.errors import QueuesLeft
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import store_time
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
@@ -126,7 +127,11 @@ class TopicHandlers:
         log.info("%s deletes topic %s", channel.remote, header.topic)
 
         def delete_content() -> None:
-            self._store.delete_topic(header.topic)
+            try:
+                self._store.delete_topic(header.topic)
+            except QueuesLeft:  # and others are gone
+                self._offsets.remove_topic(header.topic)
+                raise
             # Java keeps them: a topic made again under that name would then be consumed from where
             # the old one was left, not from its beginning.
             self._offsets.remove_topic(header.topic)

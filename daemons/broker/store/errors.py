@@ -4,6 +4,8 @@ StoreError
 ├── StoreRefused     it takes no messages now; the remark says why and the reply code goes with it
 ├── StoreLocked      another process has this directory open
 └── StoreLoadError   the directory cannot be served as it is
+
+QueuesLeft           an OSError: what is deleted has queues that cannot be taken off the disk
 """
 
 from dataclasses import dataclass
@@ -32,6 +34,10 @@ class StoreRefused(StoreError):
         super().__init__(remark)
         self.code = code
         self.remark = remark
+
+
+class QueuesLeft(OSError):
+    """Topics count as deleted, but not all of their queues could be taken off the disk."""
 
 
 class StoreLocked(StoreError, InUse):

@@ -23,7 +23,7 @@ from mq.daemons.broker.store.commit_log import CommitLog, record_store_host
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.broker.store.deletions import Deletions
-from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.errors import QueuesLeft, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.found_end import note_found_end
 from mq.daemons.broker.store.index import Index
@@ -400,13 +400,17 @@ class MessageStore:
     def delete_topics(self, topics: Sequence[str]) -> None:
         """Forget the queues of topics and their files; what was on its way to them is gone, too.
 
-        Raises OSError if that cannot be noted; the topics' queues are then still there. So are
-        those whose files cannot be taken away, until they are deleted again.
+        Raises OSError if that cannot be noted; the topics' queues are then still there. Raises
+        QueuesLeft where files cannot be taken away; their queues are there until they are deleted
+        again.
         """
         self.appender.commit()
         self._deletions.add(topics, self.log.position, self.log.minimum)
-        for topic in topics:
-            self.queues.delete_topic(topic)
+        try:
+            for topic in topics:
+                self.queues.delete_topic(topic)
+        except OSError as error:
+            raise QueuesLeft(error.errno, error.strerror) from error
 
     def _queue_deleted(self, queue: ConsumeQueue) -> None:
         self.checkpointer.dirty.pop(queue, None)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import order
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -158,3 +159,32 @@ def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no
         assert bodies(await consumer.pop()) == [b"new-0", b"new-1", b"new-2"]
 
     run(tmp_path, script, flushDiskType="SYNC_FLUSH")
+
+
+def test_a_topic_of_which_a_queue_cannot_be_taken_off_the_disk_begins_anew_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other queues were gone, and their groups beyond what came there next. What they had out
+    came again as that."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        code, offsets = RequestCode.DELETE_TOPIC_IN_BROKER, broker.stores.offsets
+        await fill(peer, 6, queues=2)
+        assert len(await consumer.pop()) == 6
+        with monkeypatch.context() as failing:
+            remove = files.remove_tree
+
+            def stuck(folder: Path) -> None:
+                if folder == tmp_path / "consumequeue" / TOPIC / "1":
+                    raise OSError(errno.EIO, "Input/output error")
+                remove(folder)
+
+            failing.setattr(files, "remove_tree", stuck)
+            reply = await peer.ask(code, DELETIONS[code])
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert (offsets.queues(GROUP, TOPIC), len(broker.services.pop.points)) == ({}, 0)
+        await send(peer, TOPIC, b"new", 0)
+        assert b"new" in bodies(await consumer.pop())
+        assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
+
+    run(tmp_path, script)
