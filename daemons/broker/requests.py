@@ -38,7 +38,8 @@ def serve(
             handlers, direct, bulk = limit.handlers(handlers), limit.direct(direct), None
         for dispatcher in (main, fast):
             dispatcher.serve(handlers, direct)
-            dispatcher.serve_bulk(bulk)
+        fast.serve_bulk(bulk)
+        main.serve_bulk(bulk and services.sends.native.bulk_with(services.pulls.planned.take))
 
     serve_sends()
     services.sends.native.on_end = serve_sends

@@ -12,7 +12,7 @@ import pytest
 from mq.daemons.broker.store import index, layout
 from mq.protocol import batch, command, frame, record
 from mq.protocol.codes import RequestCode, ResponseCode
-from mq.protocol.flags import SysFlag
+from mq.protocol.flags import PullSysFlag, SysFlag
 from mq.protocol.native import absent, load, native
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +68,8 @@ def test_its_numbers_are_those_of_python() -> None:
         "SEND_V2": RequestCode.SEND_MESSAGE_V2,
         "SEND_BATCH": RequestCode.SEND_BATCH_MESSAGE,
         "SUCCESS": ResponseCode.SUCCESS,
+        "PULL": RequestCode.PULL_MESSAGE,
+        "COMMIT_OFFSET": PullSysFlag.COMMIT_OFFSET,
     }
     assert native is not None
     assert dict(native.LAYOUT) == ours

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.properties import PropertyExpression
+from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.handlers.pull_reply import REPLIES
 from mq.daemons.broker.native_failure import tell_failure
 from mq.daemons.broker.reading.message_finder import FOUND, MOST_SCANNED, RETRY
@@ -13,6 +14,7 @@ from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.residency import Residency
 from mq.protocol.native import failures, native
+from mq.protocol.tags import TagExpression
 
 _physical = layout.LONG.unpack_from  # of an entry
 # Each entry is held against each code; with more of them Python's set is faster.
@@ -49,17 +51,35 @@ class NativePulls:
         queue: ConsumeQueue,
         offset: int,
         maximum: int,
+        expression: Expression,
+        present: Residency | None,
+        opaque: object,
+    ) -> PullAnswer | None:
+        """The answer to a pull, as `MessageFinder.find` finds what is in it.
+
+        None if that is for Python to look at. Raises NotInMemory if ``present`` says that a disk
+        would have to be waited for.
+        """
+        if isinstance(expression, TagExpression):
+            return self._answer_by(
+                *(queue, offset, maximum, expression.codes, None, present, opaque)
+            )
+        if expression.program is None:
+            return None
+        return self._answer_by(queue, offset, maximum, (), expression, present, opaque)
+
+    def _answer_by(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        maximum: int,
         codes: Collection[int],
         by_properties: PropertyExpression | None,
         present: Residency | None,
         opaque: object,
     ) -> PullAnswer | None:
-        """The answer to a pull, as `MessageFinder.find` finds what is in it, of all messages, of
-        those that have one of the tags codes, or of those that a filter by properties lets through.
-
-        None if that is for Python to look at. Raises NotInMemory if ``present`` says that a disk
-        would have to be waited for.
-        """
+        """Of all messages, of those that have one of the tags codes, or of those that a filter by
+        properties lets through."""
         make = self._answer
         program = None if by_properties is None else by_properties.program
         minimum, end = queue.minimum, queue.readable
@@ -100,11 +120,11 @@ class NativePulls:
                 *(part, (minimum, end), opaque),
             )
         except failures:  # nothing has been sent: Python answers
-            self._end(queue)
+            self.end(f"messages of {queue!r}")
             return None
         return None if made is None else PullAnswer._make(made)
 
-    def _end(self, queue: ConsumeQueue) -> None:
+    def end(self, at: str) -> None:
         """Leave pulls to Python from now on: what the path failed at may come with each of them."""
         self._answer = None
-        tell_failure(f"messages of {queue!r}", "pulls")
+        tell_failure(at, "pulls")

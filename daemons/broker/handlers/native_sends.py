@@ -14,7 +14,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.waiters import log_failure
-from mq.daemons.channel import Channel
+from mq.daemons.channel import Bulk, Channel
 from mq.daemons.overload.backlog import LARGE
 from mq.protocol.codes import Dialect, RequestCode
 from mq.protocol.frame import MAX_FRAME, PREFIX, header_start
@@ -59,7 +59,7 @@ class NativeSends:
             self._path = native.SendPath(max_body, MAX_FRAME, added, list(UNUSUAL), host, *pieces)
 
     @property
-    def bulk(self) -> Callable[[bytes, int, Channel], int] | None:
+    def bulk(self) -> Bulk | None:
         """Takes plain sends from bytes that have come, from a position on, as `SendHandlers.send`
         does, and returns where another frame begins. None where there is no native path.
 
@@ -67,6 +67,20 @@ class NativeSends:
         anything else that comes on its connection.
         """
         return self._take if self._path is not None else None
+
+    def bulk_with(self, pulls: Bulk) -> Bulk:
+        """The same with pulls, where these are served, too."""
+
+        def take(data: bytes, position: int, channel: Channel) -> int:
+            if not data.startswith(_PULL, position + PREFIX.size):
+                return self._take(data, position, channel)
+            if channel in self._alone:
+                self._settle()
+                if channel.ended:
+                    return len(data)
+            return pulls(data, position, channel)
+
+        return take
 
     def _take(self, data: bytes, position: int, channel: Channel) -> int:
         if channel in self._alone or len(self._alone) == _MOST_ALONE:

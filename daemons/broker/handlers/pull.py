@@ -14,6 +14,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.handlers.cold_pulls import ColdPulls
 from mq.daemons.broker.handlers.native_pulls import NativePulls, PullAnswer
+from mq.daemons.broker.handlers.planned_pulls import PlannedPulls
 from mq.daemons.broker.handlers.pull_reply import answer_pull, request_of
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.handlers.suggestions import Suggestions
@@ -25,7 +26,7 @@ from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.statistics.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.residency import NotInMemory, Residency
+from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
@@ -38,7 +39,6 @@ from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader
-from mq.protocol.tags import TagExpression
 
 _PULLING = "pulling message"
 _COMMIT = PullSysFlag.COMMIT_OFFSET
@@ -95,8 +95,11 @@ class PullHandlers:
         self._count = reader.count_read
         self._on_moved = on_moved
         self._looks = Looks()
-        topics.on_change.append(lambda _: self._queues.clear())
-        store.on_begun_anew.append(self._queues.clear)
+        self.planned = PlannedPulls(
+            *(self.native, groups, self._expression, offsets, reader.residency, self._send)
+        )
+        topics.on_change.append(lambda _: self._forget())
+        store.on_begun_anew.append(self._forget)
         self.configure()
 
     def direct(self) -> dict[int, DirectHandler]:
@@ -111,7 +114,12 @@ class PullHandlers:
         slave = is_slave(self._settings)
         self._waits_outside = slave and not corrects
         self._takes_commits = not slave  # with a pull; by themselves a slave takes them, too
+        self._forget()
+
+    def _forget(self) -> None:
+        """Queues may be others now, or not be read any more."""
         self._queues.clear()
+        self.planned.forget()
 
     async def close(self) -> None:
         """Wait for reads from the disk that are under way."""
@@ -185,7 +193,7 @@ class PullHandlers:
         for_master, answer = self._suggestions.is_for_master(known, queue, offset), None
         try:
             if for_master and not bulk_bytes and not flag & ONE_WAY:
-                answer = self._answer_natively(
+                answer = self.native.answer(
                     *(queue, offset, maximum, expression, present, header["opaque"])
                 )
             if answer is None:
@@ -198,7 +206,10 @@ class PullHandlers:
             self._cold.wait(reading, header, channel, size, counter, again)
         else:
             if answer is not None:
-                self._send(answer, channel, queue, self._stats.group(topic, group, queue.queue_id))
+                self._send(answer, channel, queue, group, topic)
+                if self.planned.is_missed and may_hold and not self._suggestions.to_slaves:
+                    commits = bool(sys_flag & _COMMIT) and self._takes_commits
+                    self.planned.note(fields, known, queue, expression, commits)
             else:
                 self._answer(
                     *(found, header, fields, channel, queue, offset, expression, may_hold, known)
@@ -211,28 +222,11 @@ class PullHandlers:
 
     # what to send ---------------------------------------------------------------------------------
 
-    def _answer_natively(
-        self,
-        queue: ConsumeQueue,
-        offset: int,
-        maximum: int,
-        expression: Expression,
-        present: Residency | None,
-        opaque: object,
-    ) -> PullAnswer | None:
-        """None if it is for Python to answer. Raises NotInMemory."""
-        if isinstance(expression, TagExpression):
-            return self.native.answer(
-                *(queue, offset, maximum, expression.codes, None, present, opaque)
-            )
-        if expression.program is None:
-            return None
-        return self.native.answer(queue, offset, maximum, (), expression, present, opaque)
-
     def _send(
-        self, answer: PullAnswer, channel: Channel, queue: ConsumeQueue, counter: GroupCounter
+        self, answer: PullAnswer, channel: Channel, queue: ConsumeQueue, group: str, topic: str
     ) -> None:
         frame, next_offset, count, size, end = answer
+        counter = self._stats.group(topic, group, queue.queue_id)
         channel.send_parts([frame], size)
         self._count(counter, count, size, end)
         if not count:
@@ -314,7 +308,7 @@ class PullHandlers:
         queue = self._store.queue(topic, queue_id)
         if queue_text == str(queue_id):  # there are many more ways to write it: " 1", "01", …
             if len(self._queues) >= _MOST_REMEMBERED:
-                self._queues.clear()
+                self._forget()
             self._queues[topic, queue_text] = queue
         return queue
 

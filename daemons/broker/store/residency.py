@@ -93,7 +93,10 @@ class Residency:
         end = (last + size - 1) // CHUNK + 1
         present = self._trusted()
         if 0 < end - first <= _REGION:
-            return all(chunk in present or self._is_there(chunk) for chunk in range(first, end))
+            chunks = range(first, end)
+            return present.issuperset(chunks) or all(
+                chunk in present or self._is_there(chunk) for chunk in chunks
+            )
         regions = range(first // _REGION, (end - 1) // _REGION + 1)
         if not 0 < len(regions) <= _MOST_REGIONS:
             return False

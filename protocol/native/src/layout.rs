@@ -64,7 +64,10 @@ layout! {
     HEADER_LENGTH: u32 = 0x00FF_FFFF;
     RESPONSE: i64 = 1;
     ONE_WAY: i64 = 2;
+    PULL: i64 = 11;
     SEND_V2: i64 = 310;
     SEND_BATCH: i64 = 320;
     SUCCESS: i64 = 0;
+    /// Of the flags of a pull.
+    COMMIT_OFFSET: i64 = 1;
 }

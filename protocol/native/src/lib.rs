@@ -16,6 +16,7 @@ mod packing;
 mod prepare;
 mod properties;
 mod pull;
+mod pull_header;
 mod record;
 mod relay;
 mod replica;
@@ -33,7 +34,7 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 29] = [
+const SOURCES: [(&str, &[u8]); 30] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
     ("condition.rs", include_bytes!("condition.rs")),
@@ -51,6 +52,7 @@ const SOURCES: [(&str, &[u8]); 29] = [
     ("prepare.rs", include_bytes!("prepare.rs")),
     ("properties.rs", include_bytes!("properties.rs")),
     ("pull.rs", include_bytes!("pull.rs")),
+    ("pull_header.rs", include_bytes!("pull_header.rs")),
     ("record.rs", include_bytes!("record.rs")),
     ("relay.rs", include_bytes!("relay.rs")),
     ("replica.rs", include_bytes!("replica.rs")),
@@ -75,6 +77,7 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     module.add("PanicException", module.py().get_type::<PanicException>())?;
     module.add_class::<send::SendPath>()?;
     module.add_class::<pull::PullPath>()?;
+    module.add_class::<pull_header::PullReader>()?;
     module.add_class::<commit::CommitPath>()?;
     module.add_class::<filter::Filter>()?;
     module.add_class::<relay::Relay>()?;

@@ -16,8 +16,12 @@ from tests.daemons.peer import Peer
 HEARTBEAT = HeartbeatData(client_id="snode-a", snode_data=SnodeIdentity(snode_name="snode-a"))
 
 
-def heartbeat(client_id: str, group: str = "g", *topics: str, version: int = 1) -> bytes:
-    subscriptions = [SubscriptionData(topic=t, sub_string="*", sub_version=version) for t in topics]
+def heartbeat(
+    client_id: str, group: str = "g", *topics: str, version: int = 1, wanted: str = "*"
+) -> bytes:
+    subscriptions = [
+        SubscriptionData(topic=topic, sub_string=wanted, sub_version=version) for topic in topics
+    ]
     return HeartbeatData(
         client_id=client_id,
         producer_data_set=[ProducerData(group_name="P")],
@@ -34,8 +38,13 @@ def heartbeat(client_id: str, group: str = "g", *topics: str, version: int = 1) 
 
 
 async def beat(
-    peer: Peer, client_id: str, *topics: str, group: str = "g", version: int = 1
+    peer: Peer,
+    client_id: str,
+    *topics: str,
+    group: str = "g",
+    version: int = 1,
+    wanted: str = "*",
 ) -> None:
-    body = heartbeat(client_id, group, *topics, version=version)
+    body = heartbeat(client_id, group, *topics, version=version, wanted=wanted)
     reply = await peer.ask(RequestCode.HEART_BEAT, None, body)
     assert reply.code == ResponseCode.SUCCESS, reply

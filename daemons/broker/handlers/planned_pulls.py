@@ -1,0 +1,165 @@
+"""Pulls that the native path takes from frames, once Python has served one like them.
+
+A consumer asks for a queue again and again, and its headers say the same but for offsets and
+opaque. What comes of the rest (group, queue, filter) is a plan, made when Python has served such a
+pull with all its checks. The next headers that say the same are read by the native path alone. A
+plan counts as long as nothing that it was made from has changed (docs/decisions/0047).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mq.daemons.broker.filter.subscriptions import Expression
+from mq.daemons.broker.handlers.native_pulls import NativePulls, PullAnswer
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.residency import NotInMemory, Residency
+from mq.daemons.broker.tables.groups import Groups
+from mq.daemons.broker.tables.offsets import ConsumerOffsets
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Refused
+from mq.protocol.bodies import SubscriptionGroupConfig
+from mq.protocol.flags import PullSysFlag
+from mq.protocol.frame import MAX_FRAME
+from mq.protocol.native import failures, native
+
+# Fields that are the same in all pulls of a plan. Others are numbers that differ, or are not looked
+# at where a pull is answered at once.
+_SAME = (
+    *("consumerGroup", "topic", "queueId", "maxMsgNums", "sysFlag", "subVersion"),
+    *("subscription", "expressionType", "maxMsgBytes"),
+)
+# Between their texts, and for one that is not there: no text in UTF-8 has these bytes.
+_BETWEEN, _ABSENT = b"\xff", b"\xfe"
+# Beyond these all are forgotten, and made anew: peers can make up as many as they like.
+_MOST_PLANS = 4096
+_LONGEST = 1024  # bytes of the texts
+
+#: Sends an answer: what was found, for whom, of which queue, group and topic.
+Send = Callable[[PullAnswer, Channel, ConsumeQueue, str, str], None]
+
+
+@dataclass(slots=True)
+class PullPlan:
+    """What pulls with the same header get: ``expression`` is None where the group's heartbeats say
+    what it wants, and may say something else the next time."""
+
+    group: str
+    topic: str
+    known: SubscriptionGroupConfig
+    queue: ConsumeQueue
+    maximum: int
+    sys_flag: int
+    commits: bool
+    expression: Expression | None
+    fields: Mapping[str, str]
+
+
+class PlannedPulls:
+    """Answers pulls by their plans. ``send`` sends an answer and counts it."""
+
+    def __init__(
+        self,
+        path: NativePulls,
+        groups: Groups,
+        expression: Callable[[Mapping[str, str], int, str, str], Expression],
+        offsets: ConsumerOffsets,
+        residency: Residency,
+        send: Send,
+    ) -> None:
+        self._path = path
+        self._groups = groups
+        self._expression = expression
+        self._offsets = offsets
+        self._residency = residency
+        self._send = send
+        self._plans: dict[bytes, PullPlan] = {}
+        self._read: Callable[..., Any] | None = None
+        if native is not None:
+            self._read = native.PullReader(_SAME, _BETWEEN, _ABSENT, MAX_FRAME).read
+        #: The pull that Python is about to serve has been looked for in vain.
+        self.is_missed = False
+
+    def forget(self) -> None:
+        """Something has changed that plans are made from."""
+        self._plans.clear()
+
+    def note(
+        self,
+        fields: Mapping[str, str],
+        known: SubscriptionGroupConfig,
+        queue: ConsumeQueue,
+        expression: Expression,
+        commits: bool,
+    ) -> None:
+        """Make the plan of a pull that has just been served natively."""
+        self.is_missed = False
+        sys_flag = int(fields["sysFlag"])
+        by_header = bool(sys_flag & PullSysFlag.SUBSCRIPTION)
+        if not by_header and not known.consume_broadcast_enable:
+            return  # who is a member, and how they consume, has to be looked at each time
+        if not all(isinstance(fields.get(name, ""), str) for name in _SAME):
+            return
+        key = _BETWEEN.join(fields[name].encode() if name in fields else _ABSENT for name in _SAME)
+        if len(key) > _LONGEST:
+            return
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._plans[key] = PullPlan(
+            fields["consumerGroup"],
+            fields["topic"],
+            known,
+            queue,
+            int(fields["maxMsgNums"]),
+            sys_flag,
+            commits,
+            expression if by_header else None,
+            {name: fields[name] for name in _SAME if name in fields},
+        )
+
+    def take(self, data: bytes, position: int, channel: Channel) -> int:
+        """Answer the pulls that have plans, from a position on, up to the first that has none, or
+        is for Python to answer; returns where that begins."""
+        read, self.is_missed = self._read, False
+        if read is None or not self._path.is_taken:
+            return position
+        while not channel.stalled:
+            try:
+                found = read(data, position, self._plans)
+            except failures:
+                self._read = None
+                self._path.end("the header of a pull")
+                return position
+            if found is None:
+                self.is_missed = True
+                return position
+            behind, plan, offset, committed, opaque = found
+            if not self._answer(plan, offset, committed, opaque, channel):
+                return position
+            position = behind
+        return position
+
+    def _answer(
+        self, plan: PullPlan, offset: int, committed: int, opaque: int, channel: Channel
+    ) -> bool:
+        group, topic, queue = plan.group, plan.topic, plan.queue
+        if self._groups.table.get(group) is not plan.known:
+            self.is_missed = True
+            return False
+        if not queue.minimum <= offset < queue.readable or committed > queue.appended:
+            return False
+        try:
+            expression = plan.expression
+            if expression is None:
+                expression = self._expression(plan.fields, plan.sys_flag, group, topic)
+            answer = self._path.answer(
+                *(queue, offset, plan.maximum, expression, self._residency, opaque)
+            )
+        except (NotInMemory, Refused):
+            return False
+        if answer is None:
+            return False
+        self._send(answer, channel, queue, group, topic)
+        if plan.commits:
+            self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
+        return True
