@@ -9,7 +9,7 @@ The log has one queue at one broker, so that there is one order. Its records, by
 
     P<query id>  a part: prepared messages (mq.pipeline.prepared)
     D<query id>  a decision, JSON: batch, token, ends, writer, the offsets of its parts, and since
-                 which offset there may be another about that batch
+                 which offset there may be another about that batch or a later one
 
 Brokers delete records like all others (fileReservedTime). A query that was away for longer does not
 find its last decision.
@@ -104,7 +104,7 @@ def _target(writer: Writer) -> str:
 class _Found(NamedTuple):
     batch: int
     offset: int
-    since: int  # before it there is none about this batch; of earlier releases its own offset
+    since: int  # before it none is about this batch or a later one; of earlier releases `offset`
     record: dict[str, object]
 
 
@@ -120,6 +120,7 @@ class DecisionLog:
         self._puller = Puller(session, TOOLS_CONSUMER_GROUP, master_only=True)
         self._looked_at = 0  # bytes
         self._without: dict[tuple[str, int], int] = {}  # up to where a batch has no decision
+        self._since: dict[tuple[str, int], int] = {}  # nor a later one, see `_Found.since`
         self._next_id = UniqueIdMaker("127.0.0.1", os.getpid(), time.time, chance.salt())
         self._queue = open_log(session, options, batch)
 
@@ -132,6 +133,7 @@ class DecisionLog:
         step = _FIRST_STEP
         found: _Found | None = None
         floor = -1  # before it there is none: the last about an earlier batch says so
+        later = end  # where the first about a later batch is
         missing: list[int] = []
         known = least == 0 or (query, batch) in self._without
         while high > max(least, floor):
@@ -142,6 +144,8 @@ class DecisionLog:
             # The first ones of a query come in the order of its batches. Another one may come much
             # later: of a driver that had stood still since it looked for one.
             floor = max([floor, *(each.since for each in seen if each.batch < batch)])
+            # A batch without rows has none. If it gets some, its own is behind those of later ones.
+            later = min([later, *(each.offset for each in seen if each.batch > batch)])
             high, step = low, min(4 * step, _LARGEST_STEP)
         last = end if found is None else found.offset  # of several the first one counts
         self._check([offset for offset in missing if floor <= offset < last])
@@ -153,6 +157,7 @@ class DecisionLog:
             )
         if found is None:
             self._without[query, batch] = end
+            self._since[query, batch] = min(later, self._since.get((query, batch), end))
             return None
         return self._read(found)
 
@@ -169,7 +174,7 @@ class DecisionLog:
             "ends": to_nested(ends),
             "writer": Writer.of(self._options)._asdict(),
             "parts": offsets,
-            "since": self._without.get((query, batch), 0),
+            "since": self._since.get((query, batch), 0),
         }
         stored = self._put(f"D{query}", orjson.dumps(record))
         self._wait_for(stored)

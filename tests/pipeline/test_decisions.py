@@ -169,6 +169,24 @@ def test_a_decision_of_a_driver_that_had_stood_still_hides_no_later_one(
         assert log.find(query, 2) is not None
 
 
+def test_a_late_decision_about_a_batch_that_had_no_rows_at_first_hides_no_later_one(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    """Its number was passed over; whoever repeats it with rows stores what comes behind."""
+    mq_session_broker.create_topic(mq_topic)
+    query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
+    with options.open_session(5) as session:
+        for batch in (0, 2, 3, 1):
+            log = DecisionLog(session, options, batch)
+            assert log.find(query, batch) is None
+            log.decide(query, batch, {}, prepare(options, [str(batch)]))
+        for _ in range(decisions._FIRST_STEP - 2):  # the late one is the first of the step
+            last = log._put("Pother", b"of others")
+        log._wait_for(last)
+        for batch in (1, 2, 3):
+            assert DecisionLog(session, options, batch).find(query, batch) is not None
+
+
 def offsets(following: int, end: int, suggested: int) -> dict[str, str]:
     """What the answer to a pull says of a queue that begins at 0."""
     numbers = {"minOffset": 0, "maxOffset": end, "nextBeginOffset": following}
