@@ -69,10 +69,10 @@ class Commits:
         renewed, for this is the `last` one or the user's, has it renewed. Nothing of a queue whose
         topic its broker does not have either: it would be an offset in the next one of that name.
         """
-        ours, lapsed = self._ours()
+        ours, lapsed, absent = self._sorted()
         if lapsed and (again or last):
             await self._locks.renew(lapsed, self._offsets)
-            ours, lapsed = self._ours()
+            ours, lapsed, absent = self._sorted()
         for held in ours:
             self._offsets.update(held.queue, held.commit_offset)
         errors = await self._offsets.commit([held.queue for held in ours], again=again)
@@ -80,21 +80,18 @@ class Commits:
             lapse = "{}: its lock has lapsed and cannot be renewed now"
             errors += [ClientError(lapse.format(held.queue)) for held in lapsed]
             absence = "{}: its broker has no such topic now"
-            absent = [held for held in self._held.values() if held.is_absent]
             errors += [ClientError(absence.format(held.queue)) for held in absent]
         return errors
 
-    def _ours(self) -> tuple[list[ProcessQueue], list[ProcessQueue]]:
-        """The queues that are ours for certain, and the others; without those whose topic is
-        absent."""
+    def _sorted(self) -> tuple[list[ProcessQueue], list[ProcessQueue], list[ProcessQueue]]:
+        """The queues that are ours for certain, the others, and those whose topic is absent."""
         sure: list[ProcessQueue] = []
         lapsed: list[ProcessQueue] = []
+        absent: list[ProcessQueue] = []
         for held in self._held.values():
-            if held.is_absent:
-                continue
             is_sure = not self._settings.locks or is_locked(held)
-            (sure if is_sure else lapsed).append(held)
-        return sure, lapsed
+            (absent if held.is_absent else sure if is_sure else lapsed).append(held)
+        return sure, lapsed, absent
 
     async def run(self) -> None:
         """Commit now and then, for ever."""
@@ -128,7 +125,7 @@ class Commits:
         """Commit the offsets of queues of which much is finished; as in `commit`, not of an
         ordered one whose lock is not ours for certain."""
         self._look = None
-        ours, _ = self._ours()
+        ours, *_ = self._sorted()
         pushed = [held for held in ours if held.pushes is not None]
         queues = []
         for held in pushed:

@@ -36,6 +36,31 @@ class Told:
 
 
 @in_a_loop
+async def test_a_topic_that_is_there_again_during_a_commit_was_not_committed() -> None:
+    held = {queue: ProcessQueue(queue, 1) for queue in (MessageQueue("T", "b", n) for n in (0, 1))}
+    late = held[MessageQueue("T", "b", 0)]
+    late.absent_pause = 3.0
+
+    class Slow(Told):
+        async def commit(
+            self, queues: Iterable[MessageQueue], *, again: bool = False
+        ) -> list[MQError]:
+            errors = await super().commit(queues, again=again)
+            late.absent_pause = 0.0
+            return errors
+
+    async with Session("127.0.0.1:1") as session:  # where nobody is asked for anything
+        told = Slow()
+        keep = asyncio.get_running_loop().create_task
+        commits = Commits("g", ReaderSettings(), told, held, QueueLocks(session, "g"), keep)
+        errors = await commits.commit(again=True)
+        assert told.queues == [1]
+        assert [str(error) for error in errors] == [
+            f"{late.queue}: its broker has no such topic now"
+        ]
+
+
+@in_a_loop
 async def test_much_that_is_finished_is_not_told_of_a_queue_whose_lock_has_lapsed() -> None:
     loop = asyncio.get_running_loop()
     async with Session("127.0.0.1:1") as session:  # where nobody is asked for anything
