@@ -98,7 +98,9 @@ class LitePullConsumer(Member):
         )
 
     async def open(self) -> None:
-        """Begin to read. Raises RouteNotFound for a topic that does not exist."""
+        """Begin to read, behind a closing that is under way. Raises RouteNotFound for a topic that
+        does not exist."""
+        await self._close_once.settle()
         await self.session.open()
         self._open = True
         self.started = clock.time()

@@ -112,7 +112,8 @@ class Producer:
         self._sender.hooks = SendHooks(hooks, self.group) if hooks else None
 
     async def open(self) -> None:
-        """Get ready to send. Safe to call again."""
+        """Get ready to send, behind a closing that is under way. Safe to call again."""
+        await self._close_once.settle()
         await self.session.open()
         if self._sender.next_id is None:
             host = self.session.client_id.partition("@")[0]
