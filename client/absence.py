@@ -9,6 +9,7 @@ import asyncio
 import logging
 
 from mq.client.admin.offsets import OffsetAdmin
+from mq.client.machine import clock
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import PullResult, PullStatus
@@ -29,11 +30,13 @@ class Absences:
         self._group = group
         self._offsets = offsets
 
-    async def wait(self, held: ProcessQueue) -> None:
-        """The master has no such topic: wait before it is asked again, each time twice as long."""
+    async def wait(self, held: ProcessQueue, asked: float) -> None:
+        """The master, `asked` at that time (monotonic), has no such topic: wait before it is asked
+        again, each time twice as long."""
         queue = held.queue
         if not held.is_absent:
             held.absent_pause = FIRST_PAUSE_SECONDS
+            held.absent_since = clock.time() - (clock.monotonic() - asked)
             log.warning("group %s: broker %s has no topic %s any more",
                         self._group, queue.broker_name, queue.topic)  # fmt: skip
         pause = held.absent_pause
@@ -46,14 +49,14 @@ class Absences:
 
         It is if it ends before where we are, if its broker has no offset of the group any more
         (ours removes those of a topic that is deleted, Java's may keep them), or if all that it has
-        was stored later than what was read in it. Otherwise the queue is absent no more. Raises
-        what asking the broker raises: then it is absent still.
+        was stored later than what we have read in it or passed over. Otherwise the queue is absent
+        no more. Raises what asking the broker raises: then it is absent still.
         """
         if result.max_offset < asked:
             return None if result.status is PullStatus.NO_MATCHED else True
         if isinstance(self._offsets, OffsetStore) and await self._offsets.is_lost(held.queue):
             return True
-        if await self._begins_behind(held, result.min_offset):
+        if await self._begins_behind(held, result.min_offset, asked):
             return True
         held.absent_pause = 0.0
         queue = held.queue
@@ -61,12 +64,20 @@ class Absences:
                  self._group, queue.broker_name, queue.topic, queue.queue_id, asked)  # fmt: skip
         return False
 
-    async def _begins_behind(self, held: ProcessQueue, min_offset: int) -> bool:
+    async def _begins_behind(self, held: ProcessQueue, min_offset: int, asked: int) -> bool:
         """Whether the first message of a queue, at `min_offset`, was stored later than the last one
-        that we have read, though its offset is no higher: both times are of the broker's clock."""
-        if held.last_read is None or held.last_read[0] < min_offset:
-            return False
+        that we have read, though its offset is no higher: both times are of the broker's clock.
+
+        Where we have read none of those that there are, what lies before us was at the end already
+        when we began, or was not for us: it was stored before the topic was absent, by our clock.
+        """
+        if held.last_read is not None and held.last_read[0] >= min_offset:
+            latest = held.last_read[1]
+        elif asked > min_offset:
+            latest = int(held.absent_since * 1000)
+        else:
+            return False  # nothing lies before us, whichever it is
         queue = held.queue
         address = await self._session.master_address(queue.topic, queue.broker_name)
         stored = await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
-        return stored > held.last_read[1]
+        return stored > latest

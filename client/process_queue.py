@@ -67,6 +67,7 @@ class ProcessQueue:
         self.last_consume = clock.time()
         self.pushes: Pushes | None = None  # where messages are pushed, too
         self.absent_pause = 0.0  # seconds; above 0 while its topic is absent, see `absence`
+        self.absent_since = 0.0  # seconds since 1970: all that lies before us is older
         self.last_read: tuple[int, int] | None = None  # its offset, and when it was stored (ms)
         self._limits = limits or FlowLimits()
         self._paused = False

@@ -120,7 +120,7 @@ class Pulling:
             return self._accept(held, result, asked)
         except TopicNotExist as error:
             if await self._is_of_master(held, error):
-                await self._absences.wait(held)
+                await self._absences.wait(held, started)
             else:
                 await self._recover(held, error)
         except MQError as error:

@@ -8,15 +8,17 @@ import pytest
 
 from mq.client import absence
 from mq.client.absence import Absences
+from mq.client.consumer import Consumer
 from mq.client.errors import ClientError
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
+from mq.client.machine import clock
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import PullResult, PullStatus
 from mq.client.session import Session
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
 from mq.protocol.message import StoredMessage
-from tests.client.clusters import GROUP, TOPIC, Cluster, cluster, numbers
+from tests.client.clusters import FIRST, GROUP, TOPIC, Cluster, cluster, numbers
 from tests.client.scenarios import in_a_loop
 from tests.waiting import until
 
@@ -42,9 +44,9 @@ async def show(there: Cluster) -> None:
     await there.pair.broker.stores.topics.update(CONFIG)
 
 
-async def remake(there: Cluster, *bodies: bytes) -> None:
+async def remake(there: Cluster, *bodies: bytes, tag: str | None = None) -> None:
     await there.admin.create_topic(there.pair.broker.address, CONFIG)
-    await there.send(*bodies)
+    await there.send(*bodies, tag=tag)
 
 
 class Listener:
@@ -198,14 +200,70 @@ def test_with_broadcasting_the_place_in_the_file_goes_with_the_topic(
     assert asyncio.run(scenario()) == new
 
 
+@pytest.mark.parametrize("expression", ["*", "wanted"])
+def test_another_topic_is_read_from_its_beginning_by_who_has_read_none_of_the_former(
+    expression: str, tmp_path: Path
+) -> None:
+    """Nothing was there when it began to read, or nothing that it wants."""
+    new = [b"new%d" % number for number in range(20)]
+
+    async def scenario() -> list[bytes]:
+        listener = Listener()
+        listener.goes_on.set()
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(5))
+            consumer = Consumer(
+                there.address, GROUP, {TOPIC: expression}, listener=listener,
+                broadcasting=True, offset_directory=tmp_path,
+                consume_from=LAST if expression == "*" else FIRST,
+            )  # fmt: skip
+            async with consumer:
+                await until(lambda: QUEUE in consumer.reader.held)
+                held = consumer.reader.held[QUEUE]
+                await until(lambda: held.next_offset == 5)
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+                await until(lambda: held.is_absent)
+                await remake(there, *new, tag="wanted")
+                await until(lambda: b"new19" in listener.got)
+                assert held.dropped
+        return listener.got
+
+    assert asyncio.run(scenario()) == new
+
+
+@pytest.mark.parametrize("sought", [0, 3, 5])
+@in_a_loop
+async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topic(
+    sought: int,
+) -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            consumer.pause([QUEUE])
+            await consumer.seek(QUEUE, sought)
+            held = consumer.reader.held[QUEUE]
+            await hide(there)
+            consumer.resume([QUEUE])
+            await until(lambda: held.is_absent)
+            await show(there)
+            await there.send(b"5")
+            got: list[StoredMessage] = []
+            while not got or got[-1].body != b"5":
+                got += await consumer.poll()
+            assert [message.body for message in got] == numbers(6)[sought:]
+            assert consumer.reader.held[QUEUE] is held
+
+
 @in_a_loop
 async def test_a_replica_that_is_behind_does_not_say_which_topic_it_is(tmp_path: Path) -> None:
     async with Session("127.0.0.1:1") as session:  # where nobody is asked for anything
         absences = Absences(session, "g", LocalOffsetStore(tmp_path, "c", "g"))
         held = ProcessQueue(QUEUE, 7)
-        await absences.wait(held)
+        await absences.wait(held, clock.monotonic())
         behind = PullResult(PullStatus.NO_MATCHED, [], 7, 0, 5, 0)
         assert await absences.is_another(held, behind, 7) is None
         assert held.is_absent
-        assert await absences.is_another(held, behind._replace(max_offset=7), 7) is False
+        there = behind._replace(min_offset=7, max_offset=7)
+        assert await absences.is_another(held, there, 7) is False
         assert not held.is_absent
