@@ -92,11 +92,15 @@ class Pulling:
             self._failures.forget(held.queue)
 
     async def _pull_once(self, held: ProcessQueue, counts: ConsumeCounts) -> bool:
-        """Pull once the queue has room; False when it is to be taken anew."""
-        await held.wait_for_room()
-        if held.pushes is not None:
-            await held.pushes.wait_for_pull()
+        """Pull once the queue has room; False when it is to be taken anew.
+
+        One whose topic is absent is pulled without: until it is there nothing is committed.
+        """
+        if not held.is_absent:
             await held.wait_for_room()
+            if held.pushes is not None:
+                await held.pushes.wait_for_pull()
+                await held.wait_for_room()
         if self._settings.locked and not is_locked(held):
             await asyncio.sleep(LOCK_RETRY_SECONDS)
             return True
@@ -117,6 +121,8 @@ class Pulling:
                     self._puller.prefer_master(held.queue)
                     await asyncio.sleep(PULL_RETRY_SECONDS)
                     return True
+                if not held.may_take:
+                    return True  # it comes again when there is room
             return self._accept(held, result, asked)
         except TopicNotExist as error:
             if await self._is_of_master(held, error):

@@ -256,6 +256,28 @@ async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topi
 
 
 @in_a_loop
+async def test_a_queue_that_is_paused_is_committed_when_its_topic_is_there_again() -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            got: list[StoredMessage] = []
+            while len(got) < 5:
+                got += await consumer.poll()
+            held = consumer.reader.held[QUEUE]
+            await hide(there)
+            await until(lambda: held.is_absent)
+            consumer.pause([QUEUE])
+            await show(there)
+            await there.send(b"5")
+            await until(lambda: not held.is_absent)
+            await consumer.commit()
+            assert await consumer.committed(QUEUE) == 5
+            consumer.resume([QUEUE])
+            assert [message.body for message in await consumer.poll()] == [b"5"]
+
+
+@in_a_loop
 async def test_a_replica_that_is_behind_does_not_say_which_topic_it_is(tmp_path: Path) -> None:
     async with Session("127.0.0.1:1") as session:  # where nobody is asked for anything
         absences = Absences(session, "g", LocalOffsetStore(tmp_path, "c", "g"))
