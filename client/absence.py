@@ -37,6 +37,8 @@ class Absences:
         if not held.is_absent:
             held.absent_pause = FIRST_PAUSE_SECONDS
             held.absent_since = clock.time() - (clock.monotonic() - asked)
+            if isinstance(self._offsets, OffsetStore):
+                self._offsets.begin_anew(queue)
             log.warning("group %s: broker %s has no topic %s any more",
                         self._group, queue.broker_name, queue.topic)  # fmt: skip
         pause = held.absent_pause

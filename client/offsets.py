@@ -103,6 +103,10 @@ class OffsetStore:
         )
         return offset is None
 
+    def begin_anew(self, queue: MessageQueue) -> None:
+        """Its broker has no such topic: the next offset there may be the first one again."""
+        self._begun.discard((queue.topic, queue.broker_name))
+
     def update(self, queue: MessageQueue, offset: int) -> None:
         """Remember that everything below `offset` is done."""
         self._offsets[queue] = offset

@@ -3,8 +3,12 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
+from mq.client import absence
+from mq.client.absence import Absences
 from mq.client.errors import RequestTimeout, SystemBusy
+from mq.client.machine import clock
 from mq.client.offsets import OffsetStore
+from mq.client.process_queue import ProcessQueue
 from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
@@ -75,6 +79,34 @@ def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together(
     for broker in brokers.values():
         assert broker.tables == {"one@g": expected, "two@g": expected}
         assert broker.most_in_flight > 1
+
+
+def test_first_offsets_of_a_topic_that_was_made_again_go_one_before_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A Java broker that removes a topic's offsets (5.x) loses of those that meet all but one."""
+    monkeypatch.setattr(absence, "FIRST_PAUSE_SECONDS", 0.001)
+    broker, queues = ForgetfulBroker(), [MessageQueue("one", "a", number) for number in range(4)]
+
+    async def scenario() -> None:
+        async with (
+            scripted({RequestCode.UPDATE_CONSUMER_OFFSET: broker.update}) as a,
+            scripted(name_server({"a": a})) as namesrv,
+            Session(namesrv) as session,
+        ):
+            offsets = OffsetStore(session, "g")
+            absences = Absences(session, "g", offsets)
+            for offset in (7, 0):
+                for queue in queues:
+                    offsets.update(queue, offset)
+                commits = [offsets.commit([queue]) for queue in queues]
+                assert await asyncio.gather(*commits) == [[]] * 4
+                broker.tables, before = {}, broker.tables
+                for queue in queues:
+                    await absences.wait(ProcessQueue(queue, offset), clock.monotonic())
+            assert before == {"one@g": {str(number): "0" for number in range(4)}}
+
+    asyncio.run(scenario())
 
 
 def test_what_was_reset_while_a_commit_waited_for_another_broker_stays_so() -> None:
