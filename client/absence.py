@@ -9,6 +9,7 @@ import asyncio
 import logging
 
 from mq.client.admin.offsets import OffsetAdmin
+from mq.client.errors import ConnectError, RequestNotSupported, RequestTimeout
 from mq.client.machine import clock
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
@@ -81,5 +82,12 @@ class Absences:
             return False  # nothing lies before us, whichever it is
         queue = held.queue
         address = await self._session.master_address(queue.topic, queue.broker_name)
-        stored = await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
+        try:
+            stored = await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
+        except (RequestNotSupported, ConnectError, RequestTimeout):
+            # A Java proxy does not know that request, a snode does not pass it on to its broker.
+            later = await self._admin.search_offset(
+                address, queue.topic, queue.queue_id, latest + 1
+            )
+            return later <= min_offset
         return stored > latest

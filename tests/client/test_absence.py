@@ -16,10 +16,15 @@ from mq.client.machine import clock
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import PullResult, PullStatus
 from mq.client.session import Session
+from mq.daemons.channel import Channel
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
+from mq.protocol.record_codec import encode_record
 from tests.client.clusters import FIRST, GROUP, TOPIC, Cluster, cluster, numbers
 from tests.client.scenarios import in_a_loop
+from tests.client.scripted import accept_heartbeats, name_server, scripted
 from tests.waiting import until
 
 LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -275,6 +280,54 @@ async def test_a_queue_that_is_paused_is_committed_when_its_topic_is_there_again
             assert await consumer.committed(QUEUE) == 5
             consumer.resume([QUEUE])
             assert [message.body for message in await consumer.poll()] == [b"5"]
+
+
+@pytest.mark.parametrize("is_another", [False, True])
+@in_a_loop
+async def test_a_proxy_that_does_not_tell_when_messages_were_stored_is_asked_what_came_later(
+    is_another: bool,
+) -> None:
+    """As Java's, which has the requests of its consumers alone; nor does a snode pass it on."""
+    table = {"0": "5"}
+    pulls: list[int] = []
+    searched: list[int] = []
+
+    def pull(request: Command, channel: Channel) -> Command:
+        offset = int(request.fields["queueOffset"])
+        pulls.append(offset)
+        if len(pulls) == 1:
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST)
+        numbers = {"minOffset": 0, "maxOffset": 6, "suggestWhichBrokerId": 0}
+        fields = {name: str(number) for name, number in numbers.items()}
+        body = encode_record(StoredMessage(TOPIC, b"%d" % offset, queue_offset=offset))
+        if offset == 6:
+            return request.reply(ResponseCode.PULL_NOT_FOUND, {**fields, "nextBeginOffset": "6"})
+        return request.reply(0, {**fields, "nextBeginOffset": str(offset + 1)}, body)
+
+    def committed(request: Command, channel: Channel) -> Command:
+        return request.reply(0, {"offset": table["0"]})
+
+    def commit(request: Command, channel: Channel) -> Command:
+        table["0"] = request.fields["commitOffset"]
+        return request.reply(0)
+
+    def search(request: Command, channel: Channel) -> Command:
+        searched.append(int(request.fields["timestamp"]))
+        return request.reply(0, {"offset": "0" if is_another else "5"})
+
+    codes = RequestCode
+    handlers = {**accept_heartbeats(), codes.PULL_MESSAGE: pull}
+    handlers |= {codes.QUERY_CONSUMER_OFFSET: committed, codes.UPDATE_CONSUMER_OFFSET: commit}
+    handlers |= {codes.SEARCH_OFFSET_BY_TIMESTAMP: search}
+    began = clock.time() * 1000
+    async with scripted(handlers) as proxy, scripted(name_server({"broker-a": proxy})) as namesrv:
+        async with LitePullConsumer(namesrv, GROUP) as consumer, asyncio.timeout(20):
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while b"5" not in got:
+                got += [message.body for message in await consumer.poll()]
+    assert got == (numbers(6) if is_another else [b"5"])
+    assert len(searched) == 1 and began <= searched[0] <= clock.time() * 1000
 
 
 @in_a_loop
