@@ -57,15 +57,20 @@ class Absences:
         """
         if result.max_offset < asked:
             return None if result.status is PullStatus.NO_MATCHED else True
-        if isinstance(self._offsets, OffsetStore) and await self._offsets.is_lost(held.queue):
-            return True
-        if await self._begins_behind(held, result.min_offset, asked):
+        if await self.is_replaced(held, result, asked):
             return True
         held.absent_pause = 0.0
         queue = held.queue
         log.info("group %s: broker %s has topic %s again, queue %d goes on at offset %d",
                  self._group, queue.broker_name, queue.topic, queue.queue_id, asked)  # fmt: skip
         return False
+
+    async def is_replaced(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
+        """Whether offsets or times say that it is another topic that has answered a pull from
+        offset `asked`. Raises what asking the broker raises."""
+        if isinstance(self._offsets, OffsetStore) and await self._offsets.is_lost(held.queue):
+            return True
+        return await self._begins_behind(held, result.min_offset, asked)
 
     async def _begins_behind(self, held: ProcessQueue, min_offset: int, asked: int) -> bool:
         """Whether the first message of a queue, at `min_offset`, was stored later than the last one

@@ -6,10 +6,11 @@ listener is done: its lock is renewed meanwhile, so nobody else begins, and we d
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from mq.client.cancellation import is_meant
+from mq.client.errors import MQError
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
 from mq.client.queue_locks import QueueLocks, is_locked
@@ -31,12 +32,17 @@ class LeavingQueues:
         offsets: Offsets,
         locks: QueueLocks,
         keep_task: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        *,
+        place: Callable[[ProcessQueue], Awaitable[int | None]],
     ) -> None:
+        """`place` asks how far a queue is that has waited for its listener: its topic may be
+        another one by then."""
         self._group = group
         self._settings = settings
         self._offsets = offsets
         self._locks = locks
         self._keep_task = keep_task
+        self._place = place
         self._ending: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
 
     def __contains__(self, queue: MessageQueue) -> bool:
@@ -89,16 +95,13 @@ class LeavingQueues:
     async def _let_go(self, held: ProcessQueue, commit_offset: int | None) -> None:
         queue = held.queue
         try:
-            if self._settings.ordered:
+            waits = self._settings.ordered and not held.is_idle
+            if waits:
                 await held.idle()
             if self._settings.locks and not is_locked(held):
                 await self._locks.renew([held], self._offsets)
-            offset = held.commit_offset if commit_offset is None else commit_offset
-            # Refused or lapsed meanwhile: whoever has the lock may have come further.
-            lost = self._settings.locks and not is_locked(held)
-            # Nor where its topic is absent: the next one of that name has offsets of its own.
-            may_commit = self._settings.commits and not lost and not held.is_absent
-            if commit_offset is not None or may_commit:
+            offset = await self._offset(held, waits) if commit_offset is None else commit_offset
+            if offset is not None:
                 self._offsets.update(queue, offset)
                 for error in await self._offsets.commit([queue], again=commit_offset is not None):
                     log.warning(
@@ -107,6 +110,7 @@ class LeavingQueues:
             self._offsets.forget(queue)
             if self._settings.locks:
                 await self._locks.release(queue)
+            offset = held.commit_offset if offset is None else offset
             log.info("group %s gives up %s at offset %d", self._group, queue, offset)
         except BaseException as error:
             if is_meant(error):
@@ -114,3 +118,20 @@ class LeavingQueues:
             log.exception("group %s: %s is given up", self._group, queue)
         finally:
             self._ending.pop(queue, None)
+
+    async def _offset(self, held: ProcessQueue, has_waited: bool) -> int | None:
+        """What to commit of a queue that is given up; None where nothing is ours to commit."""
+        if not self._settings.commits:
+            return None
+        # The next topic of that name has offsets of its own.
+        offset = None if held.is_absent else held.commit_offset
+        if has_waited:
+            try:
+                offset = await self._place(held)
+            except MQError as error:
+                log.warning(
+                    "group %s gives up %s without its offset: %s", self._group, held.queue, error
+                )
+                return None
+        # Refused or lapsed meanwhile: whoever has the lock may have come further.
+        return None if self._settings.locks and not is_locked(held) else offset

@@ -136,15 +136,38 @@ class Pulling:
             await asyncio.sleep(PULL_RETRY_SECONDS)
         return True
 
-    async def _pull(self, held: ProcessQueue) -> PullResult:
+    async def place(self, held: ProcessQueue) -> int | None:
+        """How far a queue is that nobody has pulled from while its listener was busy, for it is
+        given up; None where its topic is absent.
+
+        It is at the beginning where its topic is another one by now, and not behind an end that it
+        has lost. Raises MQError.
+        """
+        self._puller.prefer_master(held.queue)
+        asked = held.next_offset
+        if not held.is_absent:
+            held.absent_since = held.last_pull
+        try:
+            result = await self._pull(held, looks=True)
+        except TopicNotExist:
+            return None
+        if await self._absences.is_replaced(held, result, asked):
+            return result.min_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            return min(held.commit_offset, result.next_offset)
+        return held.commit_offset
+
+    async def _pull(self, held: ProcessQueue, *, looks: bool = False) -> PullResult:
+        """With `looks` to see what is there only."""
         subscription = self._subscriptions.of(held.queue.topic)
-        commits = self._settings.commits and not held.is_absent
+        looks = looks or held.is_absent
+        commits = self._settings.commits and not looks
         return await self._puller.pull(
             held.queue,
             held.next_offset,
             self._subscriptions.tags(held.queue.topic),
             max_count=self._settings.batch,
-            wait=0.0 if held.is_absent else LONG_POLL_SECONDS,
+            wait=0.0 if looks else LONG_POLL_SECONDS,
             commit_offset=held.commit_offset if commits else None,
             subscription=subscription.sub_string if self._settings.lite else None,
             sub_version=self._subscriptions.version,

@@ -105,7 +105,9 @@ class Reader:
             hooks=hooks,
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._leaving = LeavingQueues(group, settings, offsets, self._locks, self._keep)
+        self._leaving = LeavingQueues(
+            *(group, settings, offsets, self._locks, self._keep), place=self._pulling.place
+        )
         self._commits = Commits(group, settings, offsets, self.held, self._locks, self._keep)
         self._background: list[asyncio.Task[None]] = []
         self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours

@@ -143,6 +143,33 @@ async def test_a_member_that_leaves_commits_nothing_of_an_absent_topic() -> None
         assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) < 0
 
 
+@pytest.mark.parametrize(
+    ("becomes", "committed"), [("another", 0), ("absent", -1), ("the same again", 1)]
+)
+@in_a_loop
+async def test_a_queue_that_is_given_up_behind_a_long_listener_is_committed_as_its_topic_is_by_then(
+    becomes: str, committed: int
+) -> None:
+    listener = Listener()
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with there.consumer(listener=listener, ordered=True) as consumer:
+            await until(lambda: bool(listener.got))
+            held = consumer.reader.held[QUEUE]
+            giving_up = asyncio.create_task(consumer.reader.assign([]))
+            await until(lambda: held.dropped)  # nobody pulls it any more
+            if becomes == "another":
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+                await remake(there, *[b"new%d" % number for number in range(20)])
+            else:
+                await hide(there)
+            if becomes == "the same again":
+                await show(there)
+            listener.goes_on.set()
+            await giving_up
+            assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == committed
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("commits", [False, True])
 def test_another_topic_with_more_messages_is_read_from_its_beginning(

@@ -27,6 +27,9 @@ def test_an_offset_is_not_committed_any_more_once_another_member_has_the_lock() 
         await may_answer.wait()
         return request.reply(0)
 
+    async def place(held: ProcessQueue) -> int | None:
+        raise AssertionError("nothing of it is ours to commit")
+
     async def scenario() -> None:
         async with (
             scripted({RequestCode.UPDATE_CONSUMER_OFFSET: update}) as b,
@@ -37,6 +40,7 @@ def test_an_offset_is_not_committed_any_more_once_another_member_has_the_lock() 
             leaving = LeavingQueues(
                 *("g", ReaderSettings(ordered=True), offsets),
                 *(QueueLocks(session, "g"), session.keep_task),
+                place=place,
             )
             held = {queue: ProcessQueue(queue, 7) for queue in (FIRST, LOST)}
             for queue in held:
