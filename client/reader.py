@@ -52,6 +52,7 @@ REBALANCE_AGAIN_SECONDS = 1.0  # after one that could not be completed
 # Between two tries of what cannot be completed: at most, so that what has come up is soon used.
 LONGEST_AGAIN_SECONDS = 5.0
 LOCK_LOOK_SECONDS = 1.0  # between two looks whether the locks still count
+LOOK_AFTER_SECONDS = 1.0  # without a pull, until it is looked whether a topic is the same still
 
 
 class Reader:
@@ -105,9 +106,8 @@ class Reader:
             hooks=hooks,
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._leaving = LeavingQueues(
-            *(group, settings, offsets, self._locks, self._keep), place=self._pulling.place
-        )
+        who = group, settings, offsets, self._locks, self._keep
+        self._leaving = LeavingQueues(*who, place=self._pulling.place)
         self._commits = Commits(group, settings, offsets, self.held, self._locks, self._keep)
         self._background: list[asyncio.Task[None]] = []
         self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
@@ -116,6 +116,7 @@ class Reader:
         self._paused = False
         self._rebalances = True
         self._is_stopped = False  # no queue is taken any more
+        self._stopped_at = 0.0  # by the monotonic clock
         self._assigned: set[MessageQueue] = set()  # by hand
 
     def start(self, *, rebalance: bool = True) -> None:
@@ -136,7 +137,8 @@ class Reader:
         heard = self._session.route_changes.on_gain
         if self._gained in heard:
             heard.remove(self._gained)
-        self._is_stopped = True
+        if not self._is_stopped:
+            self._is_stopped, self._stopped_at = True, clock.monotonic()
         self._commits.stop()
         tasks = [*self._background, *self._pulls.values()]
         self._background = []
@@ -152,6 +154,9 @@ class Reader:
         A lock stays that a listener still needs, being in a thread that nobody can stop.
         """
         async with self._changing:
+            waited = clock.monotonic() - self._stopped_at
+            if self._settings.commits and waited > LOOK_AFTER_SECONDS:
+                await self._session.all([self._look_at(held) for held in [*self.held.values()]])
             await self._leaving.settle()
             await self._commits.commit_last()
             for held in self.held.values():
@@ -160,6 +165,22 @@ class Reader:
                 idle = [queue for queue, held in self.held.items() if held.is_idle]
                 await self._session.all([self._locks.release(queue) for queue in idle])
             self.held.clear()
+
+    async def _look_at(self, held: ProcessQueue) -> None:
+        """Before the last commit, where nobody has pulled while listeners were waited for: a topic
+        may be absent by now, or another one."""
+        queue = held.queue
+        try:
+            place = await self._pulling.place(held)
+        except MQError as error:
+            log.warning("group %s leaves without an offset of %s: %s", self._group, queue, error)
+            place = None
+        if place == held.commit_offset or self.held.get(queue) is not held:
+            return
+        if place is not None and (not self._settings.locks or is_locked(held)):
+            await self._drop(queue, place)
+        else:
+            self._leaving.forget(self._part_with(queue))
 
     def offer(self, queue: MessageQueue, message: StoredMessage) -> bool:
         """Take a message that was pushed, if it is the next one of a queue of ours."""

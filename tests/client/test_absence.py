@@ -171,6 +171,37 @@ async def test_a_queue_that_is_given_up_behind_a_long_listener_is_committed_as_i
 
 
 @pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(
+    ("becomes", "committed"), [("another", 0), ("absent", -1), ("the same again", 5)]
+)
+@in_a_loop
+async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_another_topic(
+    ordered: bool, becomes: str, committed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.client.reader.LOOK_AFTER_SECONDS", 0.0)
+    listener = Listener()
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        consumer = there.consumer(listener=listener, ordered=ordered, concurrency=5)
+        async with consumer:
+            await until(lambda: len(listener.got) == (1 if ordered else 5))
+            closing = asyncio.create_task(consumer.close(grace=60.0))
+            await until(lambda: consumer.reader._is_stopped and not consumer.reader._pulls)
+            if becomes == "another":
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+                await remake(there, *[b"new%d" % number for number in range(20)])
+            else:
+                await hide(there)
+            if becomes == "the same again":
+                await show(there)
+            listener.goes_on.set()
+            await closing
+        if ordered:
+            committed = min(committed, 1)
+        assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == committed
+
+
+@pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("commits", [False, True])
 def test_another_topic_with_more_messages_is_read_from_its_beginning(
     ordered: bool, commits: bool
