@@ -207,18 +207,34 @@ class PullHandlers:
         else:
             if answer is not None:
                 self._send(answer, channel, queue, group, topic)
-                if self.planned.is_missed and may_hold and not self._suggestions.to_slaves:
-                    commits = bool(sys_flag & _COMMIT) and self._takes_commits
-                    self.planned.note(fields, known, queue, expression, commits)
+                if may_hold and self.planned.is_missed:
+                    self._plan(fields, known, queue, expression, sys_flag)
             else:
                 self._answer(
                     *(found, header, fields, channel, queue, offset, expression, may_hold, known)
                 )
         # When it comes: the group may have committed, or been reset, by the time that it is read.
         if may_hold and not reads and sys_flag & _COMMIT and self._takes_commits:
-            if committed > queue.appended:
-                committed = self._store.reached(topic, queue.queue_id, committed)
-            self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
+            self._commit(group, queue, committed, channel)
+
+    def _commit(self, group: str, queue: ConsumeQueue, committed: int, channel: Channel) -> None:
+        topic, queue_id = queue.topic, queue.queue_id
+        if committed > queue.appended:
+            committed = self._store.reached(topic, queue_id, committed)
+        self._offsets.commit(group, topic, queue_id, committed, channel.remote)
+
+    def _plan(
+        self,
+        fields: dict[str, str],
+        known: SubscriptionGroupConfig,
+        queue: ConsumeQueue,
+        expression: Expression,
+        sys_flag: int,
+    ) -> None:
+        """Have the next pulls like this one answered as it was."""
+        if not self._suggestions.to_slaves:  # else each answer may name another broker
+            commits = bool(sys_flag & _COMMIT) and self._takes_commits
+            self.planned.note(fields, known, queue, expression, commits)
 
     # what to send ---------------------------------------------------------------------------------
 
