@@ -158,16 +158,16 @@ class Pulling:
         return held.commit_offset
 
     async def _pull(self, held: ProcessQueue, *, looks: bool = False) -> PullResult:
-        """With `looks` to see what is there only."""
+        """With `looks` to see what is there only: of all queues of a member at once, perhaps."""
         subscription = self._subscriptions.of(held.queue.topic)
-        looks = looks or held.is_absent
-        commits = self._settings.commits and not looks
+        waits = not looks and not held.is_absent
+        commits = self._settings.commits and waits
         return await self._puller.pull(
             held.queue,
             held.next_offset,
             self._subscriptions.tags(held.queue.topic),
-            max_count=self._settings.batch,
-            wait=0.0 if looks else LONG_POLL_SECONDS,
+            max_count=1 if looks else self._settings.batch,
+            wait=LONG_POLL_SECONDS if waits else 0.0,
             commit_offset=held.commit_offset if commits else None,
             subscription=subscription.sub_string if self._settings.lite else None,
             sub_version=self._subscriptions.version,
