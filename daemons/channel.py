@@ -238,17 +238,21 @@ class Channel(Outgoing, asyncio.Protocol):
                 self.flush()
 
     def serve_frame(self, frame: bytes) -> None:
-        """Serve a whole frame that was put off, without offering it to be put off again."""
-        if self.stalled or self._unserved:
-            self._keep_unserved(frame, False)
-            return
+        """Serve a whole frame that was put off, without offering it to be put off again.
+
+        Also if the peer is stalled by now: behind what waits, or what has come of another frame,
+        it would be out of its order.
+        """
         was_reading, self._reading = self._reading, True
+        was_stalled, self.stalled = self.stalled, False
         try:
             self._serve_frames(frame, 0, None)
         except RemoteProtocolError as error:
             self._requests.complain(self, error)
             self.close()
         finally:
+            if was_stalled and not self.closed:
+                self.stalled = self._ended or self._throttled[_WRITING] or self._throttled[_OWED]
             self._reading = was_reading
             if self._out and not was_reading:
                 self.flush()
@@ -357,8 +361,11 @@ class Channel(Outgoing, asyncio.Protocol):
         if frames.pieces:
             missing = frames.missing
             if missing and len(data) - missing >= LARGE_REST:
-                self._serve_frames(frames.take(data[:missing]), 0, self._requests.bulk)
-                begin = missing
+                first = frames.take(data[:missing])
+                if self._serve_frames(first, 0, self._requests.bulk):
+                    begin = missing
+                else:  # the peer is stalled
+                    data = first + data[missing:]
             else:
                 size = len(data)
                 data = frames.take(data)
@@ -385,7 +392,7 @@ class Channel(Outgoing, asyncio.Protocol):
         while end - position >= 8 and not self.stalled:
             if bulk is not None:
                 position = bulk(data, position, self)
-                if end - position < 8:
+                if end - position < 8 or self.stalled:
                     break
             length, word = PREFIX.unpack_from(data, position)
             check_length(length)

@@ -30,6 +30,7 @@ def serve(
 
     def serve_sends() -> None:
         """Take sends on both ports, behind a limit of their rate if there is one."""
+        services.sends.native.settle()  # nobody else looks whether what comes is behind these
         handlers, direct = handlers_of(services.sends), services.sends.direct()
         bulk = services.sends.native.bulk
         rate = settings.operation.client_send_rate

@@ -46,7 +46,7 @@ class NativeSends:
         self._alone: dict[Channel, bytes] = {}  # sends of this turn that are still to be taken
         self._can_be = native is not None and len(appender.store_host) == IPV4_HOST
         self.on_end: Callable[[], None] = lambda: None
-        appender.before_turn_ends = self._settle
+        appender.before_turn_ends = self.settle
 
     def configure(
         self, max_body: int, added: str, reply: ReplyTemplate, batch_reply: ReplyTemplate
@@ -75,7 +75,7 @@ class NativeSends:
             if not data.startswith(_PULL, position + PREFIX.size):
                 return self._take(data, position, channel)
             if channel in self._alone:
-                self._settle()
+                self.settle()
                 if channel.ended:
                     return len(data)
             return pulls(data, position, channel)
@@ -84,9 +84,11 @@ class NativeSends:
 
     def _take(self, data: bytes, position: int, channel: Channel) -> int:
         if channel in self._alone or len(self._alone) == _MOST_ALONE:
-            self._settle()
+            self.settle()
             if channel.ended:  # for what came before
                 return len(data)
+            if channel.stalled:
+                return position
         if data.startswith(_PULL, position + PREFIX.size):
             return position
         if not position and self._appender.will_end_turn and _is_alone(data, channel):
@@ -114,8 +116,9 @@ class NativeSends:
         assert isinstance(behind, int)
         return behind
 
-    def _settle(self) -> None:
-        """Take what has come alone, each connection's in the order in which it came."""
+    def settle(self) -> None:
+        """Take what has come alone now, and not at the end of this turn: each connection's in the
+        order in which it came."""
         while self._alone:
             alone, self._alone = self._alone, {}
             sends = [(data, channel.born_host, channel) for channel, data in alone.items()]
