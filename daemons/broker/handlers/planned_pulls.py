@@ -22,6 +22,7 @@ from mq.protocol.bodies import SubscriptionGroupConfig
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.frame import MAX_FRAME
 from mq.protocol.native import failures, native
+from mq.protocol.tags import TagExpression
 
 # Fields that are the same in all pulls of a plan. Others are numbers that differ, or are not looked
 # at where a pull is answered at once.
@@ -33,7 +34,8 @@ _SAME = (
 _BETWEEN, _ABSENT = b"\xff", b"\xfe"
 # Beyond these all are forgotten, and made anew: peers can make up as many as they like.
 _MOST_PLANS = 4096
-_LONGEST = 1024  # bytes of the texts
+_MOST_BYTES = 512 * 1024  # of their texts: expressions over tags take some twenty times as many
+_LONGEST = 1024  # bytes of the texts of one
 
 #: Sends an answer: what was found, for whom, of which queue, group and topic.
 Send = Callable[[PullAnswer, Channel, ConsumeQueue, str, str], None]
@@ -41,8 +43,11 @@ Send = Callable[[PullAnswer, Channel, ConsumeQueue, str, str], None]
 
 @dataclass(slots=True)
 class PullPlan:
-    """What pulls with the same header get: ``expression`` is None where the group's heartbeats say
-    what it wants, and may say something else the next time."""
+    """What pulls with the same header get: ``expression`` is None where it is looked up each time.
+
+    The group's heartbeats may say something else the next time; and filters by properties, which
+    take a lot of memory, are remembered where they are read, and no more of them than there.
+    """
 
     group: str
     topic: str
@@ -74,6 +79,7 @@ class PlannedPulls:
         self._residency = residency
         self._send = send
         self._plans: dict[bytes, PullPlan] = {}
+        self._bytes = 0  # of their texts
         self._read: Callable[..., Any] | None = None
         if native is not None:
             self._read = native.PullReader(_SAME, _BETWEEN, _ABSENT, MAX_FRAME).read
@@ -83,6 +89,7 @@ class PlannedPulls:
     def forget(self) -> None:
         """Something has changed that plans are made from."""
         self._plans.clear()
+        self._bytes = 0
 
     def note(
         self,
@@ -103,8 +110,10 @@ class PlannedPulls:
         key = _BETWEEN.join(fields[name].encode() if name in fields else _ABSENT for name in _SAME)
         if len(key) > _LONGEST:
             return
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
+        if len(self._plans) >= _MOST_PLANS or self._bytes > _MOST_BYTES:
+            self.forget()
+        if key not in self._plans:
+            self._bytes += len(key)
         self._plans[key] = PullPlan(
             fields["consumerGroup"],
             fields["topic"],
@@ -113,7 +122,7 @@ class PlannedPulls:
             int(fields["maxMsgNums"]),
             sys_flag,
             commits,
-            expression if by_header else None,
+            expression if by_header and isinstance(expression, TagExpression) else None,
             {name: fields[name] for name in _SAME if name in fields},
         )
 

@@ -5,11 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from mq.daemons import outgoing
+from mq.daemons.broker.handlers import planned_pulls
+from mq.daemons.channel import Channel
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import ResponseCode
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.flags import Permission, PullSysFlag
+from mq.protocol.frame import encode
 from mq.protocol.native import native
 from tests.daemons.broker.handlers.members import beat
+from tests.daemons.broker.native_pair import Written
 from tests.daemons.broker.pulls import TOPIC, PullBroker, bodies, numbered, pull, request, serve
 from tests.daemons.peer import Peer
 
@@ -114,5 +120,69 @@ def test_what_a_group_wants_counts_from_its_next_pull_on(tmp_path: Path) -> None
             await beat(member, "c", "another", version=4)
             assert (await pull(peer, command)).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
         assert answers == [True] * 5 + [False]
+
+    serve(tmp_path, script, **LARGE_FILES)
+
+
+class Filling(Written):
+    """A transport whose peer takes so many replies."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._left = most
+        self.on_full: Callable[[], None] = lambda: None
+
+    def write(self, data: bytes | memoryview) -> None:
+        super().write(data)
+        self._left -= 1
+        if not self._left:
+            self.on_full()
+
+
+def test_a_peer_that_is_stalled_in_the_middle_of_its_pulls_gets_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing, "_JOINED", 0)  # each reply leaves by itself
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(3))
+        assert bodies(await pull(peer, request(0))) == numbered(3)
+        channel, transport = Channel(broker.listener, broker.listener.dispatcher), Filling(2)
+        channel.connection_made(transport)  # type: ignore[arg-type]  # as much as is needed
+        transport.on_full = channel.pause_writing
+        channel.data_received(b"".join(encode(request(0, opaque=number)) for number in range(6)))
+        sent = CommandReader().receive(transport.data)
+        channel.connection_lost(None)
+        assert [reply.opaque for reply in sent] == [0, 1]
+
+    serve(tmp_path, script, **LARGE_FILES)
+
+
+def test_filters_by_properties_are_in_memory_where_they_are_read_and_nowhere_else(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        answers = counted(broker)
+        await broker.put(*numbered(3))
+        command = request(0, tags="a IS NULL", expressionType="SQL92")
+        for _ in range(2):
+            assert bodies(await pull(peer, command)) == numbered(3)
+        assert answers == [True]
+        (plan,) = broker.services.pulls.planned._plans.values()
+        assert plan.expression is None
+
+    serve(tmp_path, script, enablePropertyFilter="true", **LARGE_FILES)
+
+
+def test_the_texts_of_plans_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planned_pulls, "_MOST_BYTES", 300)
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(3))
+        for number in range(20):
+            await pull(peer, request(0, subVersion=f"{number:03}"))
+            plans = broker.services.pulls.planned._plans
+            assert sum(map(len, plans)) < 400
+        assert plans
 
     serve(tmp_path, script, **LARGE_FILES)
