@@ -72,13 +72,10 @@ class NativeSends:
         """The same with pulls, where these are served, too."""
 
         def take(data: bytes, position: int, channel: Channel) -> int:
-            if not data.startswith(_PULL, position + PREFIX.size):
-                return self._take(data, position, channel)
-            if channel in self._alone:
-                self.settle()
-                if channel.ended:
-                    return len(data)
-            return pulls(data, position, channel)
+            behind = self._take(data, position, channel)
+            if data.startswith(_PULL, behind + PREFIX.size):
+                return pulls(data, behind, channel)
+            return behind
 
         return take
 

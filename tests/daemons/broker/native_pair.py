@@ -31,19 +31,17 @@ Place = tuple[int, int]
 
 def plain(**fields: str) -> bytes:
     """A send as clients write it."""
-    text = json.dumps({**HEADER, "extFields": FIELDS | fields}).encode()
-    return struct.pack(">ii", 4 + len(text), len(text)) + text
+    return framed({**HEADER, "extFields": FIELDS | fields})
 
 
 def alone(**fields: str) -> bytes:
     """The same without blanks, as of a client that waits for each reply."""
-    text = json.dumps({**HEADER, "extFields": FIELDS | fields}, separators=(",", ":")).encode()
-    return struct.pack(">ii", 4 + len(text), len(text)) + text
+    return framed({**HEADER, "extFields": FIELDS | fields}, blanks=False)
 
 
-def framed(header: Mapping[str, object], body: bytes) -> bytes:
+def framed(header: Mapping[str, object], body: bytes = b"", *, blanks: bool = True) -> bytes:
     """A request with a header in JSON."""
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=None if blanks else (",", ":")).encode()
     return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
 
 

@@ -19,6 +19,7 @@ from tests.daemons.broker.native_pair import (
     OneBroker,
     Pair,
     alone,
+    framed,
     stand_still,
 )
 
@@ -147,8 +148,7 @@ def _one_of_many(frame: bytes) -> bytes:
     end = 8 + struct.unpack_from(">ii", frame)[1]
     header = {"code": 310} | json.loads(frame[8:end])
     header["code"] = 320 if header["code"] == 320 else 310
-    text = json.dumps(header, separators=(",", ":")).encode()
-    return struct.pack(">ii", 4 + len(text) + len(frame) - end, len(text)) + text + frame[end:]
+    return framed(header, frame[end:], blanks=False)
 
 
 SMALL_SENDS = frames().map(_one_of_many).filter(lambda frame: len(frame) < LARGE)

@@ -1,8 +1,6 @@
 """Sends that are put off to the end of a turn: never behind what came later on their connection."""
 
 import asyncio
-import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from mq.daemons.channel import Channel
 from mq.protocol.message import decode_records
 from mq.protocol.native import native
 from tests.daemons.broker.harness import Harness
-from tests.daemons.broker.native_pair import FIELDS, HEADER, TO_EACH_QUEUE, Written
+from tests.daemons.broker.native_pair import FIELDS, HEADER, TO_EACH_QUEUE, Written, framed
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
@@ -22,9 +20,7 @@ FOR_PYTHON = "00"  # a number that the native path leaves to it
 def numbered(number: int, size: int = 1, **fields: str) -> bytes:
     """A send that comes alone, as clients write it; its body tells its number."""
     header = {**HEADER, "opaque": number, "extFields": FIELDS | fields}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    prefix = struct.pack(">ii", 4 + len(text) + size, len(text))
-    return prefix + text + b"%d" % number * size
+    return framed(header, b"%d" % number * size, blanks=False)
 
 
 class Two:
