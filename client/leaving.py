@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from mq.client.cancellation import is_meant
-from mq.client.errors import MQError
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
 from mq.client.queue_locks import QueueLocks, is_locked
@@ -126,12 +125,6 @@ class LeavingQueues:
         # The next topic of that name has offsets of its own.
         offset = None if held.is_absent else held.commit_offset
         if has_waited:
-            try:
-                offset = await self._place(held)
-            except MQError as error:
-                log.warning(
-                    "group %s gives up %s without its offset: %s", self._group, held.queue, error
-                )
-                return None
+            offset = await self._place(held)
         # Refused or lapsed meanwhile: whoever has the lock may have come further.
         return None if self._settings.locks and not is_locked(held) else offset

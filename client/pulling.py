@@ -138,19 +138,28 @@ class Pulling:
 
     async def place(self, held: ProcessQueue) -> int | None:
         """How far a queue is that nobody has pulled from while its listener was busy, for it is
-        given up; None where its topic is absent.
+        given up; None where its topic is absent, or nobody tells.
 
         It is at the beginning where its topic is another one by now, and not behind an end that it
-        has lost. Raises MQError.
+        has lost.
         """
+        try:
+            return await self._place(held)
+        except TopicNotExist:
+            return None
+        except MQError as error:
+            log.warning(
+                "group %s gives up %s without its offset: %s", self._group, held.queue, error
+            )
+            return None
+
+    async def _place(self, held: ProcessQueue) -> int:
+        """As `place`. Raises MQError."""
         self._puller.prefer_master(held.queue)
         asked = held.next_offset
         if not held.is_absent:
             held.absent_since = held.last_pull
-        try:
-            result = await self._pull(held, looks=True)
-        except TopicNotExist:
-            return None
+        result = await self._pull(held, looks=True)
         if await self._absences.is_replaced(held, result, asked):
             return result.min_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:

@@ -170,11 +170,7 @@ class Reader:
         """Before the last commit, where nobody has pulled while listeners were waited for: a topic
         may be absent by now, or another one."""
         queue = held.queue
-        try:
-            place = await self._pulling.place(held)
-        except MQError as error:
-            log.warning("group %s leaves without an offset of %s: %s", self._group, queue, error)
-            place = None
+        place = await self._pulling.place(held)
         if place == held.commit_offset or self.held.get(queue) is not held:
             return
         if place is not None and (not self._settings.locks or is_locked(held)):
