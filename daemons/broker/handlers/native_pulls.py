@@ -1,6 +1,6 @@
 """Answers to plain pulls as the native path makes them (docs/decisions/0047)."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from mq.daemons.broker.config import BrokerSettings
@@ -19,6 +19,9 @@ from mq.protocol.tags import TagExpression
 _physical = layout.LONG.unpack_from  # of an entry
 # Each entry is held against each code; with more of them Python's set is faster.
 _MOST_CODES = 64
+# What is prefetched: of so many pulls, and entries at most, 10 KB.
+_PREFETCHED_PULLS = 16
+_MOST_PREFETCHED = 512
 
 
 class PullAnswer(NamedTuple):
@@ -37,14 +40,14 @@ class NativePulls:
     def __init__(self, settings: BrokerSettings, commit_log: CommitLog) -> None:
         self._settings = settings
         self._log = commit_log
-        self._answer: Callable[..., Any] | None = None
+        self._path: Any = None
         if native is not None:
-            self._answer = native.PullPath(REPLIES[FOUND].pieces(), REPLIES[RETRY].pieces()).answer
+            self._path = native.PullPath(REPLIES[FOUND].pieces(), REPLIES[RETRY].pieces())
 
     @property
     def is_taken(self) -> bool:
         """Whether pulls are offered to the path: it is there, and has not failed."""
-        return self._answer is not None
+        return self._path is not None
 
     def answer(
         self,
@@ -80,14 +83,12 @@ class NativePulls:
     ) -> PullAnswer | None:
         """Of all messages, of those that have one of the tags codes, or of those that a filter by
         properties lets through."""
-        make = self._answer
+        path = self._path
         program = None if by_properties is None else by_properties.program
         minimum, end = queue.minimum, queue.readable
-        if make is None or not minimum <= offset < end:
+        if path is None or not minimum <= offset < end:
             return None
-        config = self._settings.store
-        wanted = min(maximum, config.max_transfer_count_on_message_in_memory)
-        most_bytes = config.max_transfer_bytes_on_message_in_memory
+        wanted, most_bytes = limits = self._limits(maximum)
         if codes:
             if len(codes) > _MOST_CODES or queue.extension is not None:
                 return None
@@ -104,18 +105,12 @@ class NativePulls:
                 return None
         elif present is not None:
             present.require(entries, most_bytes)
-        (first,) = _physical(entries)
-        commit_log = self._log
-        written = commit_log.written
-        file = commit_log.file_at(first)
-        if file is None:
+        part = self._part(entries)
+        if part is None:
             return None
-        start = file.start
-        part = file.view, min(file.end, written) - start, start
-        limits = wanted, most_bytes
         by_program = program and (program, len(queue.topic_field) + layout.SHORT.size)
         try:
-            made = make(
+            made = path.answer(
                 *(entries, queue.queue_id, offset, (tuple(codes), by_program), limits),
                 *(part, (minimum, end), opaque),
             )
@@ -124,7 +119,48 @@ class NativePulls:
             return None
         return None if made is None else PullAnswer._make(made)
 
+    def prefetch(
+        self, queue: ConsumeQueue, offset: int, maximum: int, present: Residency
+    ) -> tuple[object, int] | None:
+        """What the next pulls of all messages get, from an offset on, and how many messages that
+        are; it counts until what is in memory has to be asked again, or the queue or the settings
+        are others.
+
+        None where that is less than two pulls take, or not all of it is in memory.
+        """
+        limits = self._limits(maximum)
+        wanted = limits[0]
+        try:
+            entries = queue.entries(offset, min(_PREFETCHED_PULLS * wanted, _MOST_PREFETCHED))
+        except OSError:  # who asks for them is told
+            return None
+        if wanted < 1 or limits[1] < 0 or len(entries) < 2 * wanted * layout.ENTRY_SIZE:
+            return None
+        until = present.holds_until(entries)
+        part = self._part(entries) if until else None
+        if part is None:
+            return None
+        place = queue.queue_id, offset
+        prefetched = native.Prefetched(self._path, entries, *place, limits, part, until)
+        return prefetched, len(entries) // layout.ENTRY_SIZE
+
+    def _limits(self, maximum: int) -> tuple[int, int]:
+        """Messages and bytes of a pull that asks for so many messages at most."""
+        config = self._settings.store
+        count = min(maximum, config.max_transfer_count_on_message_in_memory)
+        return count, config.max_transfer_bytes_on_message_in_memory
+
+    def _part(self, entries: bytes) -> tuple[memoryview, int, int] | None:
+        """Of the file that the first of these lies in what has been written, and its offset."""
+        (first,) = _physical(entries)
+        log = self._log
+        file = log.file_at(first)
+        if file is None:
+            return None
+        start = file.start
+        return file.view, min(file.end, log.written) - start, start
+
     def end(self, at: str) -> None:
         """Leave pulls to Python from now on: what the path failed at may come with each of them."""
-        self._answer = None
+        self._path = None
         tell_failure(at, "pulls")

@@ -26,6 +26,7 @@ _PULL = header_start(RequestCode.PULL_MESSAGE)  # it need not be looked at in va
 _SENDS = header_start(RequestCode.SEND_MESSAGE_V2), header_start(RequestCode.SEND_BATCH_MESSAGE)
 # Sends that are taken together: there is always room for as many, and no need to hold more.
 _MOST_ALONE = 64
+_PREFIX = PREFIX.size
 _LENGTH = layout.INT.size  # what a frame's length does not count
 _read_length = layout.INT.unpack_from
 
@@ -72,8 +73,10 @@ class NativeSends:
         """The same with pulls, where these are served, too."""
 
         def take(data: bytes, position: int, channel: Channel) -> int:
+            if channel not in self._alone and data.startswith(_PULL, position + _PREFIX):
+                return pulls(data, position, channel)
             behind = self._take(data, position, channel)
-            if data.startswith(_PULL, behind + PREFIX.size):
+            if data.startswith(_PULL, behind + _PREFIX):
                 return pulls(data, behind, channel)
             return behind
 
@@ -86,7 +89,7 @@ class NativeSends:
                 return len(data)
             if channel.stalled:
                 return position
-        if data.startswith(_PULL, position + PREFIX.size):
+        if data.startswith(_PULL, position + _PREFIX):
             return position
         if not position and self._appender.will_end_turn and _is_alone(data, channel):
             self._alone[channel] = data
@@ -167,6 +170,6 @@ def _is_alone(data: bytes, channel: Channel) -> bool:
     return (
         len(data) < LARGE
         and channel.dialect is Dialect.ORDINARY
-        and data.startswith(_SENDS, PREFIX.size)
+        and data.startswith(_SENDS, _PREFIX)
         and _read_length(data)[0] + _LENGTH == len(data)
     )

@@ -4,12 +4,16 @@ A consumer asks for a queue again and again, and its headers say the same but fo
 opaque. What comes of the rest (group, queue, filter) is a plan, made when Python has served such a
 pull with all its checks. The next headers that say the same are read by the native path alone. A
 plan counts as long as nothing that it was made from has changed (docs/decisions/0047).
+
+Who reads a queue from one offset to the next has the entries of the next pulls read ahead with
+those of one: for a moment these get what has been prefetched.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mq.client.machine import clock
 from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.handlers.native_pulls import NativePulls, PullAnswer
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -36,12 +40,15 @@ _BETWEEN, _ABSENT = b"\xff", b"\xfe"
 _MOST_PLANS = 4096
 _MOST_BYTES = 512 * 1024  # of their texts: expressions over tags take some twenty times as many
 _LONGEST = 1024  # bytes of the texts of one
+# Plans with something prefetched, some 6 KB each; beyond it that of all is forgotten.
+_MOST_PREFETCHED = 1024
+_NOT_AGAIN_FOR = 0.2  # seconds, where there was nothing to prefetch
 
 #: Sends an answer: what was found, for whom, of which queue, group and topic.
 Send = Callable[[PullAnswer, Channel, ConsumeQueue, str, str], None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PullPlan:
     """What pulls with the same header get: ``expression`` is None where it is looked up each time.
 
@@ -58,6 +65,10 @@ class PullPlan:
     commits: bool
     expression: Expression | None
     fields: Mapping[str, str]
+    takes_all: bool
+    expected: range = range(0)  # where who reads one message after the other asks next
+    prefetched: object = None
+    prefetches_at: float = 0  # of the monotonic clock, or later
 
 
 class PlannedPulls:
@@ -80,6 +91,7 @@ class PlannedPulls:
         self._send = send
         self._plans: dict[bytes, PullPlan] = {}
         self._bytes = 0  # of their texts
+        self._prefetched: set[PullPlan] = set()  # those that may have something prefetched
         self._read: Callable[..., Any] | None = None
         if native is not None:
             self._read = native.PullReader(_SAME, _BETWEEN, _ABSENT, MAX_FRAME).read
@@ -90,6 +102,13 @@ class PlannedPulls:
         """Something has changed that plans are made from."""
         self._plans.clear()
         self._bytes = 0
+        self.forget_prefetched()
+
+    def forget_prefetched(self) -> None:
+        """A file of the log has been deleted: what is held of it would keep it on the disk."""
+        for plan in self._prefetched:
+            plan.prefetched = None
+        self._prefetched.clear()
 
     def note(
         self,
@@ -114,6 +133,7 @@ class PlannedPulls:
             self.forget()
         if key not in self._plans:
             self._bytes += len(key)
+        by_tags = expression if isinstance(expression, TagExpression) else None
         self._plans[key] = PullPlan(
             fields["consumerGroup"],
             fields["topic"],
@@ -122,8 +142,9 @@ class PlannedPulls:
             int(fields["maxMsgNums"]),
             sys_flag,
             commits,
-            expression if by_header and isinstance(expression, TagExpression) else None,
+            by_tags if by_header else None,
             {name: fields[name] for name in _SAME if name in fields},
+            by_header and by_tags is not None and not by_tags.codes,
         )
 
     def take(self, data: bytes, position: int, channel: Channel) -> int:
@@ -132,9 +153,10 @@ class PlannedPulls:
         read, self.is_missed = self._read, False
         if read is None or not self._path.is_taken:
             return position
-        while not channel.stalled:
+        now, end = clock.monotonic(), len(data)
+        while position < end and not channel.stalled:
             try:
-                found = read(data, position, self._plans)
+                found = read(data, position, self._plans, self._groups.table, now)
             except failures:
                 self._read = None
                 self._path.end("the header of a pull")
@@ -142,33 +164,50 @@ class PlannedPulls:
             if found is None:
                 self.is_missed = True
                 return position
-            behind, plan, offset, committed, opaque = found
-            if not self._answer(plan, offset, committed, opaque, channel):
-                return position
+            behind, plan, offset, committed, opaque, answer = found
+            if answer is None:
+                answer = self._answer(plan, offset, committed, opaque, now)
+                if answer is None:
+                    return position
+            group, topic, queue = plan.group, plan.topic, plan.queue
+            self._send(answer, channel, queue, group, topic)
+            if plan.commits:
+                self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
             position = behind
         return position
 
     def _answer(
-        self, plan: PullPlan, offset: int, committed: int, opaque: int, channel: Channel
-    ) -> bool:
-        group, topic, queue = plan.group, plan.topic, plan.queue
-        if self._groups.table.get(group) is not plan.known:
-            self.is_missed = True
-            return False
+        self, plan: PullPlan, offset: int, committed: int, opaque: int, now: float
+    ) -> PullAnswer | None:
+        queue = plan.queue
         if not queue.minimum <= offset < queue.readable or committed > queue.appended:
-            return False
+            return None
         try:
             expression = plan.expression
             if expression is None:
-                expression = self._expression(plan.fields, plan.sys_flag, group, topic)
+                expression = self._expression(plan.fields, plan.sys_flag, plan.group, plan.topic)
             answer = self._path.answer(
                 *(queue, offset, plan.maximum, expression, self._residency, opaque)
             )
         except (NotInMemory, Refused):
-            return False
-        if answer is None:
-            return False
-        self._send(answer, channel, queue, group, topic)
-        if plan.commits:
-            self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
-        return True
+            return None
+        if answer is not None and plan.takes_all:
+            follows, begin = offset in plan.expected, answer.next_offset
+            plan.expected = range(begin, begin + 1)
+            has_more = queue.readable - begin >= 2 * plan.maximum
+            if follows and has_more and now >= plan.prefetches_at:
+                self._prefetch(plan, begin, now)
+        return answer
+
+    def _prefetch(self, plan: PullPlan, offset: int, now: float) -> None:
+        """Have what comes behind an offset ready for the next pulls of a plan."""
+        plan.prefetched = None
+        found = self._path.prefetch(plan.queue, offset, plan.maximum, self._residency)
+        if found is None:
+            plan.prefetches_at = now + _NOT_AGAIN_FOR
+            return
+        if len(self._prefetched) >= _MOST_PREFETCHED:
+            self.forget_prefetched()
+        plan.prefetched, count = found
+        plan.expected = range(offset, offset + count + 1)
+        self._prefetched.add(plan)

@@ -100,6 +100,7 @@ class PullHandlers:
         )
         topics.on_change.append(lambda _: self._forget())
         store.on_begun_anew.append(self._forget)
+        store.log.on_removed.append(self.planned.forget_prefetched)
         self.configure()
 
     def direct(self) -> dict[int, DirectHandler]:

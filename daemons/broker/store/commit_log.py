@@ -50,6 +50,8 @@ class CommitLog:
         self.files: list[MappedFile] = []
         #: Gives the file that begins at an offset where it has been made beforehand, else None.
         self.take_ready: Callable[[int], MappedFile | None] = lambda start: None
+        #: Called when a file has been deleted: memory of it that is held keeps it on the disk.
+        self.on_removed: list[Callable[[], None]] = []
         self.position = 0
         self.written = 0
         self.flushed = 0
@@ -118,6 +120,7 @@ class CommitLog:
         while self.files and self.files[-1].start >= offset and self.files[-1].start > self.minimum:
             file = self.files.pop()
             file.delete()
+            self._tell_removed()
             files.sync_folder(file.path.parent)
         if self.files and offset < self.files[-1].end:
             last = self.files[-1]
@@ -196,7 +199,13 @@ class CommitLog:
         """
         file = self.files[0]
         file.delete()
-        return self.files.pop(0)
+        self.files.pop(0)
+        self._tell_removed()
+        return file
+
+    def _tell_removed(self) -> None:
+        for callback in self.on_removed:
+            callback()
 
     def view(self, offset: int, size: int) -> memoryview | None:
         """What is stored at an offset, as a slice of the mapped file; None if that is not there."""

@@ -102,6 +102,11 @@ class Residency:
             return False
         return all(region in self._whole or self._is_whole(region) for region in regions)
 
+    def holds_until(self, entries: bytes) -> float:
+        """For how long that is taken to be so, by the monotonic clock; 0 if it is not."""
+        self._trusted()
+        return self._until if self.holds(entries) else 0
+
     def missing(self, physical: int, size: int) -> list[int]:
         """The chunks of a record that are not in memory."""
         if physical >= self._log.flushed:

@@ -13,6 +13,7 @@ mod index;
 mod layout;
 mod number;
 mod packing;
+mod prefetched;
 mod prepare;
 mod properties;
 mod pull;
@@ -34,7 +35,7 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 30] = [
+const SOURCES: [(&str, &[u8]); 31] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
     ("condition.rs", include_bytes!("condition.rs")),
@@ -49,6 +50,7 @@ const SOURCES: [(&str, &[u8]); 30] = [
     ("lib.rs", include_bytes!("lib.rs")),
     ("number.rs", include_bytes!("number.rs")),
     ("packing.rs", include_bytes!("packing.rs")),
+    ("prefetched.rs", include_bytes!("prefetched.rs")),
     ("prepare.rs", include_bytes!("prepare.rs")),
     ("properties.rs", include_bytes!("properties.rs")),
     ("pull.rs", include_bytes!("pull.rs")),
@@ -78,6 +80,7 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_class::<send::SendPath>()?;
     module.add_class::<pull::PullPath>()?;
     module.add_class::<pull_header::PullReader>()?;
+    module.add_class::<prefetched::Prefetched>()?;
     module.add_class::<commit::CommitPath>()?;
     module.add_class::<filter::Filter>()?;
     module.add_class::<relay::Relay>()?;

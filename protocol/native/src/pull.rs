@@ -20,15 +20,26 @@ pub struct PullPath {
 
 /// The whole frame, the queue offset to go on at, messages, their bytes, and the physical offset
 /// behind the last.
-type Answer<'py> = (Bound<'py, PyBytes>, i64, usize, usize, i64);
+pub type Answer<'py> = (Bound<'py, PyBytes>, i64, usize, usize, i64);
+
+/// What a file of the log has mapped, as bytes of which so many have been written, with the physical
+/// offset of its first.
+pub type Part = (PyBuffer<u8>, usize, i64);
 
 /// What a pull may get.
-struct Wish<'a> {
-    codes: Vec<i64>,
+pub struct Wish<'a> {
+    pub codes: &'a [i64],
     /// With the bytes between body and properties of a record.
-    filter: Option<(&'a Filter, usize)>,
-    count: usize,
-    bytes: usize,
+    pub filter: Option<(&'a Filter, usize)>,
+    pub count: usize,
+    pub bytes: usize,
+}
+
+/// Entries of a queue, of which the first has the queue offset `offset`.
+pub struct Entries<'a> {
+    pub bytes: &'a [u8],
+    pub queue_id: i32,
+    pub offset: i64,
 }
 
 /// Part of the log, as a file has it mapped: of the bytes at `start` and behind it those that have
@@ -77,23 +88,39 @@ impl PullPath {
         offset: i64,
         wanted: (Vec<i64>, Option<(PyRef<'py, Filter>, usize)>),
         limits: (usize, usize),
-        part: (PyBuffer<u8>, usize, i64),
+        part: Part,
         bounds: (i64, i64),
         opaque: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Answer<'py>>> {
         // One that is longer than any client writes it is no mistake of ours.
         let Ok(opaque) = opaque.extract::<i64>() else { return Ok(None) };
-        let (map, written, start) = part;
-        let Some(bytes) = map.as_slice(py).and_then(|all| all.get(..written)) else {
-            return Ok(None);
-        };
-        let log = Log { bytes, start };
-        let (codes, filter) = wanted;
+        let (codes, filter) = &wanted;
         let filter = filter.as_ref().map(|(filter, between)| (&**filter, *between));
         let wish = Wish { codes, filter, count: limits.0, bytes: limits.1 };
-        let Some(found) = find(entries, queue_id, offset, &wish, &log) else { return Ok(None) };
+        let entries = Entries { bytes: entries, queue_id, offset };
+        self.answer_from(py, &entries, &wish, &part, bounds, opaque)
+    }
+}
 
-        let next = offset + found.passed as i64;
+impl PullPath {
+    /// The same for a peer that numbers its requests as clients do.
+    pub fn answer_from<'py>(
+        &self,
+        py: Python<'py>,
+        entries: &Entries,
+        wish: &Wish,
+        part: &Part,
+        bounds: (i64, i64),
+        opaque: i64,
+    ) -> PyResult<Option<Answer<'py>>> {
+        let (map, written, start) = part;
+        let Some(bytes) = map.as_slice(py).and_then(|all| all.get(..*written)) else {
+            return Ok(None);
+        };
+        let log = Log { bytes, start: *start };
+        let Some(found) = find(entries, wish, &log) else { return Ok(None) };
+
+        let next = entries.offset + found.passed as i64;
         let numbers = [next, bounds.0, bounds.1, opaque].map(|number| number.to_string());
         let values = [0, 1, 2, 3].map(|gap: usize| numbers[gap].as_bytes());
         let pieces = if found.count > 0 { &self.found } else { &self.none_fits };
@@ -118,11 +145,11 @@ impl PullPath {
 
 /// What is wanted of some entries, all of it looked at. `None` if one of them is not what it should
 /// be, or lies elsewhere: only Python knows how to go on then.
-fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> Option<Found> {
+fn find(entries: &Entries, wish: &Wish, log: &Log) -> Option<Found> {
     let mut found = Found::default();
     let mut end = 0;
     let (mut properties, mut values) = (Vec::new(), Values::default());
-    for entry in entries.chunks_exact(ENTRY_SIZE).map(Entry::read) {
+    for entry in entries.bytes.chunks_exact(ENTRY_SIZE).map(Entry::read) {
         let physical = entry.physical_offset;
         let size = usize::try_from(entry.size).ok()?;
         if !wish.codes.is_empty() && !wish.codes.contains(&entry.tags_code) {
@@ -150,9 +177,9 @@ fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> O
         if size < SMALLEST_RECORD || at < end || stop > log.bytes.len() {
             return None;
         }
-        let index = offset.checked_add(i64::try_from(found.passed).ok()?)?;
+        let index = entries.offset.checked_add(i64::try_from(found.passed).ok()?)?;
         let bytes = &log.bytes[at..stop];
-        if !stored::is_record(bytes, queue_id, index) {
+        if !stored::is_record(bytes, entries.queue_id, index) {
             return None;
         }
         if let Some((filter, between)) = wish.filter {

@@ -1,11 +1,14 @@
 //! Pulls whose headers say what one of before has said, but for offsets and opaque.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::frame::Frame;
 use crate::header::Header;
 use crate::layout::*;
+use crate::prefetched::Prefetched;
+use crate::pull::Answer;
 
 /// Reads pulls, and finds what has been planned for those whose fields say the same.
 #[pyclass(frozen)]
@@ -16,8 +19,9 @@ pub struct PullReader {
     most_frame: usize,
 }
 
-/// Where the next frame begins, what is planned, the queue offset, the one to commit, and the opaque.
-type Pull<'py> = (usize, Bound<'py, PyAny>, i64, i64, i64);
+/// Where the next frame begins, what is planned, the queue offset, the one to commit, the opaque, and
+/// the answer where what it takes has been prefetched.
+type Pull<'py> = (usize, Bound<'py, PyAny>, i64, i64, i64, Option<Answer<'py>>);
 
 #[pymethods]
 impl PullReader {
@@ -28,21 +32,53 @@ impl PullReader {
         PullReader { same, between, absent, most_frame }
     }
 
-    /// The pull at a position. None unless it is as clients write it, and `plans` has its plan.
+    /// The pull at a position, at a time of Python's clock. None unless it is as clients write it,
+    /// and `plans` has its plan, whose group is in the table of `groups` what it was.
     fn read<'py>(
         &self,
         data: &Bound<'py, PyBytes>,
         position: usize,
         plans: &Bound<'py, PyDict>,
+        groups: &Bound<'py, PyDict>,
+        now: f64,
     ) -> PyResult<Option<Pull<'py>>> {
+        let py = data.py();
         let Some(frame) = Frame::at(data.as_bytes(), position, self.most_frame) else {
             return Ok(None);
         };
         let Some((header, offset, committed)) = numbers(&frame) else { return Ok(None) };
-        let key = PyBytes::new(data.py(), &self.key(&header));
+        let key = PyBytes::new(py, &self.key(&header));
         let Some(plan) = plans.get_item(key)? else { return Ok(None) };
-        Ok(Some((frame.end, plan, offset, committed, header.opaque)))
+        let known = groups.get_item(plan.getattr(intern!(py, "group"))?)?;
+        if !known
+            .is_some_and(|known| plan.getattr(intern!(py, "known")).is_ok_and(|k| k.is(&known)))
+        {
+            return Ok(None);
+        }
+        let answer = prefetched(&plan, offset, committed, header.opaque, now)?;
+        Ok(Some((frame.end, plan, offset, committed, header.opaque, answer)))
     }
+}
+
+/// The answer to a pull of what has been prefetched, if that lies within its queue as it is now.
+fn prefetched<'py>(
+    plan: &Bound<'py, PyAny>,
+    offset: i64,
+    committed: i64,
+    opaque: i64,
+    now: f64,
+) -> PyResult<Option<Answer<'py>>> {
+    let py = plan.py();
+    let found = plan.getattr(intern!(py, "prefetched"))?;
+    let Ok(found) = found.downcast::<Prefetched>() else { return Ok(None) };
+    let queue = plan.getattr(intern!(py, "queue"))?;
+    let minimum: i64 = queue.getattr(intern!(py, "minimum"))?.extract()?;
+    let readable: i64 = queue.getattr(intern!(py, "readable"))?.extract()?;
+    let appended: i64 = queue.getattr(intern!(py, "appended"))?.extract()?;
+    if !(minimum..readable).contains(&offset) || committed > appended {
+        return Ok(None);
+    }
+    found.get().answer(py, offset, (minimum, readable), opaque, now)
 }
 
 impl PullReader {

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -85,6 +86,20 @@ def pulls(draw: st.DrawFn) -> bytes:
 BUFFERS = damaged(pulls(), (0, 0, 0, 1))
 
 
+def walked(queue: str, begin: int, most: int, expression: str = "*") -> list[bytes]:
+    """Pulls of a queue from one offset to the next, as a consumer's are."""
+    return [_plain_pull(queue, at, expression, most) for at in range(begin, MESSAGES, most)]
+
+
+WALKS = st.builds(
+    walked,
+    st.sampled_from("01"),
+    st.integers(-1, MESSAGES // 2),
+    st.integers(1, 9),
+    st.sampled_from(["*", "*", "*", "a", "TAGS = 'a'"]),
+)
+
+
 @dataclass(frozen=True)
 class Damage:
     """An entry that is not what it was, or some bytes of its record."""
@@ -137,7 +152,8 @@ class OneBroker:
         self._root = root
         self._is_native = is_native
         self.taken = 0
-        self.planned = 0  # of them
+        self.planned = 0
+        self.prefetched = 0  # of those
 
     async def start(self) -> None:
         self.broker = await Harness(self._root, SMALL).__aenter__()
@@ -167,14 +183,20 @@ class OneBroker:
             return found
 
         made.answer = counted  # type: ignore[assignment]
-        by_plan = pulls.planned._answer
+        send, ask = pulls.planned._send, pulls.planned._answer
 
-        def counted_plan(*arguments: object) -> bool:
-            answered = by_plan(*arguments)  # type: ignore[arg-type]
-            self.planned += answered
-            return answered
+        def count_sent(*arguments: Any) -> None:
+            self.planned += 1
+            self.prefetched += 1
+            send(*arguments)
 
-        pulls.planned._answer = counted_plan  # type: ignore[assignment, method-assign]
+        def count_asked(*arguments: Any) -> PullAnswer | None:
+            answer = ask(*arguments)
+            self.prefetched -= answer is not None
+            return answer
+
+        pulls.planned._send = count_sent
+        pulls.planned._answer = count_asked  # type: ignore[method-assign, assignment]
 
     async def take(self, data: bytes) -> bytes:
         """What is answered to what comes."""
@@ -194,22 +216,35 @@ class OneBroker:
         return self.broker.stores.messages.queue("T", number)
 
     async def answers(
-        self, data: list[bytes], damages: list[Damage], limits: dict[str, str], trusted: int
+        self,
+        data: list[bytes],
+        damages: list[Damage],
+        limits: dict[str, str],
+        trusted: int,
+        walk: Sequence[bytes] = (),
     ) -> tuple[object, ...]:
-        """What is answered to pulls while some of the store is damaged, and what is counted."""
+        """What is answered to pulls while some of the store is damaged, and what is counted.
+
+        Pulls of a walk come one after the other, and half of them before the damage.
+        """
         self.broker.settings.update(limits)
+        begun = [await self.take(piece) for piece in walk[: len(walk) // 2]]
         kept = [
             (queue, queue.entries(index, 1), index)
             for queue in map(self.queue, (0, 1))
             for index in range(queue.readable)
         ]
         undo = [self._damage(damage, entry) for damage, entry in self._placed(damages)]
+        if any(damage.change for damage in damages):  # as no entry is changed that was readable
+            self.broker.services.pulls.planned.forget_prefetched()
         for number in (0, 1):
             self.queue(number).trusted = trusted
         try:
             # Once more, for what is planned by the first time.
-            replies = [await self.take(piece) for piece in data for _ in range(2)]
+            replies = begun + [await self.take(piece) for piece in walk[len(walk) // 2 :]]
+            replies += [await self.take(piece) for piece in data for _ in range(2)]
         finally:
+            self.broker.services.pulls.planned.forget_prefetched()
             for put_back in reversed(undo):
                 put_back()
             for queue, entry, index in kept:
@@ -271,6 +306,7 @@ class Pair:
     damages=DAMAGES,
     limits=LIMITS,
     trusted=st.sampled_from([0, 0, 20, MESSAGES]),
+    walk=WALKS,
 )
 def _compare(
     pairs: list[Pair],
@@ -279,11 +315,12 @@ def _compare(
     damages: list[Damage],
     limits: dict[str, str],
     trusted: int,
+    walk: list[bytes],
 ) -> None:
     if not pairs:
         pairs.append(Pair(root / str(len(list(root.iterdir())))))
     try:
-        pairs[0].compare(data, damages, limits, trusted)
+        pairs[0].compare(data, damages, limits, trusted, walk)
     except BaseException:
         pairs.pop().close()  # they differ from now on
         raise
@@ -296,7 +333,8 @@ def test_any_pulls_of_any_store_are_answered_and_counted_as_by_python(
     pairs: list[Pair] = []
     try:
         _compare(pairs, tmp_path)
-        assert pairs[0].brokers[0].taken > 10  # some 100 of those drawn by chance
+        one = pairs[0].brokers[0]  # some 100 of those drawn by chance
+        assert one.taken > 10 and one.prefetched > 10
     finally:
         for pair in pairs:
             pair.close()
@@ -355,6 +393,9 @@ def test_pulls_from_each_place_and_over_each_damage_are_answered_as_by_python(
         for damages in EACH_DAMAGE:
             for trusted in (0, MESSAGES):
                 pair.compare(around, damages, usual, trusted)
+            for queue in "01":
+                pair.compare([], damages, usual, 0, walked(queue, 0, 2))
+        assert native_one.prefetched > MESSAGES
     finally:
         pair.close()
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mq.client.machine import clock
 from mq.daemons import outgoing
 from mq.daemons.broker.handlers import planned_pulls
+from mq.daemons.broker.handlers.native_pulls import PullAnswer
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import ResponseCode
@@ -25,16 +29,16 @@ LARGE_FILES = {"mappedFileSizeCommitLog": "100000"}
 Change = Callable[[PullBroker], Awaitable[object]]
 
 
-def counted(broker: PullBroker) -> list[bool]:
-    """Whether each pull that has a plan is answered by it, from now on."""
-    planned, answers = broker.services.pulls.planned, list[bool]()
-    answer = planned._answer
+def counted(broker: PullBroker) -> list[int]:
+    """How many messages each pull that is answered by its plan gets, from now on."""
+    planned, answers = broker.services.pulls.planned, list[int]()
+    send = planned._send
 
-    def count(*arguments: object) -> bool:
-        answers.append(answer(*arguments))  # type: ignore[arg-type]
-        return answers[-1]
+    def count(answer: PullAnswer, *arguments: Any) -> None:
+        answers.append(answer[2])
+        send(answer, *arguments)
 
-    planned._answer = count  # type: ignore[assignment, method-assign]
+    planned._send = count
     return answers
 
 
@@ -48,7 +52,7 @@ def test_a_pull_like_one_before_is_answered_by_its_plan_and_commits(tmp_path: Pa
             reply = await pull(peer, command)
             assert bodies(reply) == numbered(5)[offset:]
             assert broker.stores.offsets.query("g", TOPIC, 0) == offset
-        assert answers == [True] * 3
+        assert answers == [4, 3, 2]
         counter = broker.stats.counters.group(TOPIC, "g", 0)
         assert (counter.messages, counter.pulls) == (5 + 4 + 3 + 2, 4)
 
@@ -80,7 +84,7 @@ def test_a_pull_that_is_forbidden_since_is_refused(tmp_path: Path, forbid: Chang
             assert bodies(await pull(peer, request(0))) == numbered(3)
         await forbid(broker)
         assert (await pull(peer, request(0))).code == ResponseCode.NO_PERMISSION
-        assert answers.count(True) == 1
+        assert answers == [3]
 
     serve(tmp_path, script, **LARGE_FILES)
 
@@ -98,7 +102,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_own_queue(tmp_path: Path) 
         await broker.put(b"new")
         for _ in range(2):
             assert bodies(await pull(peer, request(0))) == [b"new"]
-        assert answers == [True, True]
+        assert answers == [1, 1]
 
     serve(tmp_path, script, **LARGE_FILES)
 
@@ -119,7 +123,7 @@ def test_what_a_group_wants_counts_from_its_next_pull_on(tmp_path: Path) -> None
                     assert bodies(await pull(peer, command)) == found
             await beat(member, "c", "another", version=4)
             assert (await pull(peer, command)).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
-        assert answers == [True] * 5 + [False]
+        assert answers == [1, 1, 1, 2, 2]
 
     serve(tmp_path, script, **LARGE_FILES)
 
@@ -167,7 +171,7 @@ def test_filters_by_properties_are_in_memory_where_they_are_read_and_nowhere_els
         command = request(0, tags="a IS NULL", expressionType="SQL92")
         for _ in range(2):
             assert bodies(await pull(peer, command)) == numbered(3)
-        assert answers == [True]
+        assert answers == [3]
         (plan,) = broker.services.pulls.planned._plans.values()
         assert plan.expression is None
 
@@ -184,5 +188,130 @@ def test_the_texts_of_plans_are_limited(tmp_path: Path, monkeypatch: pytest.Monk
             plans = broker.services.pulls.planned._plans
             assert sum(map(len, plans)) < 400
         assert plans
+
+    serve(tmp_path, script, **LARGE_FILES)
+
+
+def prefetched(broker: PullBroker) -> list[int]:
+    """Where each time it was that entries were read for the pulls behind one, from now on."""
+    path, places = broker.services.pulls.native, list[int]()
+    prefetch = path.prefetch
+
+    def note(queue: ConsumeQueue, offset: int, *arguments: Any) -> object:
+        places.append(offset)
+        return prefetch(queue, offset, *arguments)
+
+    path.prefetch = note  # type: ignore[assignment, method-assign]
+    return places
+
+
+async def read(peer: Peer, begin: int, end: int, most: int = 4) -> None:
+    """Pull the messages of queue 0 between two offsets, one after the other."""
+    flags = str(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
+    for at in range(begin, end, most):
+        command = request(at, most=most, opaque=at, sysFlag=flags, commitOffset=str(at))
+        assert bodies(await pull(peer, command)) == numbered(end)[at : at + most]
+
+
+def test_who_reads_one_message_after_the_other_gets_what_was_prefetched(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        places = prefetched(broker)
+        await broker.put(*numbered(200))
+        await read(peer, 0, 200)
+        # Behind the second pull of the plan, and where that ends; not for less than two pulls.
+        assert places == [12, 80, 148]
+        assert broker.stores.offsets.query("g", TOPIC, 0) == 196
+        counter = broker.stats.counters.group(TOPIC, "g", 0)
+        assert (counter.messages, counter.pulls, counter.behind) == (200, 50, 0)
+
+    serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
+
+
+def test_who_reads_here_and_there_has_nothing_prefetched(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        places = prefetched(broker)
+        await broker.put(*numbered(100))
+        for at in (0, 40, 20, 60, 0, 0, 30):
+            assert bodies(await pull(peer, request(at, most=4))) == numbered(100)[at : at + 4]
+        assert places == []
+
+    serve(tmp_path, script, **LARGE_FILES)
+
+
+def test_what_was_prefetched_counts_until_memory_has_to_be_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        nonlocal now
+        await broker.put(*numbered(100))
+        await broker.stores.messages.flusher.drain()
+        residency, asked = broker.services.pulls._residency, list[int]()
+        has = residency._kernel_has
+
+        def ask(chunk: int) -> bool:
+            asked.append(chunk)
+            return has(chunk)
+
+        monkeypatch.setattr(residency, "_kernel_has", ask)
+        await read(peer, 0, 40)
+        assert asked == [0]
+        now += 1
+        await read(peer, 40, 80)
+        assert asked == [0, 0]
+
+    serve(tmp_path, script, **LARGE_FILES)
+
+
+def test_a_file_of_the_log_that_is_deleted_is_not_held_by_what_was_prefetched(
+    tmp_path: Path,
+) -> None:
+    def is_mapped(path: Path) -> bool:
+        return str(path) in Path("/proc/self/maps").read_text()
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        messages = broker.stores.messages
+        await broker.put(*numbered(100))
+        await read(peer, 0, 40)
+        path = messages.log.files[0].path
+        assert is_mapped(path)
+        while len(messages.log.files) == 1:
+            await broker.put(bytes(1000))
+        messages.log.remove_first()
+        assert not is_mapped(path)
+
+    serve(tmp_path, script, mappedFileSizeCommitLog="20000", mappedFileSizeConsumeQueue="20000")
+
+
+def test_a_message_that_was_deleted_by_age_is_not_given_from_what_was_prefetched(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(100))
+        await read(peer, 0, 40)
+        broker.queue.minimum = 60
+        reply = await pull(peer, request(40, most=4))
+        assert (reply.code, reply.fields["nextBeginOffset"]) == (
+            ResponseCode.PULL_OFFSET_MOVED,
+            "60",
+        )
+
+    serve(tmp_path, script, **LARGE_FILES)
+
+
+def test_few_plans_have_something_prefetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planned_pulls, "_MOST_PREFETCHED", 3)
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(100))
+        for version in range(8):
+            for at in range(0, 24, 4):
+                await pull(peer, request(at, most=4, subVersion=str(version)))
+            plans = broker.services.pulls.planned._plans.values()
+            assert sum(plan.prefetched is not None for plan in plans) <= 3
 
     serve(tmp_path, script, **LARGE_FILES)
