@@ -66,10 +66,14 @@ class LeavingQueues:
         """Let go of a queue that another member has locked: nothing of it is ours to commit, from
         now on."""
         self._ending[held.queue] = held, self._keep_task(self._until_idle(held))
+        self.forget_offset(held.queue)
+
+    def forget_offset(self, queue: MessageQueue) -> None:
+        """What was told of a queue is not so any more when it is read the next time."""
         try:
-            self._offsets.forget(held.queue)
+            self._offsets.forget(queue)
         except Exception:  # of a store of the user's own
-            log.exception("group %s: %s is given up", self._group, held.queue)
+            log.exception("group %s: %s is given up", self._group, queue)
 
     def unlock(self, queue: MessageQueue) -> None:
         """Let go of a queue that may have been locked, and was not taken then: its broker would

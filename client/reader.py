@@ -159,8 +159,9 @@ class Reader:
                 await self._session.all([self._look_at(held) for held in [*self.held.values()]])
             await self._leaving.settle()
             await self._commits.commit_last()
-            for held in self.held.values():
+            for queue, held in self.held.items():
                 held.dropped = True
+                self._leaving.forget_offset(queue)
             if self._settings.locks:
                 idle = [queue for queue, held in self.held.items() if held.is_idle]
                 await self._session.all([self._locks.release(queue) for queue in idle])

@@ -201,6 +201,27 @@ async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_an
         assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == committed
 
 
+@in_a_loop
+async def test_a_member_that_is_opened_again_commits_in_a_topic_that_was_made_again_meanwhile() -> (
+    None
+):
+    """It had told that very offset less than a minute before: of the former topic."""
+    consumed = []
+    async with cluster(queues=1) as there:
+        consumer = LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST)
+        for bodies in (numbers(5), [b"new%d" % number for number in range(5)]):
+            await there.send(*bodies)
+            async with consumer:
+                got: list[bytes] = []
+                while len(got) < 5:
+                    got += [message.body for message in await consumer.poll()]
+            consumed.append(there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0))
+            assert got == bodies
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await remake(there)
+    assert consumed == [5, 5]
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("commits", [False, True])
 def test_another_topic_with_more_messages_is_read_from_its_beginning(
