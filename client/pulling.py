@@ -162,6 +162,7 @@ class Pulling:
         result = await self._pull(held, looks=True)
         if await self._absences.is_replaced(held, result, asked):
             return result.min_offset
+        held.absent_pause = 0.0
         if result.status is PullStatus.OFFSET_ILLEGAL:
             return min(held.commit_offset, result.next_offset)
         return held.commit_offset

@@ -172,7 +172,8 @@ class Reader:
         may be absent by now, or another one."""
         queue = held.queue
         place = await self._pulling.place(held)
-        if place == held.commit_offset or self.held.get(queue) is not held:
+        is_same = place == held.commit_offset and not held.is_absent
+        if is_same or self.held.get(queue) is not held:
             return
         if place is not None and (not self._settings.locks or is_locked(held)):
             await self._drop(queue, place)

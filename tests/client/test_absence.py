@@ -171,13 +171,15 @@ async def test_a_queue_that_is_given_up_behind_a_long_listener_is_committed_as_i
 
 
 @pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize(
     ("becomes", "committed"), [("another", 0), ("absent", -1), ("the same again", 5)]
 )
 @in_a_loop
 async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_another_topic(
-    ordered: bool, becomes: str, committed: int, monkeypatch: pytest.MonkeyPatch
+    ordered: bool, seen: bool, becomes: str, committed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whether it has `seen` that the topic was absent before, or not."""
     monkeypatch.setattr("mq.client.reader.LOOK_AFTER_SECONDS", 0.0)
     listener = Listener()
     async with cluster(queues=1) as there:
@@ -185,6 +187,10 @@ async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_an
         consumer = there.consumer(listener=listener, ordered=ordered, concurrency=5)
         async with consumer:
             await until(lambda: len(listener.got) == (1 if ordered else 5))
+            held = consumer.reader.held[QUEUE]
+            if seen:
+                await hide(there)
+                await until(lambda: held.is_absent)
             closing = asyncio.create_task(consumer.close(grace=60.0))
             await until(lambda: consumer.reader._is_stopped and not consumer.reader._pulls)
             if becomes == "another":
