@@ -221,19 +221,28 @@ class Reader:
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere: what is held of these queues is dropped, `offsets` are committed."""
         async with self._changing:
-            queues = offsets.keys() & self.held.keys()
-            await self._session.all([self._drop(queue, offsets[queue]) for queue in queues])
-            if not self._rebalances:
-                await self._take_all(queues & self._assigned)
+            await self._go_on_at(offsets)
         self.wake()
 
-    def _moved(self, held: ProcessQueue, offset: int) -> None:
-        """Begin anew with a queue that was made anew, or has lost its end.
+    async def _go_on_at(self, offsets: Mapping[MessageQueue, int]) -> None:
+        queues = offsets.keys() & self.held.keys()
+        await self._session.all([self._drop(queue, offsets[queue]) for queue in queues])
+        if not self._rebalances:
+            await self._take_all(queues & self._assigned)
 
-        What is held and not finished may be there still, below `offset`: it is pulled again.
+    def _moved(self, held: ProcessQueue, offset: int) -> None:
+        """Begin anew with a queue that was made anew, or has lost its end."""
+        self._keep(self._begin_anew(held, offset))
+
+    async def _begin_anew(self, held: ProcessQueue, offset: int) -> None:
+        """What is held and not finished may be there still, below `offset`: it is pulled again.
+
+        Not so where it was given up by now, or its user has put it elsewhere, or an operator.
         """
-        if self.held.get(held.queue) is held:
-            self._keep(self.reset({held.queue: min(offset, held.commit_offset)}))
+        async with self._changing:
+            if self.held.get(held.queue) is held:
+                await self._go_on_at({held.queue: min(offset, held.commit_offset)})
+        self.wake()
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at `offset` of a queue that is ours; what is held of it is dropped.

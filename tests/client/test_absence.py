@@ -321,6 +321,30 @@ def test_another_topic_is_read_from_its_beginning_by_who_has_read_none_of_the_fo
     assert asyncio.run(scenario()) == new
 
 
+@in_a_loop
+async def test_a_place_that_a_user_puts_as_another_topic_is_found_stays() -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            reader = consumer.reader
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await until(lambda: reader.held[QUEUE].is_absent)
+            async with reader._changing:  # as a rebalance that is under way
+                seeking = asyncio.create_task(reader.seek(QUEUE, 15))
+                await asyncio.sleep(0)
+                await remake(there, *[b"new%d" % number for number in range(20)])
+                await until(reader._pulls[QUEUE].done)
+            await seeking
+            got = []
+            while b"new19" not in got:
+                got += [message.body for message in await consumer.poll()]
+            assert got == [b"new%d" % number for number in range(15, 20)]
+
+
 @pytest.mark.parametrize("sought", [0, 3, 5])
 @in_a_loop
 async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topic(
