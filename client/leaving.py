@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from mq.client.cancellation import is_meant
+from mq.client.machine import clock
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
 from mq.client.queue_locks import QueueLocks, is_locked
@@ -19,6 +20,9 @@ from mq.protocol.bodies import MessageQueue
 log = logging.getLogger(__name__)
 
 HAND_OVER_SECONDS = 5.0  # how long a rebalance waits for the message that is being consumed
+# How long it is tried to tell a broker of an offset to which a queue is moved, and the pauses.
+MOVE_SECONDS = 60.0
+MOVE_AGAIN_SECONDS = 1.0
 
 
 class LeavingQueues:
@@ -105,11 +109,7 @@ class LeavingQueues:
                 await self._locks.renew([held], self._offsets)
             offset = await self._offset(held, waits) if commit_offset is None else commit_offset
             if offset is not None:
-                self._offsets.update(queue, offset)
-                for error in await self._offsets.commit([queue], again=commit_offset is not None):
-                    log.warning(
-                        "group %s gives up %s without its offset: %s", self._group, queue, error
-                    )
+                await self._commit(queue, offset, is_moved=commit_offset is not None)
             self._offsets.forget(queue)
             if self._settings.locks:
                 await self._locks.release(queue)
@@ -121,6 +121,20 @@ class LeavingQueues:
             log.exception("group %s: %s is given up", self._group, queue)
         finally:
             self._ending.pop(queue, None)
+
+    async def _commit(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> None:
+        """Commit an offset; one to which a queue `is_moved` also again and again, for a while: who
+        takes the queue next would go on at the former one."""
+        until = clock.monotonic() + MOVE_SECONDS
+        self._offsets.update(queue, offset)
+        while errors := await self._offsets.commit([queue], again=is_moved):
+            goes_on = is_moved and errors[0].retriable and clock.monotonic() < until
+            what = "tries again to move" if goes_on else "gives up"
+            log.warning("group %s %s %s without its offset: %s",
+                        self._group, what, queue, errors[0])  # fmt: skip
+            if not goes_on:
+                return
+            await asyncio.sleep(MOVE_AGAIN_SECONDS)
 
     async def _offset(self, held: ProcessQueue, has_waited: bool) -> int | None:
         """What to commit of a queue that is given up; None where nothing is ours to commit."""

@@ -440,6 +440,55 @@ async def test_a_proxy_that_does_not_tell_when_messages_were_stored_is_asked_wha
 
 
 @in_a_loop
+async def test_another_topic_is_read_from_its_beginning_also_where_that_is_not_committed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A Java broker of 4.9 keeps the group's offset in the former topic."""
+    monkeypatch.setattr("mq.client.leaving.MOVE_AGAIN_SECONDS", 0.01)
+    table = {"0": "5"}
+    pulls: list[int] = []
+    told: list[str] = []
+
+    def pull(request: Command, channel: Channel) -> Command:
+        offset = int(request.fields["queueOffset"])
+        pulls.append(offset)
+        if len(pulls) == 1:
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST)
+        numbers = {"minOffset": 0, "maxOffset": 9, "suggestWhichBrokerId": 0}
+        fields = {name: str(number) for name, number in numbers.items()}
+        body = encode_record(StoredMessage(TOPIC, b"%d" % offset, queue_offset=offset))
+        if offset == 9:
+            return request.reply(ResponseCode.PULL_NOT_FOUND, {**fields, "nextBeginOffset": "9"})
+        return request.reply(0, {**fields, "nextBeginOffset": str(offset + 1)}, body)
+
+    def first_stored(request: Command, channel: Channel) -> Command:
+        return request.reply(0, {"timestamp": str(int(clock.time() * 1000) + 1)})
+
+    def commit(request: Command, channel: Channel) -> Command:
+        told.append(request.fields["commitOffset"])
+        if len(told) < 3:
+            return request.reply(ResponseCode.SYSTEM_BUSY)
+        table["0"] = request.fields["commitOffset"]
+        return request.reply(0)
+
+    codes = RequestCode
+    handlers = {**accept_heartbeats(), codes.PULL_MESSAGE: pull}
+    handlers[codes.QUERY_CONSUMER_OFFSET] = lambda request, channel: request.reply(
+        0, {"offset": table["0"]}
+    )
+    handlers |= {codes.UPDATE_CONSUMER_OFFSET: commit}
+    handlers |= {codes.GET_EARLIEST_MSG_STORETIME: first_stored}
+    async with scripted(handlers) as broker, scripted(name_server({"broker-a": broker})) as namesrv:
+        async with LitePullConsumer(namesrv, GROUP) as consumer, asyncio.timeout(20):
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while b"8" not in got:
+                got += [message.body for message in await consumer.poll()]
+    assert got == numbers(9)
+    assert told[:3] == ["0", "0", "0"]
+
+
+@in_a_loop
 async def test_a_replica_that_is_behind_does_not_say_which_topic_it_is(tmp_path: Path) -> None:
     async with Session("127.0.0.1:1") as session:  # where nobody is asked for anything
         absences = Absences(session, "g", LocalOffsetStore(tmp_path, "c", "g"))
