@@ -9,12 +9,14 @@ import asyncio
 import logging
 
 from mq.client.admin.offsets import OffsetAdmin
-from mq.client.errors import ConnectError, RequestNotSupported, RequestTimeout
+from mq.client.errors import ConnectError, NoPermission, RequestNotSupported, RequestTimeout
 from mq.client.machine import clock
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
-from mq.client.pull_consumer import PullResult, PullStatus
+from mq.client.pull_consumer import Puller, PullResult, PullStatus
 from mq.client.session import Session
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.tags import ALL_TAGS
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ class Absences:
     def __init__(self, session: Session, group: str, offsets: Offsets) -> None:
         self._session = session
         self._admin = OffsetAdmin(session)
+        self._puller = Puller(session, group, master_only=True)
         self._group = group
         self._offsets = offsets
 
@@ -85,14 +88,17 @@ class Absences:
             latest = int(held.absent_since * 1000)
         else:
             return False  # nothing lies before us, whichever it is
-        queue = held.queue
+        return await self._first_stored(held.queue, min_offset) > latest
+
+    async def _first_stored(self, queue: MessageQueue, min_offset: int) -> int:
+        """When the first message was stored (ms), -1 if there is none."""
         address = await self._session.master_address(queue.topic, queue.broker_name)
         try:
-            stored = await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
-        except (RequestNotSupported, ConnectError, RequestTimeout):
-            # A Java proxy does not know that request, a snode does not pass it on to its broker.
-            later = await self._admin.search_offset(
-                address, queue.topic, queue.queue_id, latest + 1
+            return await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
+        except (RequestNotSupported, NoPermission, ConnectError, RequestTimeout):
+            # A Java proxy does not know that request, a snode does not pass it on to its broker,
+            # and a Java broker (5.x) refuses it to an account that may only read: so it is read.
+            first = await self._puller.pull(
+                queue, min_offset, None, max_count=1, subscription=ALL_TAGS
             )
-            return later <= min_offset
-        return stored > latest
+            return first.messages[0].store_timestamp if first.messages else -1
