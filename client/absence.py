@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 3.0  # pullTimeDelayMillsWhenException
 LONGEST_PAUSE_SECONDS = 20.0  # as between two rebalances
+CLOCKS_DIFFER_SECONDS = 60.0  # ours and a broker's, by so much at most
 
 
 class Absences:
@@ -68,6 +69,17 @@ class Absences:
                  self._group, queue.broker_name, queue.topic, queue.queue_id, asked)  # fmt: skip
         return False
 
+    async def is_other(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
+        """Whether times say so of a queue that nobody has pulled from for a while. Offsets are not
+        asked for: a broker that was killed may have lost those that came last.
+
+        A clock that was put back tells the same of the messages before and after that: what had
+        been there long before the last pull is no other topic's, so that nothing comes for ever.
+        """
+        held.absent_since = held.last_pull
+        since = int((held.last_pull - CLOCKS_DIFFER_SECONDS) * 1000)
+        return await self._begins_behind(held, result.min_offset, asked, since)
+
     async def is_replaced(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
         """Whether offsets or times say that it is another topic that has answered a pull from
         offset `asked`. Raises what asking the broker raises."""
@@ -75,9 +87,12 @@ class Absences:
             return True
         return await self._begins_behind(held, result.min_offset, asked)
 
-    async def _begins_behind(self, held: ProcessQueue, min_offset: int, asked: int) -> bool:
+    async def _begins_behind(
+        self, held: ProcessQueue, min_offset: int, asked: int, since: int = 0
+    ) -> bool:
         """Whether the first message of a queue, at `min_offset`, was stored later than the last one
-        that we have read, though its offset is no higher: both times are of the broker's clock.
+        that we have read, though its offset is no higher: both times are of the broker's clock. And
+        later than `since` (ms).
 
         Where we have read none of those that there are, what lies before us was at the end already
         when we began, or was not for us: it was stored before the topic was absent, by our clock.
@@ -88,7 +103,7 @@ class Absences:
             latest = int(held.absent_since * 1000)
         else:
             return False  # nothing lies before us, whichever it is
-        return await self._first_stored(held.queue, min_offset) > latest
+        return await self._first_stored(held.queue, min_offset) > max(latest, since)
 
     async def _first_stored(self, queue: MessageQueue, min_offset: int) -> int:
         """When the first message was stored (ms), -1 if there is none."""

@@ -38,7 +38,7 @@ class LeavingQueues:
         *,
         place: Callable[[ProcessQueue], Awaitable[int | None]],
     ) -> None:
-        """`place` asks how far a queue is that has waited for its listener: its topic may be
+        """`place` asks how far a queue is that nobody has pulled from for a while: its topic may be
         another one by then."""
         self._group = group
         self._settings = settings
@@ -102,12 +102,14 @@ class LeavingQueues:
     async def _let_go(self, held: ProcessQueue, commit_offset: int | None) -> None:
         queue = held.queue
         try:
-            waits = self._settings.ordered and not held.is_idle
-            if waits:
+            has_waited = self._settings.ordered and not held.is_idle
+            if has_waited:
                 await held.idle()
             if self._settings.locks and not is_locked(held):
                 await self._locks.renew([held], self._offsets)
-            offset = await self._offset(held, waits) if commit_offset is None else commit_offset
+            offset = commit_offset
+            if offset is None:
+                offset = await self._offset(held, has_waited or held.is_unseen)
             if offset is not None:
                 await self._commit(queue, offset, is_moved=commit_offset is not None)
             self._offsets.forget(queue)
@@ -136,13 +138,12 @@ class LeavingQueues:
                 return
             await asyncio.sleep(MOVE_AGAIN_SECONDS)
 
-    async def _offset(self, held: ProcessQueue, has_waited: bool) -> int | None:
+    async def _offset(self, held: ProcessQueue, looks: bool) -> int | None:
         """What to commit of a queue that is given up; None where nothing is ours to commit."""
         if not self._settings.commits:
             return None
         # The next topic of that name has offsets of its own.
-        offset = None if held.is_absent else held.commit_offset
-        if has_waited:
-            offset = await self._place(held)
+        looks = looks or held.is_absent
+        offset = await self._place(held) if looks else held.commit_offset
         # Refused or lapsed meanwhile: whoever has the lock may have come further.
         return None if self._settings.locks and not is_locked(held) else offset

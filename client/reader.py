@@ -52,7 +52,6 @@ REBALANCE_AGAIN_SECONDS = 1.0  # after one that could not be completed
 # Between two tries of what cannot be completed: at most, so that what has come up is soon used.
 LONGEST_AGAIN_SECONDS = 5.0
 LOCK_LOOK_SECONDS = 1.0  # between two looks whether the locks still count
-LOOK_AFTER_SECONDS = 1.0  # without a pull, until it is looked whether a topic is the same still
 
 
 class Reader:
@@ -116,7 +115,6 @@ class Reader:
         self._paused = False
         self._rebalances = True
         self._is_stopped = False  # no queue is taken any more
-        self._stopped_at = 0.0  # by the monotonic clock
         self._assigned: set[MessageQueue] = set()  # by hand
 
     def start(self, *, rebalance: bool = True) -> None:
@@ -137,8 +135,7 @@ class Reader:
         heard = self._session.route_changes.on_gain
         if self._gained in heard:
             heard.remove(self._gained)
-        if not self._is_stopped:
-            self._is_stopped, self._stopped_at = True, clock.monotonic()
+        self._is_stopped = True
         self._commits.stop()
         tasks = [*self._background, *self._pulls.values()]
         self._background = []
@@ -154,9 +151,9 @@ class Reader:
         A lock stays that a listener still needs, being in a thread that nobody can stop.
         """
         async with self._changing:
-            waited = clock.monotonic() - self._stopped_at
-            if self._settings.commits and waited > LOOK_AFTER_SECONDS:
-                await self._session.all([self._look_at(held) for held in [*self.held.values()]])
+            if self._settings.commits:
+                unseen = [one for one in self.held.values() if one.is_unseen or one.is_absent]
+                await self._session.all([self._look_at(held) for held in unseen])
             await self._leaving.settle()
             await self._commits.commit_last()
             for queue, held in self.held.items():
@@ -168,8 +165,8 @@ class Reader:
             self.held.clear()
 
     async def _look_at(self, held: ProcessQueue) -> None:
-        """Before the last commit, where nobody has pulled while listeners were waited for: a topic
-        may be absent by now, or another one."""
+        """Before the last commit, where nobody has pulled for a while, as listeners were waited
+        for, say: a topic may be absent by now, or another one."""
         queue = held.queue
         place = await self._pulling.place(held)
         is_same = place == held.commit_offset and not held.is_absent

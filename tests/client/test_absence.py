@@ -13,10 +13,11 @@ from mq.client.errors import ClientError
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
 from mq.client.machine import clock
-from mq.client.process_queue import ProcessQueue
+from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pull_consumer import PullResult, PullStatus
 from mq.client.session import Session
 from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -180,7 +181,7 @@ async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_an
     ordered: bool, seen: bool, becomes: str, committed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it has `seen` that the topic was absent before, or not."""
-    monkeypatch.setattr("mq.client.reader.LOOK_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.0)
     listener = Listener()
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))
@@ -369,6 +370,81 @@ async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topi
             assert consumer.reader.held[QUEUE] is held
 
 
+@pytest.mark.parametrize("why", ["paused", "full"])
+@in_a_loop
+async def test_a_topic_that_was_made_again_while_nobody_pulled_is_read_from_its_beginning(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has seen that it was absent."""
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    new = [b"new%d" % number for number in range(20)]
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        limits = FlowLimits(messages=5)
+        async with LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, limits=limits) as consumer:
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            held = consumer.reader.held[QUEUE]
+            if why == "paused":
+                await consumer.commit()
+                await until(lambda: held.next_offset == 5)
+                consumer.pause([QUEUE])
+                await there.send(b"5")  # which ends the pull that is under way
+                await until(lambda: held.next_offset == 6)
+            await until(lambda: held.is_unseen)
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await remake(there, *new)
+            consumer.resume([QUEUE])
+            got = []
+            while b"new19" not in got:
+                got += [message.body for message in await consumer.poll()]
+            assert [body for body in got if body != b"5"] == new
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@in_a_loop
+async def test_a_full_queue_is_given_up_at_the_beginning_of_a_topic_that_was_made_again(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        limits = FlowLimits(messages=5)
+        async with LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, limits=limits) as consumer:
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await remake(there, *[b"new%d" % number for number in range(20)])
+            consumer._finish_returned()
+            if closes:
+                await consumer.close()
+            else:
+                await consumer.reader.assign([])  # as a rebalance that takes the queue away
+            assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 0
+
+
+@in_a_loop
+async def test_a_member_that_closes_commits_where_a_topic_is_there_again() -> None:
+    """It has not seen that yet: it is asked ever more slowly."""
+    listener = Listener()
+    listener.goes_on.set()
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with there.consumer(listener=listener) as consumer:
+            await until(lambda: len(listener.got) == 5)
+            held = consumer.reader.held[QUEUE]
+            await hide(there)
+            await until(lambda: held.is_absent)
+            held.absent_pause = 60.0  # the next one
+            await until(lambda: held.absent_pause == absence.LONGEST_PAUSE_SECONDS)
+            await show(there)
+        assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 5
+
+
 @in_a_loop
 async def test_a_queue_that_is_paused_is_committed_when_its_topic_is_there_again() -> None:
     async with cluster(queues=1) as there:
@@ -489,6 +565,30 @@ async def test_another_topic_is_read_from_its_beginning_also_where_that_is_not_c
                 got += [message.body for message in await consumer.poll()]
     assert got == numbers(9)
     assert told[:3] == ["0", "0", "0"]
+
+
+@pytest.mark.parametrize(("age", "is_other"), [(50, True), (70, False)])
+@in_a_loop
+async def test_what_was_stored_long_before_the_last_pull_is_no_other_topic(
+    age: int, is_other: bool, tmp_path: Path
+) -> None:
+    """Though its time is behind that of what was read last: a clock was put back."""
+    stored = int((clock.time() - age) * 1000)
+
+    def first_stored(request: Command, channel: Channel) -> Command:
+        return request.reply(0, {"timestamp": str(stored)})
+
+    handlers: dict[int, Handler] = {RequestCode.GET_EARLIEST_MSG_STORETIME: first_stored}
+    async with (
+        scripted(handlers) as broker,
+        scripted(name_server({"broker-a": broker})) as namesrv,
+        Session(namesrv) as session,
+    ):
+        absences = Absences(session, "g", LocalOffsetStore(tmp_path, "c", "g"))
+        held = ProcessQueue(QUEUE, 0)
+        held.add([StoredMessage(TOPIC, b"", queue_offset=6, store_timestamp=stored - 1)])
+        result = PullResult(PullStatus.FOUND, [], 8, 0, 9, 0)
+        assert await absences.is_other(held, result, 7) == is_other
 
 
 @in_a_loop
