@@ -245,9 +245,7 @@ class LitePullConsumer(Member):
 
     def _set_paused(self, queues: Iterable[MessageQueue], paused: bool) -> None:
         for queue in queues:
-            held = self.reader.held.get(queue)
-            if held is not None:
-                held.paused = paused
+            self.reader.pause_queue(queue, paused)
         self._news.set()
 
     async def commit(self) -> None:

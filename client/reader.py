@@ -113,6 +113,7 @@ class Reader:
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
+        self._moving: dict[MessageQueue, bool] = {}  # to go on elsewhere, and whether paused then
         self._rebalances = True
         self._is_stopped = False  # no queue is taken any more
         self._assigned: set[MessageQueue] = set()  # by hand
@@ -163,6 +164,7 @@ class Reader:
                 idle = [queue for queue, held in self.held.items() if held.is_idle]
                 await self._session.all([self._locks.release(queue) for queue in idle])
             self.held.clear()
+            self._moving.clear()
 
     async def _look_at(self, held: ProcessQueue) -> None:
         """Before the last commit, where nobody has pulled for a while, as listeners were waited
@@ -205,7 +207,14 @@ class Reader:
     def pause(self, paused: bool) -> None:
         """Pull nothing any more, of no queue; or go on."""
         self._paused = paused
-        for held in self.held.values():
+        for queue in [*self.held, *self._moving]:
+            self.pause_queue(queue, paused)
+
+    def pause_queue(self, queue: MessageQueue, paused: bool) -> None:
+        """Pull nothing of a queue that is ours any more, or go on."""
+        if queue in self._moving:
+            self._moving[queue] = paused
+        if (held := self.held.get(queue)) is not None:
             held.paused = paused
 
     async def commit(self, *, again: bool = False) -> list[MQError]:
@@ -223,6 +232,7 @@ class Reader:
 
     async def _go_on_at(self, offsets: Mapping[MessageQueue, int]) -> None:
         queues = offsets.keys() & self.held.keys()
+        self._moving |= {queue: self.held[queue].paused for queue in queues}
         await self._session.all([self._drop(queue, offsets[queue]) for queue in queues])
         if not self._rebalances:
             await self._take_all(queues & self._assigned)
@@ -309,6 +319,9 @@ class Reader:
 
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
         before = self.held.keys() | set()
+        topics = {queue.topic for queue in [*mine, *had]}
+        for queue in [one for one in self._moving if one.topic in topics and one not in mine]:
+            del self._moving[queue]  # it is another member's now
         counts = Counter(queue.topic for queue in mine)
         self._queue_counts.update(counts)
         await self._session.all([self._drop(queue) for queue in had if queue not in mine])
@@ -363,7 +376,7 @@ class Reader:
         if self._is_stopped:  # while a reset, or an assignment, was under way
             return None
         held = self._read(queue, offset)
-        held.paused = self._paused
+        held.paused = self._moving.pop(queue, self._paused)
         log.info("group %s takes %s from offset %d", self._group, queue, offset)
         return held
 

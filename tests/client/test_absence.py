@@ -370,6 +370,41 @@ async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topi
             assert consumer.reader.held[QUEUE] is held
 
 
+@pytest.mark.parametrize("assigns", [False, True])
+@pytest.mark.parametrize("why", ["another topic", "a reset"])
+@in_a_loop
+async def test_a_queue_that_is_paused_stays_so_where_it_goes_on_elsewhere(
+    why: str, assigns: bool
+) -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        subscriptions = {} if assigns else {TOPIC: "*"}
+        async with LitePullConsumer(
+            there.address, GROUP, subscriptions, consume_from=FIRST
+        ) as consumer:
+            if assigns:
+                await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            held = consumer.reader.held[QUEUE]
+            if why == "a reset":
+                consumer.pause([QUEUE])
+                await consumer.reader.reset({QUEUE: 2})
+            else:
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+                await until(lambda: held.is_absent)
+                consumer.pause([QUEUE])
+                await remake(there, b"2", b"3", b"4")
+            await until(lambda: held.dropped and QUEUE in consumer.reader.held)
+            assert await consumer.poll(0.3) == []
+            consumer.resume([QUEUE])
+            got = []
+            while len(got) < 3:
+                got += [message.body for message in await consumer.poll()]
+            assert got == [b"2", b"3", b"4"]
+
+
 @pytest.mark.parametrize("why", ["paused", "full"])
 @in_a_loop
 async def test_a_topic_that_was_made_again_while_nobody_pulled_is_read_from_its_beginning(
