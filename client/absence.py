@@ -9,17 +9,20 @@ import asyncio
 import logging
 
 from mq.client.admin.offsets import OffsetAdmin
-from mq.client.errors import ConnectError, RequestNotSupported, RequestTimeout
+from mq.client.errors import ConnectError, NoPermission, RequestNotSupported, RequestTimeout
 from mq.client.machine import clock
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
-from mq.client.pull_consumer import PullResult, PullStatus
+from mq.client.pull_consumer import Puller, PullResult, PullStatus
 from mq.client.session import Session
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.tags import ALL_TAGS
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 3.0  # pullTimeDelayMillsWhenException
 LONGEST_PAUSE_SECONDS = 20.0  # as between two rebalances
+CLOCKS_DIFFER_SECONDS = 60.0  # ours and a broker's, by so much at most
 
 
 class Absences:
@@ -28,6 +31,7 @@ class Absences:
     def __init__(self, session: Session, group: str, offsets: Offsets) -> None:
         self._session = session
         self._admin = OffsetAdmin(session)
+        self._puller = Puller(session, group, master_only=True)
         self._group = group
         self._offsets = offsets
 
@@ -65,6 +69,17 @@ class Absences:
                  self._group, queue.broker_name, queue.topic, queue.queue_id, asked)  # fmt: skip
         return False
 
+    async def is_other(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
+        """Whether times say so of a queue that nobody has pulled from for a while. Offsets are not
+        asked for: a broker that was killed may have lost those that came last.
+
+        A clock that was put back tells the same of the messages before and after that: what had
+        been there long before the last pull is no other topic's, so that nothing comes for ever.
+        """
+        held.absent_since = held.last_pull
+        since = int((held.last_pull - CLOCKS_DIFFER_SECONDS) * 1000)
+        return await self._begins_behind(held, result.min_offset, asked, since)
+
     async def is_replaced(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
         """Whether offsets or times say that it is another topic that has answered a pull from
         offset `asked`. Raises what asking the broker raises."""
@@ -72,9 +87,12 @@ class Absences:
             return True
         return await self._begins_behind(held, result.min_offset, asked)
 
-    async def _begins_behind(self, held: ProcessQueue, min_offset: int, asked: int) -> bool:
+    async def _begins_behind(
+        self, held: ProcessQueue, min_offset: int, asked: int, since: int = 0
+    ) -> bool:
         """Whether the first message of a queue, at `min_offset`, was stored later than the last one
-        that we have read, though its offset is no higher: both times are of the broker's clock.
+        that we have read, though its offset is no higher: both times are of the broker's clock. And
+        later than `since` (ms).
 
         Where we have read none of those that there are, what lies before us was at the end already
         when we began, or was not for us: it was stored before the topic was absent, by our clock.
@@ -85,14 +103,17 @@ class Absences:
             latest = int(held.absent_since * 1000)
         else:
             return False  # nothing lies before us, whichever it is
-        queue = held.queue
+        return await self._first_stored(held.queue, min_offset) > max(latest, since)
+
+    async def _first_stored(self, queue: MessageQueue, min_offset: int) -> int:
+        """When the first message was stored (ms), -1 if there is none."""
         address = await self._session.master_address(queue.topic, queue.broker_name)
         try:
-            stored = await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
-        except (RequestNotSupported, ConnectError, RequestTimeout):
-            # A Java proxy does not know that request, a snode does not pass it on to its broker.
-            later = await self._admin.search_offset(
-                address, queue.topic, queue.queue_id, latest + 1
+            return await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
+        except (RequestNotSupported, NoPermission, ConnectError, RequestTimeout):
+            # A Java proxy does not know that request, a snode does not pass it on to its broker,
+            # and a Java broker (5.x) refuses it to an account that may only read: so it is read.
+            first = await self._puller.pull(
+                queue, min_offset, None, max_count=1, subscription=ALL_TAGS
             )
-            return later <= min_offset
-        return stored > latest
+            return first.messages[0].store_timestamp if first.messages else -1

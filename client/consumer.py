@@ -172,12 +172,18 @@ class Consumer(Member):
         return OffsetStore(self.session, self.group)
 
     async def open(self) -> None:
-        """Join the group and begin to read.
+        """Join the group and begin to read. Safe to call again, unless it was closed.
 
         Messages of a queue begin to come once the other members have learnt of this one, which
         takes them a moment; those of a topic that does not exist yet, or of which no name server
-        tells at the moment, when it does.
+        tells at the moment, when it does. Raises ClientError for a consumer that was closed.
         """
+        await self._close_once.settle()
+        if self._closing:  # it would take queues, and give nobody what is in them
+            raise ClientError("a consumer that was closed is not opened again: make a new one")
+        await super().open()
+
+    async def _begin(self) -> None:
         await self.session.open()
         self.started = clock.time()
         self._requests.register()
@@ -214,6 +220,10 @@ class Consumer(Member):
             return
         self._closing = True
         self._workers.close()
+        async with self._changing:
+            await self._end(grace)
+
+    async def _end(self, grace: float) -> None:
         try:
             await self.reader.stop()
             self._consumption.close()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from mq.client.cancellation import is_meant
+from mq.client.machine import clock
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
 from mq.client.queue_locks import QueueLocks, is_locked
@@ -19,6 +20,9 @@ from mq.protocol.bodies import MessageQueue
 log = logging.getLogger(__name__)
 
 HAND_OVER_SECONDS = 5.0  # how long a rebalance waits for the message that is being consumed
+# How long it is tried to tell a broker of an offset to which a queue is moved, and the pauses.
+MOVE_SECONDS = 60.0
+MOVE_AGAIN_SECONDS = 1.0
 
 
 class LeavingQueues:
@@ -34,7 +38,7 @@ class LeavingQueues:
         *,
         place: Callable[[ProcessQueue], Awaitable[int | None]],
     ) -> None:
-        """`place` asks how far a queue is that has waited for its listener: its topic may be
+        """`place` asks how far a queue is that nobody has pulled from for a while: its topic may be
         another one by then."""
         self._group = group
         self._settings = settings
@@ -66,10 +70,14 @@ class LeavingQueues:
         """Let go of a queue that another member has locked: nothing of it is ours to commit, from
         now on."""
         self._ending[held.queue] = held, self._keep_task(self._until_idle(held))
+        self.forget_offset(held.queue)
+
+    def forget_offset(self, queue: MessageQueue) -> None:
+        """What was told of a queue is not so any more when it is read the next time."""
         try:
-            self._offsets.forget(held.queue)
+            self._offsets.forget(queue)
         except Exception:  # of a store of the user's own
-            log.exception("group %s: %s is given up", self._group, held.queue)
+            log.exception("group %s: %s is given up", self._group, queue)
 
     def unlock(self, queue: MessageQueue) -> None:
         """Let go of a queue that may have been locked, and was not taken then: its broker would
@@ -94,18 +102,16 @@ class LeavingQueues:
     async def _let_go(self, held: ProcessQueue, commit_offset: int | None) -> None:
         queue = held.queue
         try:
-            waits = self._settings.ordered and not held.is_idle
-            if waits:
+            has_waited = self._settings.ordered and not held.is_idle
+            if has_waited:
                 await held.idle()
             if self._settings.locks and not is_locked(held):
                 await self._locks.renew([held], self._offsets)
-            offset = await self._offset(held, waits) if commit_offset is None else commit_offset
+            offset = commit_offset
+            if offset is None:
+                offset = await self._offset(held, has_waited or held.is_unseen)
             if offset is not None:
-                self._offsets.update(queue, offset)
-                for error in await self._offsets.commit([queue], again=commit_offset is not None):
-                    log.warning(
-                        "group %s gives up %s without its offset: %s", self._group, queue, error
-                    )
+                await self._commit(queue, offset, is_moved=commit_offset is not None)
             self._offsets.forget(queue)
             if self._settings.locks:
                 await self._locks.release(queue)
@@ -118,13 +124,26 @@ class LeavingQueues:
         finally:
             self._ending.pop(queue, None)
 
-    async def _offset(self, held: ProcessQueue, has_waited: bool) -> int | None:
+    async def _commit(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> None:
+        """Commit an offset; one to which a queue `is_moved` also again and again, for a while: who
+        takes the queue next would go on at the former one."""
+        until = clock.monotonic() + MOVE_SECONDS
+        self._offsets.update(queue, offset)
+        while errors := await self._offsets.commit([queue], again=is_moved):
+            goes_on = is_moved and errors[0].retriable and clock.monotonic() < until
+            what = "tries again to move" if goes_on else "gives up"
+            log.warning("group %s %s %s without its offset: %s",
+                        self._group, what, queue, errors[0])  # fmt: skip
+            if not goes_on:
+                return
+            await asyncio.sleep(MOVE_AGAIN_SECONDS)
+
+    async def _offset(self, held: ProcessQueue, looks: bool) -> int | None:
         """What to commit of a queue that is given up; None where nothing is ours to commit."""
         if not self._settings.commits:
             return None
         # The next topic of that name has offsets of its own.
-        offset = None if held.is_absent else held.commit_offset
-        if has_waited:
-            offset = await self._place(held)
+        looks = looks or held.is_absent
+        offset = await self._place(held) if looks else held.commit_offset
         # Refused or lapsed meanwhile: whoever has the lock may have come further.
         return None if self._settings.locks and not is_locked(held) else offset

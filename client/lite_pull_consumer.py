@@ -98,9 +98,11 @@ class LitePullConsumer(Member):
         )
 
     async def open(self) -> None:
-        """Begin to read, behind a closing that is under way. Raises RouteNotFound for a topic that
-        does not exist."""
-        await self._close_once.settle()
+        """Begin to read, behind a closing that is under way. Safe to call again. Raises
+        RouteNotFound for a topic that does not exist."""
+        await super().open()
+
+    async def _begin(self) -> None:
         await self.session.open()
         self._open = True
         self.started = clock.time()
@@ -119,6 +121,11 @@ class LitePullConsumer(Member):
         await self._close_once.run(self._close)
 
     async def _close(self) -> None:
+        async with self._changing:
+            self._is_open = False
+            await self._end()
+
+    async def _end(self) -> None:
         try:
             if self._open:
                 self._open = False
@@ -238,9 +245,7 @@ class LitePullConsumer(Member):
 
     def _set_paused(self, queues: Iterable[MessageQueue], paused: bool) -> None:
         for queue in queues:
-            held = self.reader.held.get(queue)
-            if held is not None:
-                held.paused = paused
+            self.reader.pause_queue(queue, paused)
         self._news.set()
 
     async def commit(self) -> None:

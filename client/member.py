@@ -84,6 +84,8 @@ class Member(ABC):
         self._background: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         self._close_once = Closing()
+        self._changing = asyncio.Lock()  # who opens it, or closes it
+        self._is_open = False
 
     async def _join(self) -> None:
         """Let brokers know of this member, and filter servers of its classes; now and later."""
@@ -120,8 +122,20 @@ class Member(ABC):
         intervals = self._client.intervals
         return None if intervals is DEFAULT_INTERVALS else intervals.offsets
 
-    @abstractmethod
     async def open(self) -> None:
+        """Join the group and begin to read, behind a closing that is under way. Safe to call again.
+
+        Who closes it meanwhile closes it behind that: it stayed in the group, and nobody could end
+        that.
+        """
+        await self._close_once.settle()
+        async with self._changing:
+            if not self._is_open:
+                await self._begin()
+                self._is_open = True
+
+    @abstractmethod
+    async def _begin(self) -> None:
         """Join the group and begin to read."""
 
     @abstractmethod

@@ -104,7 +104,8 @@ class OffsetStore:
         return offset is None
 
     def begin_anew(self, queue: MessageQueue) -> None:
-        """Its broker has no such topic: the next offset there may be the first one again."""
+        """Its broker may have another topic of that name: the next offset there may be the first
+        one again."""
         self._begun.discard((queue.topic, queue.broker_name))
 
     def update(self, queue: MessageQueue, offset: int) -> None:
@@ -116,7 +117,8 @@ class OffsetStore:
         return self._offsets.get(queue)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue belongs to another member now."""
+        """The queue belongs to another member now, or nobody reads it for the time being."""
+        self.begin_anew(queue)  # its topic may be another one when it comes back
         self._had.discard(queue)
         offset, told = self._offsets.pop(queue, None), self._committed.pop(queue, None)
         if offset is not None and (told is None or told[0] != offset):

@@ -21,6 +21,8 @@ from mq.protocol.message import StoredMessage
 if TYPE_CHECKING:
     from mq.client.snode.pushes import Pushes
 
+LOOK_AFTER_SECONDS = 1.0  # without a pull, until it is looked whether a topic is the same still
+
 
 @dataclass(frozen=True)
 class FlowLimits:
@@ -65,6 +67,7 @@ class ProcessQueue:
         self.lock_ended: asyncio.Future[None] | None = None  # see `queue_locks`
         self.last_pull = clock.time()
         self.last_consume = clock.time()
+        self.seen_at = clock.monotonic()  # when its broker had this very topic, for certain
         self.pushes: Pushes | None = None  # where messages are pushed, too
         self.absent_pause = 0.0  # seconds; above 0 while its topic is absent, see `absence`
         self.absent_since = 0.0  # seconds since 1970: all that lies before us is older
@@ -151,6 +154,12 @@ class ProcessQueue:
         """Whether its broker had no such topic when it was asked last: what comes next may be of
         another one, and nothing is committed until that is known."""
         return self.absent_pause > 0
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether its topic may be another one by now: nobody has pulled from it for a while, for
+        it was full or paused, its lock had lapsed, or its broker could not be reached."""
+        return clock.monotonic() - self.seen_at > LOOK_AFTER_SECONDS
 
     @property
     def paused(self) -> bool:

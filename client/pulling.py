@@ -105,9 +105,9 @@ class Pulling:
             await asyncio.sleep(LOCK_RETRY_SECONDS)
             return True
         started = clock.monotonic()
-        asked = held.next_offset
+        asked, is_unseen = held.next_offset, held.is_unseen
         try:
-            result = await self._pull(held)
+            result = await self._pull(held, waits=not is_unseen)
             counts.pulls += 1
             counts.pull_seconds += clock.monotonic() - started
             counts.pulled += len(result.messages)
@@ -123,7 +123,13 @@ class Pulling:
                     return True
                 if not held.may_take:
                     return True  # it comes again when there is room
+            elif is_unseen and await self._absences.is_other(held, result, asked):
+                self._on_moved(held, result.min_offset)
+                return False
             return self._accept(held, result, asked)
+        except asyncio.CancelledError:  # who holds a pull answers it when the topic is deleted
+            held.seen_at = held.seen_at if is_unseen else clock.monotonic()
+            raise
         except TopicNotExist as error:
             if await self._is_of_master(held, error):
                 await self._absences.wait(held, started)
@@ -162,15 +168,18 @@ class Pulling:
         result = await self._pull(held, looks=True)
         if await self._absences.is_replaced(held, result, asked):
             return result.min_offset
+        held.absent_pause = 0.0
         if result.status is PullStatus.OFFSET_ILLEGAL:
             return min(held.commit_offset, result.next_offset)
         return held.commit_offset
 
-    async def _pull(self, held: ProcessQueue, *, looks: bool = False) -> PullResult:
+    async def _pull(
+        self, held: ProcessQueue, *, waits: bool = True, looks: bool = False
+    ) -> PullResult:
         """With `looks` to see what is there only: of all queues of a member at once, perhaps."""
         subscription = self._subscriptions.of(held.queue.topic)
-        waits = not looks and not held.is_absent
-        commits = self._settings.commits and waits
+        waits = waits and not looks and not held.is_absent
+        commits = self._settings.commits and waits  # else it may be in another topic
         return await self._puller.pull(
             held.queue,
             held.next_offset,
@@ -197,7 +206,7 @@ class Pulling:
             return False
         pushes.taken(message.store_timestamp)
         held.next_offset = offset + 1
-        held.last_pull = clock.time()
+        held.last_pull, held.seen_at = clock.time(), clock.monotonic()
         counts.pulled += 1
         tags = self._subscriptions.tags(held.queue.topic)
         if tags is not None and tags.tags and not tags.matches(message.tags):
@@ -229,7 +238,7 @@ class Pulling:
         if held.next_offset > asked:
             messages = [one for one in messages if one.queue_offset >= held.next_offset]
         held.next_offset = max(held.next_offset, result.next_offset)
-        held.last_pull = clock.time()
+        held.last_pull, held.seen_at = clock.time(), clock.monotonic()
         if held.pushes is not None:
             newest = messages[-1].store_timestamp if messages else 0
             held.pushes.pulled(result.min_offset, newest)

@@ -76,13 +76,12 @@ class PushConsumer(Consumer):
         requests.handlers[SnodeCode.PUSH_MESSAGE] = self._pushed
         return requests
 
-    async def open(self) -> None:
-        """Join the group and begin to read."""
+    async def _begin(self) -> None:
         serve_also(self.session, SnodeCode.PUSH_MESSAGE)
         self.reader.on_change = self._changed
         if isinstance(self.session, SnodeSession):
             self.session.on_lost.append(self._lost)
-        await super().open()
+        await super()._begin()
 
     async def _close(self, grace: float) -> None:
         if isinstance(self.session, SnodeSession) and self._lost in self.session.on_lost:

@@ -52,7 +52,6 @@ REBALANCE_AGAIN_SECONDS = 1.0  # after one that could not be completed
 # Between two tries of what cannot be completed: at most, so that what has come up is soon used.
 LONGEST_AGAIN_SECONDS = 5.0
 LOCK_LOOK_SECONDS = 1.0  # between two looks whether the locks still count
-LOOK_AFTER_SECONDS = 1.0  # without a pull, until it is looked whether a topic is the same still
 
 
 class Reader:
@@ -114,9 +113,9 @@ class Reader:
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
+        self._moving: dict[MessageQueue, bool] = {}  # to go on elsewhere, and whether paused then
         self._rebalances = True
         self._is_stopped = False  # no queue is taken any more
-        self._stopped_at = 0.0  # by the monotonic clock
         self._assigned: set[MessageQueue] = set()  # by hand
 
     def start(self, *, rebalance: bool = True) -> None:
@@ -137,8 +136,7 @@ class Reader:
         heard = self._session.route_changes.on_gain
         if self._gained in heard:
             heard.remove(self._gained)
-        if not self._is_stopped:
-            self._is_stopped, self._stopped_at = True, clock.monotonic()
+        self._is_stopped = True
         self._commits.stop()
         tasks = [*self._background, *self._pulls.values()]
         self._background = []
@@ -154,24 +152,27 @@ class Reader:
         A lock stays that a listener still needs, being in a thread that nobody can stop.
         """
         async with self._changing:
-            waited = clock.monotonic() - self._stopped_at
-            if self._settings.commits and waited > LOOK_AFTER_SECONDS:
-                await self._session.all([self._look_at(held) for held in [*self.held.values()]])
+            if self._settings.commits:
+                unseen = [one for one in self.held.values() if one.is_unseen or one.is_absent]
+                await self._session.all([self._look_at(held) for held in unseen])
             await self._leaving.settle()
             await self._commits.commit_last()
-            for held in self.held.values():
+            for queue, held in self.held.items():
                 held.dropped = True
+                self._leaving.forget_offset(queue)
             if self._settings.locks:
                 idle = [queue for queue, held in self.held.items() if held.is_idle]
                 await self._session.all([self._locks.release(queue) for queue in idle])
             self.held.clear()
+            self._moving.clear()
 
     async def _look_at(self, held: ProcessQueue) -> None:
-        """Before the last commit, where nobody has pulled while listeners were waited for: a topic
-        may be absent by now, or another one."""
+        """Before the last commit, where nobody has pulled for a while, as listeners were waited
+        for, say: a topic may be absent by now, or another one."""
         queue = held.queue
         place = await self._pulling.place(held)
-        if place == held.commit_offset or self.held.get(queue) is not held:
+        is_same = place == held.commit_offset and not held.is_absent
+        if is_same or self.held.get(queue) is not held:
             return
         if place is not None and (not self._settings.locks or is_locked(held)):
             await self._drop(queue, place)
@@ -206,7 +207,14 @@ class Reader:
     def pause(self, paused: bool) -> None:
         """Pull nothing any more, of no queue; or go on."""
         self._paused = paused
-        for held in self.held.values():
+        for queue in [*self.held, *self._moving]:
+            self.pause_queue(queue, paused)
+
+    def pause_queue(self, queue: MessageQueue, paused: bool) -> None:
+        """Pull nothing of a queue that is ours any more, or go on."""
+        if queue in self._moving:
+            self._moving[queue] = paused
+        if (held := self.held.get(queue)) is not None:
             held.paused = paused
 
     async def commit(self, *, again: bool = False) -> list[MQError]:
@@ -219,19 +227,29 @@ class Reader:
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere: what is held of these queues is dropped, `offsets` are committed."""
         async with self._changing:
-            queues = offsets.keys() & self.held.keys()
-            await self._session.all([self._drop(queue, offsets[queue]) for queue in queues])
-            if not self._rebalances:
-                await self._take_all(queues & self._assigned)
+            await self._go_on_at(offsets)
         self.wake()
 
-    def _moved(self, held: ProcessQueue, offset: int) -> None:
-        """Begin anew with a queue that was made anew, or has lost its end.
+    async def _go_on_at(self, offsets: Mapping[MessageQueue, int]) -> None:
+        queues = offsets.keys() & self.held.keys()
+        self._moving |= {queue: self.held[queue].paused for queue in queues}
+        await self._session.all([self._drop(queue, offsets[queue]) for queue in queues])
+        if not self._rebalances:
+            await self._take_all(queues & self._assigned)
 
-        What is held and not finished may be there still, below `offset`: it is pulled again.
+    def _moved(self, held: ProcessQueue, offset: int) -> None:
+        """Begin anew with a queue that was made anew, or has lost its end."""
+        self._keep(self._begin_anew(held, offset))
+
+    async def _begin_anew(self, held: ProcessQueue, offset: int) -> None:
+        """What is held and not finished may be there still, below `offset`: it is pulled again.
+
+        Not so where it was given up by now, or its user has put it elsewhere, or an operator.
         """
-        if self.held.get(held.queue) is held:
-            self._keep(self.reset({held.queue: min(offset, held.commit_offset)}))
+        async with self._changing:
+            if self.held.get(held.queue) is held:
+                await self._go_on_at({held.queue: min(offset, held.commit_offset)})
+        self.wake()
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at `offset` of a queue that is ours; what is held of it is dropped.
@@ -301,6 +319,9 @@ class Reader:
 
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
         before = self.held.keys() | set()
+        topics = {queue.topic for queue in [*mine, *had]}
+        for queue in [one for one in self._moving if one.topic in topics and one not in mine]:
+            del self._moving[queue]  # it is another member's now
         counts = Counter(queue.topic for queue in mine)
         self._queue_counts.update(counts)
         await self._session.all([self._drop(queue) for queue in had if queue not in mine])
@@ -355,7 +376,7 @@ class Reader:
         if self._is_stopped:  # while a reset, or an assignment, was under way
             return None
         held = self._read(queue, offset)
-        held.paused = self._paused
+        held.paused = self._moving.pop(queue, self._paused)
         log.info("group %s takes %s from offset %d", self._group, queue, offset)
         return held
 

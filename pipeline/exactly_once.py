@@ -88,15 +88,25 @@ class Transactions:
         """Make the log of decisions if it is not there. Raises OptionError."""
         DecisionLog(self._session, self._options, 0)
 
-    def abort(self, query: str, batch: int, prepared: Sequence[Prepared]) -> None:
+    def abort(
+        self, query: str, batch: int, prepared: Sequence[Prepared], *, tried: bool = False
+    ) -> None:
         """Roll messages back, unless it was decided already that they are to be seen: then they
-        are committed when the query is started again."""
+        are committed when the query is started again.
+
+        Where a commit was `tried` its decision may be on its way: a broker that has not answered
+        in time stores it later, and what was rolled back by then could never be made visible.
+        """
         try:
             decision = DecisionLog(self._session, self._options, batch).find(query, batch)
         except (MQError, CommitFailed) as error:
             log.warning("batch %d of query %s is left as it is: %s", batch, query, error)
             return
-        if decision is None or not are_same(decision.prepared, prepared):
+        if decision is None and tried:
+            log.warning(
+                "batch %d of query %s is left as it is: it may have been decided", batch, query
+            )
+        elif decision is None or not are_same(decision.prepared, prepared):
             self.roll_back(prepared)
 
     def roll_back(self, prepared: Iterable[Prepared]) -> None:

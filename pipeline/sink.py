@@ -128,8 +128,9 @@ class StreamWriter(_Writer, ArrowStreamWriter):
         with Transactions(self._options) as transactions:
             if query is None:
                 transactions.roll_back(prepared)  # `commit` has refused it
-            else:
-                transactions.abort(query, batchId, prepared)
+            else:  # `commit` is tried once every task has ended well
+                tried = all(isinstance(message, Written) for message in messages)
+                transactions.abort(query, batchId, prepared, tried=tried)
 
     def _query(self, messages: list[WriterCommitMessage | None]) -> str | None:
         """The query whose batch this is; None unless all tasks that have prepared say the same."""

@@ -97,13 +97,19 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         began = self._from_json(start)
         end, begin = self._ahead(began)
-        if not isinstance(limit, ReadAllAvailable) and self._is_early(begin, end):
+        moved_back = {queue for queue in end if began.get(queue, 0) > end[queue]}
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        if is_limited and not moved_back and self._is_early(begin, end):
             return start
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows, self.step)
         self._last_batch = time.monotonic()
         # What is not known now, such as queues of a broker that is away, stays as it is.
-        new = {queue: offset for queue, offset in end.items() if offset != begin[queue]}
+        new = {
+            queue: offset
+            for queue, offset in end.items()
+            if offset != begin[queue] or queue in moved_back
+        }
         return self._to_json({**began, **new})
 
     def reportLatestOffset(self) -> Json | None:
@@ -132,7 +138,8 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return bounds
 
     def _ahead(self, began: Mapping[Queue, int]) -> tuple[Offsets, Offsets]:
-        """Where each queue ends now (or where availableNow is to end), and where it goes on."""
+        """Where each queue ends now (or where availableNow is to end), and where it goes on: at its
+        beginning if it ends before where we are, for it is another one."""
         bounds = self._bounds_of_all(began)
         ends = {queue: at.end for queue, at in bounds.items()}
         if self._target is not None:
@@ -144,7 +151,8 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for queue, at in self._target.items()
                 if queue in ends
             }
-        begins = {queue: began.get(queue, bounds[queue].begin) for queue in ends}
+        begins = {queue: bounds[queue].begin for queue in ends}
+        begins.update({queue: at for queue, at in began.items() if at <= ends.get(queue, -1)})
         return ends, begins
 
     def _bounds_of_all(self, began: Mapping[Queue, int]) -> dict[Queue, Bounds]:
@@ -172,7 +180,7 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         ready = sum(end[queue] - begin[queue] for queue in end) // self.step
         waited = time.monotonic() - self._last_batch
-        return 0 <= ready < least and waited < self._plan.max_delay
+        return ready < least and waited < self._plan.max_delay
 
 
 class StreamReader(MicroBatches):

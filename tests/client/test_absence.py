@@ -13,10 +13,11 @@ from mq.client.errors import ClientError
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
 from mq.client.machine import clock
-from mq.client.process_queue import ProcessQueue
+from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pull_consumer import PullResult, PullStatus
 from mq.client.session import Session
 from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -171,20 +172,26 @@ async def test_a_queue_that_is_given_up_behind_a_long_listener_is_committed_as_i
 
 
 @pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize(
     ("becomes", "committed"), [("another", 0), ("absent", -1), ("the same again", 5)]
 )
 @in_a_loop
 async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_another_topic(
-    ordered: bool, becomes: str, committed: int, monkeypatch: pytest.MonkeyPatch
+    ordered: bool, seen: bool, becomes: str, committed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq.client.reader.LOOK_AFTER_SECONDS", 0.0)
+    """Whether it has `seen` that the topic was absent before, or not."""
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.0)
     listener = Listener()
     async with cluster(queues=1) as there:
         await there.send(*numbers(5))
         consumer = there.consumer(listener=listener, ordered=ordered, concurrency=5)
         async with consumer:
             await until(lambda: len(listener.got) == (1 if ordered else 5))
+            held = consumer.reader.held[QUEUE]
+            if seen:
+                await hide(there)
+                await until(lambda: held.is_absent)
             closing = asyncio.create_task(consumer.close(grace=60.0))
             await until(lambda: consumer.reader._is_stopped and not consumer.reader._pulls)
             if becomes == "another":
@@ -199,6 +206,27 @@ async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_an
         if ordered:
             committed = min(committed, 1)
         assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == committed
+
+
+@in_a_loop
+async def test_a_member_that_is_opened_again_commits_in_a_topic_that_was_made_again_meanwhile() -> (
+    None
+):
+    """It had told that very offset less than a minute before: of the former topic."""
+    consumed = []
+    async with cluster(queues=1) as there:
+        consumer = LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST)
+        for bodies in (numbers(5), [b"new%d" % number for number in range(5)]):
+            await there.send(*bodies)
+            async with consumer:
+                got: list[bytes] = []
+                while len(got) < 5:
+                    got += [message.body for message in await consumer.poll()]
+            consumed.append(there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0))
+            assert got == bodies
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await remake(there)
+    assert consumed == [5, 5]
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -294,6 +322,30 @@ def test_another_topic_is_read_from_its_beginning_by_who_has_read_none_of_the_fo
     assert asyncio.run(scenario()) == new
 
 
+@in_a_loop
+async def test_a_place_that_a_user_puts_as_another_topic_is_found_stays() -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            reader = consumer.reader
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await until(lambda: reader.held[QUEUE].is_absent)
+            async with reader._changing:  # as a rebalance that is under way
+                seeking = asyncio.create_task(reader.seek(QUEUE, 15))
+                await asyncio.sleep(0)
+                await remake(there, *[b"new%d" % number for number in range(20)])
+                await until(reader._pulls[QUEUE].done)
+            await seeking
+            got = []
+            while b"new19" not in got:
+                got += [message.body for message in await consumer.poll()]
+            assert got == [b"new%d" % number for number in range(15, 20)]
+
+
 @pytest.mark.parametrize("sought", [0, 3, 5])
 @in_a_loop
 async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topic(
@@ -316,6 +368,116 @@ async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topi
                 got += await consumer.poll()
             assert [message.body for message in got] == numbers(6)[sought:]
             assert consumer.reader.held[QUEUE] is held
+
+
+@pytest.mark.parametrize("assigns", [False, True])
+@pytest.mark.parametrize("why", ["another topic", "a reset"])
+@in_a_loop
+async def test_a_queue_that_is_paused_stays_so_where_it_goes_on_elsewhere(
+    why: str, assigns: bool
+) -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        subscriptions = {} if assigns else {TOPIC: "*"}
+        async with LitePullConsumer(
+            there.address, GROUP, subscriptions, consume_from=FIRST
+        ) as consumer:
+            if assigns:
+                await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            held = consumer.reader.held[QUEUE]
+            if why == "a reset":
+                consumer.pause([QUEUE])
+                await consumer.reader.reset({QUEUE: 2})
+            else:
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+                await until(lambda: held.is_absent)
+                consumer.pause([QUEUE])
+                await remake(there, b"2", b"3", b"4")
+            await until(lambda: held.dropped and QUEUE in consumer.reader.held)
+            assert await consumer.poll(0.3) == []
+            consumer.resume([QUEUE])
+            got = []
+            while len(got) < 3:
+                got += [message.body for message in await consumer.poll()]
+            assert got == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("why", ["paused", "full"])
+@in_a_loop
+async def test_a_topic_that_was_made_again_while_nobody_pulled_is_read_from_its_beginning(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has seen that it was absent."""
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    new = [b"new%d" % number for number in range(20)]
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        limits = FlowLimits(messages=5)
+        async with LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, limits=limits) as consumer:
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            held = consumer.reader.held[QUEUE]
+            if why == "paused":
+                await consumer.commit()
+                await until(lambda: held.next_offset == 5)
+                consumer.pause([QUEUE])
+                await there.send(b"5")  # which ends the pull that is under way
+                await until(lambda: held.next_offset == 6)
+            await until(lambda: held.is_unseen)
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await remake(there, *new)
+            consumer.resume([QUEUE])
+            got = []
+            while b"new19" not in got:
+                got += [message.body for message in await consumer.poll()]
+            assert [body for body in got if body != b"5"] == new
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@in_a_loop
+async def test_a_full_queue_is_given_up_at_the_beginning_of_a_topic_that_was_made_again(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        limits = FlowLimits(messages=5)
+        async with LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, limits=limits) as consumer:
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await remake(there, *[b"new%d" % number for number in range(20)])
+            consumer._finish_returned()
+            if closes:
+                await consumer.close()
+            else:
+                await consumer.reader.assign([])  # as a rebalance that takes the queue away
+            assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 0
+
+
+@in_a_loop
+async def test_a_member_that_closes_commits_where_a_topic_is_there_again() -> None:
+    """It has not seen that yet: it is asked ever more slowly."""
+    listener = Listener()
+    listener.goes_on.set()
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with there.consumer(listener=listener) as consumer:
+            await until(lambda: len(listener.got) == 5)
+            held = consumer.reader.held[QUEUE]
+            await hide(there)
+            await until(lambda: held.is_absent)
+            held.absent_pause = 60.0  # the next one
+            await until(lambda: held.absent_pause == absence.LONGEST_PAUSE_SECONDS)
+            await show(there)
+        assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 5
 
 
 @in_a_loop
@@ -341,14 +503,17 @@ async def test_a_queue_that_is_paused_is_committed_when_its_topic_is_there_again
 
 
 @pytest.mark.parametrize("is_another", [False, True])
+@pytest.mark.parametrize(
+    "refusal", [ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION]
+)
 @in_a_loop
-async def test_a_proxy_that_does_not_tell_when_messages_were_stored_is_asked_what_came_later(
-    is_another: bool,
+async def test_where_nobody_tells_when_the_first_message_was_stored_it_is_read(
+    refusal: ResponseCode, is_another: bool
 ) -> None:
-    """As Java's, which has the requests of its consumers alone; nor does a snode pass it on."""
+    """A Java proxy has the requests of its consumers alone; nor does a snode pass it on. A Java
+    broker (5.x) wants GET for it, and for a search by time, of an account that may only read."""
     table = {"0": "5"}
     pulls: list[int] = []
-    searched: list[int] = []
 
     def pull(request: Command, channel: Channel) -> Command:
         offset = int(request.fields["queueOffset"])
@@ -357,7 +522,9 @@ async def test_a_proxy_that_does_not_tell_when_messages_were_stored_is_asked_wha
             return request.reply(ResponseCode.TOPIC_NOT_EXIST)
         numbers = {"minOffset": 0, "maxOffset": 6, "suggestWhichBrokerId": 0}
         fields = {name: str(number) for name, number in numbers.items()}
-        body = encode_record(StoredMessage(TOPIC, b"%d" % offset, queue_offset=offset))
+        stored = int(clock.time() * 1000) + 1 if is_another else 0
+        message = StoredMessage(TOPIC, b"%d" % offset, queue_offset=offset, store_timestamp=stored)
+        body = encode_record(message)
         if offset == 6:
             return request.reply(ResponseCode.PULL_NOT_FOUND, {**fields, "nextBeginOffset": "6"})
         return request.reply(0, {**fields, "nextBeginOffset": str(offset + 1)}, body)
@@ -369,15 +536,13 @@ async def test_a_proxy_that_does_not_tell_when_messages_were_stored_is_asked_wha
         table["0"] = request.fields["commitOffset"]
         return request.reply(0)
 
-    def search(request: Command, channel: Channel) -> Command:
-        searched.append(int(request.fields["timestamp"]))
-        return request.reply(0, {"offset": "0" if is_another else "5"})
+    def refuse(request: Command, channel: Channel) -> Command:
+        return request.reply(refusal)
 
     codes = RequestCode
     handlers = {**accept_heartbeats(), codes.PULL_MESSAGE: pull}
     handlers |= {codes.QUERY_CONSUMER_OFFSET: committed, codes.UPDATE_CONSUMER_OFFSET: commit}
-    handlers |= {codes.SEARCH_OFFSET_BY_TIMESTAMP: search}
-    began = clock.time() * 1000
+    handlers |= {codes.GET_EARLIEST_MSG_STORETIME: refuse, codes.SEARCH_OFFSET_BY_TIMESTAMP: refuse}
     async with scripted(handlers) as proxy, scripted(name_server({"broker-a": proxy})) as namesrv:
         async with LitePullConsumer(namesrv, GROUP) as consumer, asyncio.timeout(20):
             await consumer.assign([QUEUE])
@@ -385,7 +550,80 @@ async def test_a_proxy_that_does_not_tell_when_messages_were_stored_is_asked_wha
             while b"5" not in got:
                 got += [message.body for message in await consumer.poll()]
     assert got == (numbers(6) if is_another else [b"5"])
-    assert len(searched) == 1 and began <= searched[0] <= clock.time() * 1000
+    assert pulls[1:3] == [5, 0]
+
+
+@in_a_loop
+async def test_another_topic_is_read_from_its_beginning_also_where_that_is_not_committed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A Java broker of 4.9 keeps the group's offset in the former topic."""
+    monkeypatch.setattr("mq.client.leaving.MOVE_AGAIN_SECONDS", 0.01)
+    table = {"0": "5"}
+    pulls: list[int] = []
+    told: list[str] = []
+
+    def pull(request: Command, channel: Channel) -> Command:
+        offset = int(request.fields["queueOffset"])
+        pulls.append(offset)
+        if len(pulls) == 1:
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST)
+        numbers = {"minOffset": 0, "maxOffset": 9, "suggestWhichBrokerId": 0}
+        fields = {name: str(number) for name, number in numbers.items()}
+        body = encode_record(StoredMessage(TOPIC, b"%d" % offset, queue_offset=offset))
+        if offset == 9:
+            return request.reply(ResponseCode.PULL_NOT_FOUND, {**fields, "nextBeginOffset": "9"})
+        return request.reply(0, {**fields, "nextBeginOffset": str(offset + 1)}, body)
+
+    def first_stored(request: Command, channel: Channel) -> Command:
+        return request.reply(0, {"timestamp": str(int(clock.time() * 1000) + 1)})
+
+    def commit(request: Command, channel: Channel) -> Command:
+        told.append(request.fields["commitOffset"])
+        if len(told) < 3:
+            return request.reply(ResponseCode.SYSTEM_BUSY)
+        table["0"] = request.fields["commitOffset"]
+        return request.reply(0)
+
+    codes = RequestCode
+    handlers = {**accept_heartbeats(), codes.PULL_MESSAGE: pull}
+    handlers[codes.QUERY_CONSUMER_OFFSET] = lambda request, channel: request.reply(
+        0, {"offset": table["0"]}
+    )
+    handlers |= {codes.UPDATE_CONSUMER_OFFSET: commit}
+    handlers |= {codes.GET_EARLIEST_MSG_STORETIME: first_stored}
+    async with scripted(handlers) as broker, scripted(name_server({"broker-a": broker})) as namesrv:
+        async with LitePullConsumer(namesrv, GROUP) as consumer, asyncio.timeout(20):
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while b"8" not in got:
+                got += [message.body for message in await consumer.poll()]
+    assert got == numbers(9)
+    assert told[:3] == ["0", "0", "0"]
+
+
+@pytest.mark.parametrize(("age", "is_other"), [(50, True), (70, False)])
+@in_a_loop
+async def test_what_was_stored_long_before_the_last_pull_is_no_other_topic(
+    age: int, is_other: bool, tmp_path: Path
+) -> None:
+    """Though its time is behind that of what was read last: a clock was put back."""
+    stored = int((clock.time() - age) * 1000)
+
+    def first_stored(request: Command, channel: Channel) -> Command:
+        return request.reply(0, {"timestamp": str(stored)})
+
+    handlers: dict[int, Handler] = {RequestCode.GET_EARLIEST_MSG_STORETIME: first_stored}
+    async with (
+        scripted(handlers) as broker,
+        scripted(name_server({"broker-a": broker})) as namesrv,
+        Session(namesrv) as session,
+    ):
+        absences = Absences(session, "g", LocalOffsetStore(tmp_path, "c", "g"))
+        held = ProcessQueue(QUEUE, 0)
+        held.add([StoredMessage(TOPIC, b"", queue_offset=6, store_timestamp=stored - 1)])
+        result = PullResult(PullStatus.FOUND, [], 8, 0, 9, 0)
+        assert await absences.is_other(held, result, 7) == is_other
 
 
 @in_a_loop

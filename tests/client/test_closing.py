@@ -1,14 +1,18 @@
-"""Clients that are opened again while they close."""
+"""Clients that are opened while they close, again, or closed while they open."""
 
 import asyncio
 
 import pytest
 
+from mq.client.consumer import Consumer
+from mq.client.errors import ClientError
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.producer import Producer
-from mq.protocol.message import Message
-from tests.client.clusters import FIRST, GROUP, TOPIC, cluster
+from mq.client.session import Session
+from mq.protocol.message import Message, StoredMessage
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.scenarios import in_a_loop
+from tests.waiting import until
 
 TURNS = range(1, 7)  # of the loop, between the beginning of the closing and the opening
 
@@ -48,3 +52,67 @@ async def test_a_lite_consumer_that_is_opened_while_it_closes_polls_then() -> No
             assert [message.body for message in await consumer.poll()] == [body]
             assert await consumer.poll(0) == []  # which finishes them
             await consumer.close()
+
+
+async def ignored(message: StoredMessage) -> None:
+    pass
+
+
+def member(kind: str, session: Session) -> Consumer | LitePullConsumer:
+    if kind == "lite":
+        return LitePullConsumer(session, GROUP, {TOPIC: "*"}, consume_from=FIRST)
+    return Consumer(session, GROUP, {TOPIC: "*"}, listener=ignored, consume_from=FIRST)
+
+
+def work_of(session: Session) -> list[str]:
+    """What runs on a session but the refreshing of routes."""
+    names = [task.get_coro().__qualname__ for task in session._tasks]  # type: ignore[union-attr]
+    return [name for name in names if "route" not in name]
+
+
+@pytest.mark.parametrize("kind", ["push", "lite"])
+@in_a_loop
+async def test_a_member_that_is_closed_while_it_opens_leaves_its_group(kind: str) -> None:
+    """It went on to open behind that, held queues, and could not be closed any more."""
+    async with cluster() as there, Session(there.address) as session:
+        for count in (1, 2, 4, 8, 16, 32):
+            one = member(kind, session)
+            opening = asyncio.create_task(one.open())
+            await turns(count)
+            await one.close()
+            await asyncio.gather(opening, return_exceptions=True)
+            await until(lambda: not work_of(session))
+            assert one.assigned == []
+
+
+@pytest.mark.parametrize("kind", ["push", "lite"])
+@in_a_loop
+async def test_a_member_that_is_opened_twice_is_one_and_closed_once(kind: str) -> None:
+    async with cluster() as there, Session(there.address) as session:
+        one = member(kind, session)
+        await one.open()
+        before = len(session._tasks)
+        await asyncio.gather(one.open(), one.open())
+        assert len(session._tasks) == before
+        await one.close()
+        await until(lambda: not work_of(session))
+
+
+@in_a_loop
+async def test_a_consumer_that_was_closed_is_not_opened_again() -> None:
+    """It took queues, gave its listener nothing, and a second closing did not end that."""
+    got: list[bytes] = []
+
+    async def listener(message: StoredMessage) -> None:
+        got.append(message.body)
+
+    async with cluster(queues=1) as there:
+        async with there.consumer(listener=listener) as consumer:
+            pass
+        await there.send(*numbers(3))
+        for again in (consumer.open, consumer.__aenter__):
+            with pytest.raises(ClientError, match="was closed is not opened again: make a new one"):
+                await again()
+        assert consumer.assigned == []
+        async with there.consumer(listener=listener):
+            await until(lambda: got == numbers(3))

@@ -14,11 +14,13 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.client.errors import RequestTimeout
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.flags import SysFlag
 from mq.protocol.message import StoredMessage
 from mq.protocol.record_codec import encode_record
 from mq.testing import RunningBroker
@@ -185,6 +187,60 @@ def test_a_late_decision_about_a_batch_that_had_no_rows_at_first_hides_no_later_
         log._wait_for(last)
         for batch in (1, 2, 3):
             assert DecisionLog(session, options, batch).find(query, batch) is not None
+
+
+@pytest.mark.parametrize("when", ["behind its queue", "behind the abort"])
+def test_a_batch_whose_decision_comes_late_is_seen_when_it_is_repeated(
+    mq_session_broker: RunningBroker, mq_topic: str, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The commit has failed, and Spark aborts: what was rolled back then could never be seen."""
+    mq_session_broker.create_topic(mq_topic)
+    options = replace(options_for(mq_session_broker, mq_topic), timeout_ms=500)
+    query = str(uuid.uuid4())
+    writer = StreamWriter(options, schema_of("body string, shardingKey string")[0])
+    messages: list[WriterCommitMessage | None] = [Written(150, query, prepare(options, TEXTS))]
+    late: list[tuple[str, bytes]] = []
+    with monkeypatch.context() as patched, options.open_session(5) as session:
+        log = DecisionLog(session, options, 0)
+        put, max_offset = log._put, Admin.max_offset
+        end = run(max_offset(log._admin, log._address(), options.commit_topic, 0))
+
+        def put_late(self: DecisionLog, tag: str, body: bytes) -> int:
+            """No answer to a decision in time."""
+            if not tag.startswith("D"):
+                return put(tag, body)
+            late.append((tag, body))
+            raise RequestTimeout("broker", 3.0, 10)
+
+        async def behind(self: Admin, address: str, topic: str, queue_id: int) -> int:
+            """The queue of the log is behind what is stored."""
+            is_log = topic == options.commit_topic
+            return end if is_log else await max_offset(self, address, topic, queue_id)
+
+        if when == "behind the abort":
+            patched.setattr(DecisionLog, "_put", put_late)
+        else:
+            patched.setattr(Admin, "max_offset", behind)
+        with pytest.raises((CommitFailed, RequestTimeout)):
+            writer.commit(messages, 0)
+        writer.abort(messages, 0)
+        for tag, body in late:
+            put(tag, body)
+    writer.commit([Written(150, query, prepare(options, TEXTS))], 0)
+    assert bodies_of(mq_session_broker, mq_topic) == sorted(TEXTS)
+
+
+def test_a_batch_of_which_a_task_has_failed_is_rolled_back(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
+    writer = StreamWriter(options, schema_of("body string, shardingKey string")[0])
+    prepared = prepare(options, TEXTS)
+    writer.abort([Written(150, query, prepared), None], 0)
+    with Transactions(options) as transactions:
+        failed, _ = transactions._end(prepared, SysFlag.TRANSACTION_COMMIT)
+    assert sum(map(len, failed)) == len(TEXTS)
 
 
 def offsets(following: int, end: int, suggested: int) -> dict[str, str]:

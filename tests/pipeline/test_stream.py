@@ -189,6 +189,51 @@ def test_a_batch_waits_for_enough_messages_or_long_enough(
     assert patient.latestOffset(end, limit) == {mq_topic: {"broker-a": {"0": 6}}}
 
 
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
+def test_a_topic_made_anew_is_a_loss_also_beside_another_with_many_messages(
+    mq_session_broker: RunningBroker, mq_topic: str, name: str
+) -> None:
+    """The limit of a batch left it where it was, until it had as many messages as the former one:
+    those before were passed over, and nothing told of it."""
+    require_streams()
+    from pyspark.sql.types import StructType
+
+    from mq.pipeline.errors import DataLoss
+    from mq.pipeline.options import parse_options
+    from mq.pipeline.reading import Partition
+    from mq.pipeline.stream import StreamReader
+
+    def reader(**more: str) -> StreamReader:
+        options = {"topic": f"{mq_topic},{other}", name: "10" if "max" in name else "90", **more}
+        return StreamReader(
+            parse_options({**options, "nameServer": mq_session_broker.name_server}), StructType()
+        )
+
+    other = f"{mq_topic}-other"
+    for topic, count in ((mq_topic, 3), (other, 50)):
+        mq_session_broker.create_topic(topic, 1)
+        fill(mq_session_broker.name_server, topic, [b"%d" % n for n in range(count)])
+    start = {mq_topic: {"broker-a": {"0": 5}}, other: {"broker-a": {"0": 0}}}
+    strict, lenient = reader(), reader(failOnDataLoss="false")
+    end = strict.latestOffset(start, strict.getDefaultReadLimit())
+    assert end[mq_topic]["broker-a"]["0"] <= 3
+    with pytest.raises(DataLoss, match="the messages from offset 5 to"):
+        strict.partitions(start, end)
+    read = [0, 0]  # of each
+    for _ in range(10):
+        end = lenient.latestOffset(start, lenient.getDefaultReadLimit())
+        batch = 0
+        for part in lenient.partitions(start, end):
+            assert isinstance(part, Partition)
+            for each in part.ranges:
+                assert each.begin == read[each.topic == other]  # nothing is left out, or twice
+                read[each.topic == other] = each.end
+                batch += each.end - each.begin
+        assert batch <= 10 or name == "minOffsetsPerTrigger"
+        start = end
+    assert read == [3, 50]
+
+
 @pytest.mark.long
 def test_a_hundred_topics_of_a_pattern_are_one_stream(
     spark: "SparkSession", tmp_path: Path, checkpoint: str
