@@ -59,7 +59,7 @@ def test_a_pull_of_what_is_not_in_memory_gets_as_much_as_any_other(
         for is_native in (True, False):
             reads = await make_cold(broker, monkeypatch)
             if not is_native:
-                broker.services.pulls.native._answer = None
+                broker.services.pulls.native._path = None
             reply = await pull(peer, request(0, most=most, **wanted))  # type: ignore[arg-type]
             assert len(bodies(reply)) == found
             assert bool(reads.done) is (wanted.get("tags") != "nobody's")
