@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.channel import Channel
+from mq.protocol.codes import ResponseCode
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.message import decode_records
 from mq.protocol.native import native
 from tests.daemons.broker.harness import Harness
@@ -134,3 +136,17 @@ def test_what_comes_when_the_path_has_failed_at_others_does_not_go_before_it(
         channel.data_received(numbered(3))
 
     assert run(tmp_path, script) == [1, 2, 3]
+
+
+def test_what_was_put_off_is_stored_and_answered_before_the_store_stops(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Harness(tmp_path, {}) as broker, Two(broker) as two:
+            other, channel = two.channels
+            other.data_received(numbered(1))
+            channel.data_received(numbered(2))
+            broker.stores.messages.stop_taking()
+            (reply,) = CommandReader().receive(two.sent[1].data)
+            assert reply.code == ResponseCode.SUCCESS, reply
+            assert await two.stored() == [1, 2]
+
+    asyncio.run(main())
