@@ -140,6 +140,22 @@ def test_what_comes_when_the_path_has_failed_at_others_does_not_go_before_it(
     assert run(tmp_path, script) == [1, 2, 3]
 
 
+def test_one_that_python_serves_counts_once_for_who_looks_for_the_next_request(
+    tmp_path: Path,
+) -> None:
+    """Counted again at the end of the turn it would be the next one, for which nobody waited."""
+
+    def script(two: Two) -> None:
+        polling = two.broker.listener.polling
+        polling._pause = before = 100  # requests until it looks again
+        two.channels[0].data_received(numbered(1))
+        two.channels[1].data_received(numbered(2, j=FOR_PYTHON))
+        two.broker.services.sends.native.settle()
+        assert polling._pause == before - 2
+
+    assert run(tmp_path, script) == [1, 2]
+
+
 def test_what_was_put_off_is_stored_and_answered_before_the_store_stops(tmp_path: Path) -> None:
     async def main() -> None:
         async with Harness(tmp_path, {}) as broker, Two(broker) as two:
