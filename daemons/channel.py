@@ -373,6 +373,8 @@ class Channel(Outgoing, asyncio.Protocol):
                     self._budget.took(size + PIECE_COST)
                     return
         position = self._serve_frames(data, begin, self._requests.bulk)
+        if position:
+            self._port.polling.served()  # not where it is served: what is put off has come already
         left = len(data) - position
         if not left or self._ended:
             return
@@ -422,8 +424,6 @@ class Channel(Outgoing, asyncio.Protocol):
                     continue
             self._take(decode(data[position + 4 : stop]))
             position = stop
-        if position > begin:
-            self._port.polling.served()
         return position
 
     def _refuse(self, frame: bytes, error: Exception) -> None:

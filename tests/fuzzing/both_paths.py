@@ -1,10 +1,10 @@
 """Sends taken natively and by Python: `python -m tests.fuzzing.both_paths [--cases 1000000]`.
 
 A seed is some hundred cases, given to a pair of brokers: each case is a buffer of frames, sound,
-odd or damaged, which may come in pieces. Log, queues, index and replies of both must be equal, byte
-for byte. --first goes on where a run was ended; a seed that fails says so, and what it was given.
---library takes another build of the native path: that of `make fuzz-native` looks at each access to
-memory, and at each sum.
+odd or damaged, which may come in pieces, or are some of many connections in one turn of the loop.
+Log, queues, index and replies of both must be equal, byte for byte. --first goes on where a run was
+ended; a seed that fails says so, and what it was given. --library takes another build of the native
+path: that of `make fuzz-native` looks at each access to memory, and at each sum.
 """
 
 import argparse
@@ -67,6 +67,9 @@ _ESCAPES = (
 # Batches of prepared messages have these properties, and so many of their halves are remembered.
 _OF_HALVES = "TRAN_MSG\x01true\x02PGROUP\x01P"
 _MOST_HALVES = 100
+_TOGETHER = 0.1  # of the cases come on many connections
+# Bytes in one turn: with more some would wait for the next, or the batch be written before.
+_MOST_IN_TURN = 150_000
 
 
 class Failure(NamedTuple):
@@ -102,6 +105,25 @@ class Cases(random.Random):
         return [
             data[start:end] for start, end in zip([0, *pieces], [*pieces, len(data)], strict=True)
         ]
+
+    def together(self) -> list[tuple[int, bytes | None]]:
+        """What comes on several connections in one turn: by their numbers, None for an end."""
+        from tests.daemons.broker.native_pair import TO_EACH_QUEUE
+
+        count, left = self.choice((1, 2, 3, 5, 20, 80)), _MOST_IN_TURN
+        of_each: dict[int, list[bytes | None]] = {}
+        for number in range(1, 1 + count):
+            pieces = of_each[number] = []
+            for _ in range(self.choice((1, 1, 1, 2, 4))):
+                some = [self.frame()] if self.random() < 0.7 else self.case()
+                left -= sum(map(len, some))
+                pieces += some if left > 0 else []
+            if self.random() < 0.1:
+                pieces.append(None)
+        numbers = [number for number, pieces in of_each.items() for _ in pieces]
+        self.shuffle(numbers)
+        given = [(number, of_each[number].pop(0)) for number in numbers]
+        return [(0, TO_EACH_QUEUE), *given] if self.random() < 0.7 else given
 
     def frame(self) -> bytes:
         """A send, mostly as a client writes it."""
@@ -283,7 +305,12 @@ def run_seed(seed: int, cases: int = CASES) -> Failure | tuple[int, int]:
             pair.compare([TO_EACH_QUEUE])
             while number < cases - 1:
                 number += 1
-                made.answered(pair.compare(made.case()))
+                together = made.random() < _TOGETHER
+                made.answered(
+                    pair.compare_together(made.together())
+                    if together
+                    else pair.compare(made.case())
+                )
             taken = pair.brokers[0].taken
             if not pair.brokers[0].is_taking:
                 return Failure(seed, number, "the native path has failed")

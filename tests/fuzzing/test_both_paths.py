@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mq.daemons.broker.handlers.native_sends import NativeSends
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.transactions.native_halves import NativeHalves
 from mq.protocol.native import native
@@ -66,6 +67,19 @@ def test_a_path_that_stores_something_else_is_found(
     monkeypatch.setattr(Appender, "append_packed", damaged)
     result = run_seed(1, 50)
     assert isinstance(result, Failure) and result.seed == 1
+
+
+def test_a_path_that_takes_what_comes_together_out_of_its_order_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = NativeSends.settle
+
+    def reversed_(sends: NativeSends) -> None:
+        sends._alone = dict(reversed(sends._alone.items()))
+        real(sends)
+
+    monkeypatch.setattr(NativeSends, "settle", reversed_)
+    assert isinstance(run_seed(1, 200), Failure)
 
 
 def test_a_path_that_fails_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,9 +166,14 @@ class NativeSends:
 
 
 def _is_alone(data: bytes, channel: Channel) -> bool:
-    """Whether this is one whole frame, of a small send as most clients write it."""
+    """Whether this is one whole frame, of a small send as most clients write it.
+
+    None is put off of a connection that has closed: behind those that are told of that, a request
+    that is no send after all would keep what nobody takes away any more.
+    """
     return (
         len(data) < LARGE
+        and not channel.closed
         and channel.dialect is Dialect.ORDINARY
         and data.startswith(_SENDS, _PREFIX)
         and _read_length(data)[0] + _LENGTH == len(data)

@@ -397,9 +397,10 @@ class Appender:
         batch.timestamp = clock.milliseconds()
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._end_turn)
+            asyncio.get_running_loop().call_soon(self.end_turn)
 
-    def _end_turn(self) -> None:
+    def end_turn(self) -> None:
+        """Append what was put off, and write the open batch with it."""
         try:
             self.before_turn_ends()
         except Exception:

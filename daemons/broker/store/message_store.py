@@ -257,8 +257,9 @@ class MessageStore:
                 files.sync_folder(folder)
 
     def stop_taking(self) -> None:
-        """Write what was appended, and refuse messages from now on: the store is being stopped."""
-        self.appender.commit()
+        """Write what was appended, or put off, and refuse messages from now on: the store is being
+        stopped."""
+        self.appender.end_turn()
         self.appender.clear_again()  # the next start would find what was refused
         self.appender.refuse(
             "stopped",

@@ -27,6 +27,8 @@ HEADER = {"code": 310, "flag": 0, "language": "JAVA", "opaque": 7, "version": 40
 
 #: Offsets of a message in the log and in its queue.
 Place = tuple[int, int]
+#: What comes, each on the connection with a number; None where its peer goes away.
+Pieces = Sequence[tuple[int, bytes | None]]
 
 
 def plain(**fields: str) -> bytes:
@@ -159,21 +161,34 @@ class OneBroker:
             channel.connection_lost(None)  # the listener waits for it when it closes
         return (transport.data, transport.closed, *self._stored())
 
-    async def take_together(self, data: Sequence[tuple[int, bytes]]) -> tuple[object, ...]:
-        """The same of what comes in one turn of the loop, on connections with these numbers."""
+    async def take_together(self, data: Pieces) -> tuple[Pieces, tuple[object, ...]]:
+        """The same of what comes in one turn of the loop, on connections with these numbers; and
+        the order in which it is served."""
         made = {number: self._connect() for number in {number for number, _ in data}}
+        served, put_off = list[tuple[int, bytes | None]](), list[tuple[int, bytes | None]]()
+        sends, lost = self._broker.services.sends.native, set[int]()
         try:
             for number, piece in data:
                 channel, transport = made[number]
-                if not transport.closed:
+                before = dict(sends._alone)
+                if piece is None:
+                    lost.add(number)
+                    channel.connection_lost(None)
+                elif not transport.closed:
                     channel.data_received(piece)
+                if any(sends._alone.get(one) is not frame for one, frame in before.items()):
+                    served += put_off
+                    put_off.clear()
+                (put_off if channel in sends._alone else served).append((number, piece))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         finally:
-            for channel, _ in made.values():
-                channel.connection_lost(None)
-        answers = {number: (sent.data, sent.closed) for number, (_, sent) in made.items()}
-        return (answers, *self._stored())
+            for number in made.keys() - lost:
+                made[number][0].connection_lost(None)
+        # One that has gone away is answered where its request was not put off until then.
+        kept = [made[number][1] for number in sorted(made.keys() - lost)]
+        answers = [(transport.data, transport.closed) for transport in kept]
+        return served + put_off, (answers, *self._stored())
 
     def _connect(self) -> tuple[Channel, Written]:
         listener = self._broker.listener
@@ -226,12 +241,16 @@ class Pair:
         assert isinstance(replies, bytes)
         return replies
 
-    def compare_together(self, data: Sequence[tuple[int, bytes]]) -> object:
-        """What both answer to what comes on so many connections at once."""
+    def compare_together(self, data: Pieces) -> bytes:
+        """What both answer to what comes on so many connections at once, likewise. What is put off
+        is behind what comes later of others: Python gets it where it is served."""
         run = self._runner.get_loop().run_until_complete
-        ours, theirs = (run(broker.take_together(data)) for broker in self.brokers)
+        order, ours = run(self.brokers[0].take_together(data))
+        _, theirs = run(self.brokers[1].take_together(order))
         assert ours == theirs
-        return ours[0]
+        answers = ours[0]
+        assert isinstance(answers, list)
+        return b"".join(data for data, _ in answers)
 
     def close(self) -> None:
         for broker in self.brokers:

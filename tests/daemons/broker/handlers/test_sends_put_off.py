@@ -1,12 +1,16 @@
 """Sends that are put off to the end of a turn: never behind what came later on their connection."""
 
 import asyncio
+import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.channel import Channel
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.message import decode_records
 from mq.protocol.native import native
 from tests.daemons.broker.harness import Harness
@@ -134,3 +138,55 @@ def test_what_comes_when_the_path_has_failed_at_others_does_not_go_before_it(
         channel.data_received(numbered(3))
 
     assert run(tmp_path, script) == [1, 2, 3]
+
+
+def test_one_that_python_serves_counts_once_for_who_looks_for_the_next_request(
+    tmp_path: Path,
+) -> None:
+    """Counted again at the end of the turn it would be the next one, for which nobody waited."""
+
+    def script(two: Two) -> None:
+        polling = two.broker.listener.polling
+        polling._pause = before = 100  # requests until it looks again
+        two.channels[0].data_received(numbered(1))
+        two.channels[1].data_received(numbered(2, j=FOR_PYTHON))
+        two.broker.services.sends.native.settle()
+        assert polling._pause == before - 2
+
+    assert run(tmp_path, script) == [1, 2]
+
+
+def test_what_was_put_off_is_stored_and_answered_before_the_store_stops(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Harness(tmp_path, {}) as broker, Two(broker) as two:
+            other, channel = two.channels
+            other.data_received(numbered(1))
+            channel.data_received(numbered(2))
+            broker.stores.messages.stop_taking()
+            (reply,) = CommandReader().receive(two.sent[1].data)
+            assert reply.code == ResponseCode.SUCCESS, reply
+            assert await two.stored() == [1, 2]
+
+    asyncio.run(main())
+
+
+def test_what_one_has_sent_that_has_closed_is_served_before_others_are_told_of_that(
+    tmp_path: Path,
+) -> None:
+    """A code that is said twice may begin as that of a send; what counts is the last."""
+    beat = b'{"clientID":"c","producerDataSet":[],"consumerDataSet":[{"groupName":"G"}]}'
+    header = json.dumps({**HEADER, "extFields": {}}, separators=(",", ":")).encode()
+    text = header.replace(b",", b',"code":%d,' % RequestCode.HEART_BEAT, 1)
+    frame = struct.pack(">ii", 4 + len(text) + len(beat), len(text)) + text + beat
+
+    async def main() -> None:
+        async with Harness(tmp_path, {}) as broker, Two(broker) as two:
+            other, channel = two.channels
+            other.data_received(numbered(1))
+            channel.pause_writing()
+            channel.data_received(frame)
+            channel.connection_lost(None)
+            await two.stored()
+            assert not broker.clients.consumers.groups
+
+    asyncio.run(main())
