@@ -69,8 +69,12 @@ class Port(Protocol):
 
 
 #: Serves what it can of the frames of some bytes, from a position on, and returns where the next
-#: one begins. What it has put off, and cannot serve then, it gives to `Channel.serve_frame`.
+#: one begins.
 Bulk = Callable[[bytes, int, "Channel"], int]
+
+#: Keeps all that has come, one whole frame, until the end of this turn of the loop, or says that it
+#: does not. What it cannot serve then it gives to `Channel.serve_frame`.
+PutOff = Callable[[bytes, "Channel"], bool]
 
 
 class Requests(Protocol):
@@ -78,6 +82,7 @@ class Requests(Protocol):
 
     direct: dict[object, Callable[[dict[str, object], bytes, "Channel"], None]]
     bulk: Bulk | None
+    put_off: PutOff | None
 
     def handle(self, command: Command, channel: "Channel") -> None:
         """Answer a request."""
@@ -225,6 +230,10 @@ class Channel(Outgoing, asyncio.Protocol):
 
     def _serve(self, data: bytes, stale: bool) -> None:
         if self._ended:
+            return
+        put_off = self._requests.put_off
+        if put_off is not None and not stale and not self._frames.pieces and put_off(data, self):
+            self._port.polling.served()
             return
         self._reading = True
         try:

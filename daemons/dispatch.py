@@ -18,7 +18,7 @@ from typing import Protocol
 
 from mq.client.cancellation import end_with
 from mq.client.machine.clock import perf_counter
-from mq.daemons.channel import Bulk, Channel
+from mq.daemons.channel import Bulk, Channel, PutOff
 from mq.daemons.memory import cost_of
 from mq.daemons.overload.busy_reply import WAIT_SETTING, BusyReply, refuse_sends
 from mq.daemons.steps import OneAtATime
@@ -169,6 +169,7 @@ class Dispatcher:
         # Any object may be asked for: a header's code is checked by looking it up.
         self.direct: dict[object, DirectHandler] = {}
         self.bulk: Bulk | None = None
+        self.put_off: PutOff | None = None
         self.serve(handlers, direct)
         self.bad_requests = 0
         self.refusals: Counter[tuple[int, str]] = Counter()  # by request code and cause
@@ -199,9 +200,10 @@ class Dispatcher:
                 handler if guard is None else guarded_in_dialect(handler, guard)
             )
 
-    def serve_bulk(self, bulk: Bulk | None) -> None:
-        """Offer what comes to this first, unless there is a guard: that is to see each request."""
+    def serve_bulk(self, bulk: Bulk | None, put_off: PutOff | None = None) -> None:
+        """Offer what comes to these first, unless there is a guard: that is to see each request."""
         self.bulk = bulk if self._guard is None else None
+        self.put_off = put_off if self._guard is None else None
 
     def handle(self, command: Command, channel: Channel) -> None:
         """Give a request to its handler and send what comes of it."""

@@ -30,17 +30,19 @@ def serve(
 
     def serve_sends() -> None:
         """Take sends on both ports, behind a limit of their rate if there is one."""
-        services.sends.native.settle()  # nobody else looks whether what comes is behind these
+        native = services.sends.native
+        native.settle()  # nobody else looks whether what comes is behind these
         handlers, direct = handlers_of(services.sends), services.sends.direct()
-        bulk = services.sends.native.bulk
+        bulk = native.bulk
         rate = settings.operation.client_send_rate
         if rate:
             limit = SendRates(rate, lambda code, cause: main.refusals.update([(code, cause)]))
             handlers, direct, bulk = limit.handlers(handlers), limit.direct(direct), None
         for dispatcher in (main, fast):
             dispatcher.serve(handlers, direct)
-        fast.serve_bulk(bulk)
-        main.serve_bulk(bulk and services.sends.native.bulk_with(services.pulls.planned.take))
+        put_off = native.put_off if bulk else None
+        fast.serve_bulk(bulk, put_off)
+        main.serve_bulk(bulk and native.bulk_with(services.pulls.planned.take), put_off)
 
     serve_sends()
     services.sends.native.on_end = serve_sends

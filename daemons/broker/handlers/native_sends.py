@@ -63,9 +63,6 @@ class NativeSends:
     def bulk(self) -> Bulk | None:
         """Takes plain sends from bytes that have come, from a position on, as `SendHandlers.send`
         does, and returns where another frame begins. None where there is no native path.
-
-        One that has come alone may be put off to the end of this turn of the loop, but not behind
-        anything else that comes on its connection.
         """
         return self._take if self._path is not None else None
 
@@ -82,6 +79,17 @@ class NativeSends:
 
         return take
 
+    def put_off(self, data: bytes, channel: Channel) -> bool:
+        """Keep a send that has come alone until the end of this turn of the loop, but not behind
+        anything else that comes on its connection; says whether it is kept."""
+        alone = self._alone
+        if channel in alone or len(alone) == _MOST_ALONE or not self._appender.will_end_turn:
+            return False
+        if not _is_alone(data, channel):
+            return False
+        alone[channel] = data
+        return True
+
     def _take(self, data: bytes, position: int, channel: Channel) -> int:
         if channel in self._alone or len(self._alone) == _MOST_ALONE:
             self.settle()
@@ -91,9 +99,6 @@ class NativeSends:
                 return position
         if data.startswith(_PULL, position + _PREFIX):
             return position
-        if not position and self._appender.will_end_turn and _is_alone(data, channel):
-            self._alone[channel] = data
-            return len(data)
         place = None if self._path is None else self._appender.place()
         if place is None:
             return position

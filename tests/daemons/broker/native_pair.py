@@ -115,7 +115,9 @@ class OneBroker:
 
     async def start(self) -> None:
         self._broker = await Harness(self._root, self._settings).__aenter__()
-        self._broker.listener.dispatcher.serve_bulk(self._bulk if self._is_native else None)
+        put_off = self._broker.services.sends.native.put_off
+        taking = (self._bulk, put_off) if self._is_native else (None, None)
+        self._broker.listener.dispatcher.serve_bulk(*taking)
         if not self._is_native:
             self._broker.delivery.transactions.native.leave_to_python()
 
