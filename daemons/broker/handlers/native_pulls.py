@@ -19,9 +19,11 @@ from mq.protocol.tags import TagExpression
 _physical = layout.LONG.unpack_from  # of an entry
 # Each entry is held against each code; with more of them Python's set is faster.
 _MOST_CODES = 64
-# What is prefetched: of so many pulls, and entries at most, 10 KB.
+# What is prefetched: of so many pulls, and entries at most, 10 KB; and of so many bytes of the log,
+# for each chunk of it is asked for.
 _PREFETCHED_PULLS = 16
 _MOST_PREFETCHED = 512
+_LONGEST_PREFETCHED = 16 * 1024 * 1024
 
 
 class PullAnswer(NamedTuple):
@@ -134,6 +136,8 @@ class NativePulls:
             entries = queue.entries(offset, min(_PREFETCHED_PULLS * wanted, _MOST_PREFETCHED))
         except OSError:  # who asks for them is told
             return None
+        while len(entries) > layout.ENTRY_SIZE and _length(entries) > _LONGEST_PREFETCHED:
+            entries = entries[: len(entries) // layout.ENTRY_SIZE // 2 * layout.ENTRY_SIZE]
         if wanted < 1 or limits[1] < 0 or len(entries) < 2 * wanted * layout.ENTRY_SIZE:
             return None
         until = present.holds_until(entries)
@@ -164,3 +168,9 @@ class NativePulls:
         """Leave pulls to Python from now on: what the path failed at may come with each of them."""
         self._path = None
         tell_failure(at, "pulls")
+
+
+def _length(entries: bytes) -> int:
+    """Bytes of the log between the first of these records and the last."""
+    (first,), (last,) = _physical(entries), _physical(entries, len(entries) - layout.ENTRY_SIZE)
+    return int(abs(last - first))

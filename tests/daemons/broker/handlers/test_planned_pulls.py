@@ -1,6 +1,7 @@
 """Pulls by plans: as long as nothing has changed that a plan was made from."""
 
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from mq.client.machine import clock
 from mq.daemons import outgoing
-from mq.daemons.broker.handlers import planned_pulls
+from mq.daemons.broker.handlers import native_pulls, planned_pulls
 from mq.daemons.broker.handlers.native_pulls import PullAnswer
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
@@ -223,6 +224,23 @@ def test_who_reads_one_message_after_the_other_gets_what_was_prefetched(tmp_path
         assert broker.stores.offsets.query("g", TOPIC, 0) == 196
         counter = broker.stats.counters.group(TOPIC, "g", 0)
         assert (counter.messages, counter.pulls, counter.behind) == (200, 50, 0)
+
+    serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
+
+
+def test_what_lies_far_apart_is_prefetched_as_far_as_few_chunks_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_pulls, "_LONGEST_PREFETCHED", 2000)
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        places = prefetched(broker)
+        await broker.put(*numbered(100))
+        await read(peer, 0, 100)
+        record = broker.stores.messages.log.written // 100
+        assert 16 * record < 2000 < 32 * record
+        assert places[0] == 12
+        assert {end - begin for begin, end in pairwise(places)} == {16, 20}  # sixteen, or twelve
 
     serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
 
