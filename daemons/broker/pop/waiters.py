@@ -7,11 +7,12 @@ when something that is out in order may come again, and where a pop has left som
 """
 
 import asyncio
+import logging
 from functools import partial
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.pop.line import HeldPop, Line
+from mq.daemons.broker.pop.line import HeldPop, Kind, Line
 from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import Pops
@@ -20,6 +21,8 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.steps import STEP_SECONDS
+
+log = logging.getLogger(__name__)
 
 # s until those are asked again for whom there is more: the last look went over many messages that
 # are not theirs, or found no time for a check point.
@@ -87,13 +90,24 @@ class Waiters:
             if held.channel.stalled:
                 self._wake_again(line, held.channel)
                 continue
-            served = self._serve(held)
-            if not self._pops.rest(held.request):
-                done.add(held.kind)
-            elif not served and self._has_more(held.request):
+            try:
+                has_more = self._ask_one(held, done) or has_more
+            except Exception:  # of the disk of its queue; the others are asked all the same
+                log.exception("what there is in %s for a pop that waits cannot be told", line.topic,
+                              extra={"failure": f"pops of {line.topic}"})  # fmt: skip
                 done.add(held.kind)
                 has_more = True
         self._wake_later(line, has_more)
+
+    def _ask_one(self, held: HeldPop, done: set[Kind]) -> bool:
+        """Ask one that waits; returns whether those of its kind are to be asked again soon."""
+        served = self._serve(held)
+        if not self._pops.rest(held.request):
+            done.add(held.kind)
+        elif not served and self._has_more(held.request):
+            done.add(held.kind)
+            return True
+        return False
 
     def _serve(self, held: HeldPop) -> bool:
         held.is_served = True
@@ -107,7 +121,10 @@ class Waiters:
 
     def _has_more(self, request: PopRequest) -> bool:
         """Whether a pop that got nothing has left something behind that it may get."""
-        return self._pops.has_something(request, request.attempt_id)
+        try:
+            return self._pops.has_something(request, request.attempt_id)
+        except OSError:  # it is told when it is asked again
+            return True
 
     def _wake_again(self, line: Line, channel: Channel) -> None:
         """Wake once more when a peer that does not read now has taken what it got."""

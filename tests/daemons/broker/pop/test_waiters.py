@@ -1,6 +1,7 @@
 """Pops that wait: who is given what comes, once, and how a wait ends."""
 
 import asyncio
+import errno
 import time
 from pathlib import Path
 
@@ -142,6 +143,35 @@ def test_a_pop_that_waits_for_one_queue_gets_what_comes_there_behind_one_for_ano
             assert bodies(await other) == [b"one"]
             await send(peer, TOPIC, b"zero", 0)
             assert bodies(await first) == [b"zero"]
+
+    run(tmp_path, script)
+
+
+def test_who_waits_is_asked_though_one_before_it_has_a_queue_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody behind it was, and where that came in a look for more, nobody ever again."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            first = asyncio.create_task(PopConsumer(second, broker).ask(initMode="1", **POLL))
+            await until_waiting(peer, 1)
+            waiting = PopConsumer(third, broker).pop(queueId="0", **POLL)
+            other = asyncio.create_task(waiting)
+            await until_waiting(peer, 1, 0)
+            # The offset goes that tells where the group begins.
+            await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
+            await create_topic(peer, TOPIC, 1)
+
+            def unreadable(*_: object) -> None:
+                raise OSError(errno.EIO, "Input/output error")
+
+            with monkeypatch.context() as failing:
+                failing.setattr(broker.services.pop._pop._reader, "is_young", unreadable)
+                await send(peer, TOPIC, b"new", 0)
+                assert (await first).code == ResponseCode.SYSTEM_ERROR
+            assert bodies(await other) == [b"new"]
 
     run(tmp_path, script)
 
