@@ -152,6 +152,11 @@ class OrderedPops:
             return False
         return self._clock() < info.blocked_until()
 
+    def attempt(self, topic: str, group: str, queue_id: int) -> str | None:
+        """The attempt that a queue waits for, which is given the same again."""
+        info = self._find(topic, group, queue_id)
+        return None if info is None else info.attempt_id
+
     def blocked_until(self, topic: str, group: str, queue_id: int) -> int:
         """When a queue is free again whatever happens, ms."""
         info = self._find(topic, group, queue_id)

@@ -193,16 +193,26 @@ class Pops:
                 left -= found.messages
         return batches
 
-    def has_something(self, request: PopRequest, attempt_id: str) -> bool:
+    def has_something(self, request: PopRequest) -> bool:
         """Whether a pop would get something, filters aside."""
         return any(
             queue.readable > self.place(request, queue)
             for queue in self.queues(request)
             if not (
                 request.is_ordered
-                and self._order.is_blocked(attempt_id, queue.topic, request.group, queue.queue_id)
+                and self._order.is_blocked(
+                    request.attempt_id, queue.topic, request.group, queue.queue_id
+                )
             )
         )
+
+    def attempts(self, request: PopRequest) -> set[str]:
+        """Those that get once more what is out in order of the queues of a request."""
+        out = (
+            self._order.attempt(queue.topic, request.group, queue.queue_id)
+            for queue in self.queues(request)
+        )
+        return {attempt for attempt in out if attempt}
 
     def free_at(self, group: str, queues: Iterable[ConsumeQueue]) -> int:
         """When the first queue is free again that waits for acknowledgements, ms; 0 if none."""

@@ -79,6 +79,8 @@ class Waiters:
         """Ask those of a line that get something out of a queue; None for all of them."""
         # For whom there is nothing, or not in this turn.
         done = set() if queue is None else line.strangers_to(queue)
+        # Those whose queues are out, with the attempts that are given that again.
+        blocked: dict[Kind, set[str]] = {}
         has_more = False
         for held in list(line.held):
             if len(done) >= len(line.kinds) and done.issuperset(line.kinds):
@@ -87,11 +89,14 @@ class Waiters:
                 continue
             if held.channel.closed:
                 continue
+            attempts = blocked.get(held.kind)
+            if attempts is not None and held.request.attempt_id not in attempts:
+                continue
             if held.channel.stalled:
                 self._wake_again(line, held.channel)
                 continue
             try:
-                has_more = self._ask_one(held, done) or has_more
+                has_more = self._ask_one(held, done, blocked) or has_more
             except Exception:  # of the disk of its queue; the others are asked all the same
                 log.exception("what there is in %s for a pop that waits cannot be told", line.topic,
                               extra={"failure": f"pops of {line.topic}"})  # fmt: skip
@@ -99,14 +104,21 @@ class Waiters:
                 has_more = True
         self._wake_later(line, has_more)
 
-    def _ask_one(self, held: HeldPop, done: set[Kind]) -> bool:
+    def _ask_one(self, held: HeldPop, done: set[Kind], blocked: dict[Kind, set[str]]) -> bool:
         """Ask one that waits; returns whether those of its kind are to be asked again soon."""
+        kind, request = held.kind, held.request
         served = self._serve(held)
-        if not self._pops.rest(held.request):
-            done.add(held.kind)
-        elif not served and self._has_more(held.request):
-            done.add(held.kind)
+        if not self._pops.rest(request):
+            done.add(kind)
+        elif not served and self._has_more(request):
+            done.add(kind)
             return True
+        elif not served:  # nor are most others of its kind: each would be asked with each message
+            if kind not in blocked:
+                blocked[kind] = self._pops.attempts(request)
+            blocked[kind].discard(request.attempt_id)
+            if not blocked[kind]:
+                done.add(kind)
         return False
 
     def _serve(self, held: HeldPop) -> bool:
@@ -122,7 +134,7 @@ class Waiters:
     def _has_more(self, request: PopRequest) -> bool:
         """Whether a pop that got nothing has left something behind that it may get."""
         try:
-            return self._pops.has_something(request, request.attempt_id)
+            return self._pops.has_something(request)
         except OSError:  # it is told when it is asked again
             return True
 

@@ -287,6 +287,47 @@ def test_very_many_that_wait_in_order_are_not_asked_as_often_as_they_are_when_th
     run(tmp_path, script)
 
 
+def test_those_that_wait_for_a_queue_that_is_out_in_order_are_not_all_asked_with_each_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a thousand, each message took 0.07 s of the loop. The attempt that has it out is."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        in_order = {"order": "true", **POLL}
+        await fill(peer, 0)
+        pops = broker.services.pop._pop._pops
+        take = pops.take
+        asked = 0
+
+        def counted(*given: object) -> object:
+            nonlocal asked
+            asked += 1
+            return take(*given)  # type: ignore[arg-type]
+
+        async with Peer(broker.port) as other:
+
+            def ask(code: RequestCode, opaque: int, attempt: str) -> None:
+                fields = consumer.header(attemptId=attempt, **in_order)
+                other.writer.write(encode(Command(code, fields, opaque=opaque)))
+
+            ask(RequestCode.POP_MESSAGE, 0, "one")
+            for number in range(1, 101):
+                ask(RequestCode.POP_MESSAGE, number, f"other-{number}")
+            ask(RequestCode.POP_MESSAGE, 101, "one")
+            ask(RequestCode.NOTIFICATION, 102, "one")
+            await until_waiting(peer, 103)
+            monkeypatch.setattr(pops, "take", counted)
+            await send(peer, TOPIC, b"first", 0)
+            replies = [await other.receive() for _ in range(3)]
+            assert sorted(reply.opaque for reply in replies) == [0, 101, 102]
+            asked = 0
+            await send(peer, TOPIC, b"second", 0)
+            await until_waiting(peer, 100)
+            assert asked == 1
+
+    run(tmp_path, script)
+
+
 def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
     tmp_path: Path,
 ) -> None:
