@@ -214,11 +214,11 @@ class Pops:
         )
         return {attempt for attempt in out if attempt}
 
-    def free_at(self, group: str, queues: Iterable[ConsumeQueue]) -> int:
-        """When the first queue is free again that waits for acknowledgements, ms; 0 if none."""
+    def free_at(self, group: str, queues: Iterable[ConsumeQueue], since: int) -> int:
+        """When the first queue is free again of those that waited for acknowledgements at a time;
+        ms, 0 if there is none."""
         times = [self._order.blocked_until(queue.topic, group, queue.queue_id) for queue in queues]
-        now = clock.milliseconds()
-        return min((moment for moment in times if moment > now), default=0)
+        return min((moment for moment in times if moment > since), default=0)
 
     def _in_turn(self, request: PopRequest) -> list[ConsumeQueue]:
         """The queues of the topic from any on, those of retries before or behind them."""

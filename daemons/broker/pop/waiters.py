@@ -50,7 +50,7 @@ class Waiters:
 
     def add(self, held: HeldPop, seconds: float) -> bool:
         """Let a request wait; False if too many do."""
-        request = held.request
+        request, began = held.request, clock.milliseconds()
         most = self._settings.broker.pop_polling_size
         if self.waiting(request.group, request.topic, request.queue_id) >= most:
             return False
@@ -66,7 +66,7 @@ class Waiters:
             line.hang({**line.queues, **queues})
         loop = asyncio.get_running_loop()
         held.timer = loop.call_later(min(seconds, LONGEST_HOLD), held.over)
-        self._wake_later(line, self._has_more(request))
+        self._wake_later(line, self._has_more(request), began)
         return True
 
     def wake_group(self, group: str, topic: str) -> None:
@@ -81,7 +81,7 @@ class Waiters:
         done = set() if queue is None else line.strangers_to(queue)
         # Those whose queues are out, with the attempts that are given that again.
         blocked: dict[Kind, set[str]] = {}
-        has_more = False
+        has_more, began = False, clock.milliseconds()
         for held in list(line.held):
             if len(done) >= len(line.kinds) and done.issuperset(line.kinds):
                 break
@@ -102,7 +102,7 @@ class Waiters:
                               extra={"failure": f"pops of {line.topic}"})  # fmt: skip
                 done.add(held.kind)
                 has_more = True
-        self._wake_later(line, has_more)
+        self._wake_later(line, has_more, began)
 
     def _ask_one(self, held: HeldPop, done: set[Kind], blocked: dict[Kind, set[str]]) -> bool:
         """Ask one that waits; returns whether those of its kind are to be asked again soon."""
@@ -152,10 +152,11 @@ class Waiters:
         """What is out in order of a topic may come again at another time than before."""
         line = self._lines.get((group, topic))
         if line is not None:
-            self._wake_later(line, has_more=False)
+            self._wake_later(line, has_more=False, since=clock.milliseconds())
 
-    def _wake_later(self, line: Line, has_more: bool) -> None:
-        """Have a line woken without a message: soon, or when what is out in order may come again.
+    def _wake_later(self, line: Line, has_more: bool, since: int) -> None:
+        """Have a line woken without a message: soon, or when what is out in order may come again
+        that was out at a time in ms, at which a look began.
 
         One timer is for all of a line: with one for each, all would be asked as often as they are.
         """
@@ -163,7 +164,7 @@ class Waiters:
             return
         free_at = 0
         if any(is_ordered for _, is_ordered in line.kinds):
-            free_at = self._pops.free_at(line.group, line.queues)
+            free_at = self._pops.free_at(line.group, line.queues, since)
         if free_at:
             line.wake_in(max(free_at / 1000 - clock.time(), 0) + 0.001)
         if has_more:

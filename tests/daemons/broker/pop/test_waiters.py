@@ -9,6 +9,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import taking, waiters
+from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.store.residency import NotInMemory
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -21,6 +22,7 @@ from tests.daemons.broker.pop.deletions import DELETIONS
 from tests.daemons.broker.pop.small_files import SMALL, leave_room
 from tests.daemons.broker.running import now
 from tests.daemons.peer import Peer
+from tests.daemons.stopped_time import stopped_time
 from tests.waiting import until
 
 PULL = {"consumerGroup": "P", "topic": "Large", "queueId": "0", "queueOffset": "0"}
@@ -251,6 +253,32 @@ def test_what_is_out_in_order_comes_again_to_one_that_waits_though_another_queue
                 assert bodies(await waiting) == [b"0"]
                 waiting = other
             assert bodies(await waiting) == [b"1"]
+
+    run(tmp_path, script)
+
+
+def test_a_queue_that_is_free_by_the_time_a_pop_waits_for_that_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was out when the pop looked for something, and not when it asked for how long: nothing
+    woke the pop."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        pops = broker.services.pop._pop._pops
+        look = pops.has_something
+        with stopped_time() as clock:
+            await consumer.pop(order="true", invisibleTime="1000")
+            clock.advance(999)
+
+            def slowly(request: PopRequest) -> bool:
+                found = look(request)
+                clock.advance(1)
+                return found
+
+            monkeypatch.setattr(pops, "has_something", slowly)
+            waits = {**POLL, "bornTime": str(clock.now)}
+            assert bodies(await consumer.pop(order="true", **waits)) == [b"0"]
 
     run(tmp_path, script)
 
