@@ -207,9 +207,11 @@ class Waiters:
             self._timer.cancel()
             self._timer = None
 
-    def _queues_of(self, line: Line) -> dict[ConsumeQueue, None]:
+    def _hang(self, line: Line) -> None:
+        """Have a line wait for the queues that there are now, and look for what is in them."""
         requests = {held.kind: held.request for held in line.held}.values()
-        return dict.fromkeys(q for request in requests for q in self._pops.queues(request))
+        line.hang(dict.fromkeys(q for request in requests for q in self._pops.queues(request)))
+        self._wake_later(line, any(map(self._has_more, requests)), clock.milliseconds())
 
     def _topic_changed(self, name: str) -> None:
         """A topic has come, or has other queues: mostly the retry topic with the first retry."""
@@ -219,4 +221,4 @@ class Waiters:
                 line.topic,
                 retry_topic(line.group, line.topic),
             ):
-                line.hang(self._queues_of(line))
+                self._hang(line)

@@ -373,6 +373,23 @@ def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
     run(tmp_path, script)
 
 
+def test_a_pop_that_waits_gets_what_is_in_a_queue_that_its_topic_gets(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC
+        header = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "1"}
+        header |= {"writeQueueNums": "2", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+        assert (await peer.ask(code, header)).code == ResponseCode.SUCCESS
+        await send(peer, TOPIC, b"there", 1)
+        async with Peer(broker.port) as other:
+            waiting = asyncio.create_task(PopConsumer(other, broker).pop(**POLL))
+            await until_waiting(peer, 1)
+            reply = await peer.ask(code, {**header, "readQueueNums": "2"})
+            assert reply.code == ResponseCode.SUCCESS
+            assert bodies(await waiting) == [b"there"]
+
+    run(tmp_path, script)
+
+
 @pytest.mark.parametrize("offsets", ["true", "false"])
 def test_the_waits_of_a_group_end_empty_when_it_is_deleted(tmp_path: Path, offsets: str) -> None:
     """What came was taken by a pop whose group was not there: it never came again."""
