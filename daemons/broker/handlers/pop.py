@@ -239,6 +239,7 @@ class PopHandlers:
             refusal = results.refusal
             assert refusal is not None
             channel.reply(command, refusal.code, remark=refusal.remark)
+            self._waiters.wake_group_soon(request.group, request.topic)
             return
         try:
             bodies = [

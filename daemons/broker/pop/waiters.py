@@ -75,6 +75,12 @@ class Waiters:
         if line is not None:
             line.wake()
 
+    def wake_group_soon(self, group: str, topic: str) -> None:
+        """What somebody had taken has been put back: those that wait for it look again."""
+        line = self._lines.get((group, topic))
+        if line is not None:
+            self._wake_later(line, has_more=True, since=clock.milliseconds())
+
     def _ask(self, line: Line, queue: ConsumeQueue | None) -> None:
         """Ask those of a line that get something out of a queue; None for all of them."""
         # For whom there is nothing, or not in this turn.

@@ -19,6 +19,7 @@ from tests import answered
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.pop.consumers import GROUP, POLL, TOPIC, PopConsumer, bodies, fill, run
 from tests.daemons.broker.pop.deletions import DELETIONS
+from tests.daemons.broker.pop.refused_writes import refuse_one
 from tests.daemons.broker.pop.small_files import SMALL, leave_room
 from tests.daemons.broker.running import now
 from tests.daemons.peer import Peer
@@ -441,6 +442,25 @@ def test_a_pop_whose_group_is_deleted_while_it_waits_for_the_disk_takes_nothing(
             assert (await late).code == ResponseCode.POLLING_TIMEOUT
         assert not len(broker.services.pop.points)
         assert bodies(await consumer.pop()) == [b"0"]
+
+    run(tmp_path, script)
+
+
+def test_a_pop_that_waits_gets_what_another_had_taken_whose_check_point_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            first = asyncio.create_task(PopConsumer(second, broker).ask(**POLL))
+            await until_waiting(peer, 1)
+            waiting = asyncio.create_task(PopConsumer(third, broker).pop(**POLL))
+            await until_waiting(peer, 2)
+            with monkeypatch.context() as failing:
+                refuse_one(failing, b"TAGS\x01ck")
+                await send(peer, TOPIC, b"x", 0)
+                assert (await first).code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert bodies(await waiting) == [b"x"]
 
     run(tmp_path, script)
 
