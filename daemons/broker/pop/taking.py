@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mq.client.machine import chance, clock
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.waiting import StoreResults
+from mq.daemons.broker.delivery.waiting import StoreResults, is_stored
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
@@ -138,7 +138,7 @@ class Pops:
     def take(self, request: PopRequest, results: StoreResults) -> tuple[list[PopBatch], int, int]:
         """Take what there is and write the check points; returns batches, pop time, revive queue.
 
-        Messages may be given out once ``results`` are there and well. Raises StoreRefused when
+        Messages may be given out once ``results`` say that all are stored. Raises StoreRefused when
         nothing could be taken for want of a check point, and NotInMemory when what there is has to
         be read from the disk before; that has begun.
         """
@@ -358,11 +358,13 @@ class Pops:
         batch: PopBatch,
         refusal: StoreRefused | None,
     ) -> None:
-        """A check point is stored, or is not: in the turn in which it can be read."""
+        """A check point is stored, or is not: in the turn in which it can be read, or when the disk
+        has not confirmed it in time. It is in the log then, and what it is of comes again: put
+        back, that would be given out twice, and with each pop that is told so once more."""
         if self._places.get(key) is not place:  # the topic or the group was deleted meanwhile
             return
         group, topic, queue_id = key
-        if refusal is None:
+        if is_stored(refusal):
             offset = batch.found[1]
             if self._offsets.query(group, topic, queue_id) == batch.start:
                 while offset in place.passed:
@@ -370,7 +372,7 @@ class Pops:
                 self._commit(key, offset)
             else:  # what lies before is stored behind it; or someone has reset the group meanwhile
                 place.passed[batch.start] = offset
-        self._leave(key, place, place.offset if refusal is None else batch.start)
+        self._leave(key, place, place.offset if is_stored(refusal) else batch.start)
 
     def _leave(self, key: tuple[str, str, int], place: _Place, offset: int) -> None:
         """A check point is not under way any more; the group is no further than an offset."""

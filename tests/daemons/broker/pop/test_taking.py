@@ -14,6 +14,7 @@ from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import GROUP, POLL, TOPIC, PopConsumer, bodies, fill
+from tests.daemons.broker.pop.deletions import flushes_held_up
 from tests.daemons.broker.pop.small_files import SMALL, leave_room
 from tests.daemons.broker.running import broker_on, now
 from tests.daemons.peer import Peer
@@ -152,5 +153,28 @@ def test_who_is_woken_while_a_check_point_begins_a_log_file_gets_what_lies_behin
             assert taken == [b"0", b"1", b"2"]
             assert bodies(await waiting) == [b"3"]
             assert offsets.query(GROUP, TOPIC, 0) == 4
+
+    asyncio.run(script())
+
+
+def test_what_is_popped_while_the_disk_is_slow_is_given_out_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its check point is in the log. It was put back, and came again with each pop that was told
+    so."""
+
+    async def script() -> None:
+        settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "100"}
+        async with broker_on(tmp_path, **settings) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 2)
+            with flushes_held_up(monkeypatch):
+                popped = await consumer.pop(maxMsgNums="1")
+                assert bodies(popped) == [b"0"]
+                assert bodies(await consumer.pop()) == [b"1"]
+                assert await consumer.pop() == []
+                assert (await consumer.ack(popped[0])).code == ResponseCode.FLUSH_DISK_TIMEOUT
+            points = broker.services.pop.points
+            await until(lambda: [point.offsets for point in points._table.values()] == [(1,)])
 
     asyncio.run(script())
