@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,26 @@ def test_nor_does_one_behind_a_restart(tmp_path: Path, reset_before: bool) -> No
     run(tmp_path, after)
 
 
+async def pop_behind_what_is_passed_over(
+    peer: Peer, consumer: OrderedConsumer, taken: list[Popped]
+) -> None:
+    """Pop message 2 of three, behind one that is acknowledged and one that is not for the group."""
+    await fill(peer, 1)
+    (first,) = await consumer.in_order()
+    assert (await consumer.ack(first)).code == ResponseCode.SUCCESS
+    await send(peer, TOPIC, b"1", 0, "TAGS\x01other")
+    await send(peer, TOPIC, b"2", 0, "TAGS\x01a")
+    taken.extend(await consumer.in_order(exp="a", expType="TAG"))
+
+
+async def moves_its_group(
+    taken: list[Popped], broker: Broker, peer: Peer, consumer: OrderedConsumer
+) -> None:
+    assert numbers(taken) == [2]
+    assert (await consumer.ack(taken[0])).code == ResponseCode.SUCCESS
+    assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 3
+
+
 def test_what_was_out_before_a_kill_moves_its_group_though_it_had_passed_over_others_before_that(
     tmp_path: Path,
 ) -> None:
@@ -219,23 +240,36 @@ def test_what_was_out_before_a_kill_moves_its_group_though_it_had_passed_over_ot
     killed, copy = tmp_path / "killed", tmp_path / "copy"
 
     async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
-        await fill(peer, 1)
-        taken.extend(await consumer.in_order())
-        assert (await consumer.ack(taken.pop())).code == ResponseCode.SUCCESS
-        await send(peer, TOPIC, b"1", 0, "TAGS\x01other")
-        await send(peer, TOPIC, b"2", 0, "TAGS\x01a")
-        taken.extend(await consumer.in_order(exp="a", expType="TAG"))
+        await pop_behind_what_is_passed_over(peer, consumer, taken)
         await broker.services.pop.save()
         copy_as_killed(killed, copy)
 
-    async def after(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
-        assert numbers(taken) == [2]
-        assert (await consumer.ack(taken[0])).code == ResponseCode.SUCCESS
-        assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 3
+    taken: list[Popped] = []
+    run(killed, before)
+    run(copy, partial(moves_its_group, taken))
+
+
+def test_so_does_it_where_another_group_was_being_deleted_when_the_kill_came(
+    tmp_path: Path,
+) -> None:
+    """A deletion saved what is out, and the offsets behind that."""
+    killed, copy = tmp_path / "killed", tmp_path / "copy"
+
+    async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await pop_behind_what_is_passed_over(peer, consumer, taken)
+        await PopConsumer(peer, broker, "other").pop(order="true")
+
+        async def kill() -> None:
+            copy_as_killed(killed, copy)
+
+        broker.stores.offsets.before_removals_are_saved.append(kill)
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        fields = {**DELETIONS[code], "groupName": "other"}
+        assert (await peer.ask(code, fields)).code == ResponseCode.SUCCESS
 
     taken: list[Popped] = []
     run(killed, before)
-    run(copy, after)
+    run(copy, partial(moves_its_group, taken))
 
 
 def test_what_is_out_is_saved_as_it_is_and_nobody_waits_for_that(
