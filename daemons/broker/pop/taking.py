@@ -26,8 +26,10 @@ from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.protocol.record import RECORD_IDENTITY
 
-# Looks into one queue by one request; each passes over 800 entries that do not match.
+# Looks into one queue by one request; each passes over 800 entries that do not match. A request
+# looks at what is not for it for so many seconds, and then for one look more.
 _MOST_LOOKS = 8
+_TURN_SECONDS = 0.005
 # So many ms a pop may be told that it was later than it is: see `_free_time`.
 _MOST_LATER = 1000
 # A pop that has got so many bytes takes no more: one frame must hold them, with a large message.
@@ -60,6 +62,20 @@ class _Place:
         # Stretches, from where to where, in which nothing was for the group, or whose check point
         # is stored: they lie behind what is being stored, and are passed when that is.
         self.passed: dict[int, int] = {}
+
+
+class _Looks:
+    """How long a request has looked at what is not for it."""
+
+    __slots__ = ("_until", "are_over")
+
+    def __init__(self) -> None:
+        self._until = clock.perf_counter() + _TURN_SECONDS
+        self.are_over = False
+
+    def in_vain(self) -> None:
+        """One has found nothing."""
+        self.are_over = clock.perf_counter() > self._until
 
 
 class Pops:
@@ -146,16 +162,16 @@ class Pops:
         revive_queue = ORDER_QUEUE if request.is_ordered else self._points.next_queue_id()
         batches: list[PopBatch] = []
         absent: NotInMemory | None = None
-        left, size = request.maximum, 0
+        left, size, looks = request.maximum, 0, _Looks()
         for queue in self._in_turn(request):
-            if left <= 0 or size >= _MOST_BYTES:
+            if left <= 0 or size >= _MOST_BYTES or looks.are_over:
                 break
             if request.is_ordered and self._order.is_blocked(
                 request.attempt_id, queue.topic, request.group, queue.queue_id
             ):
                 continue
             try:
-                batch = self._take_from(request, queue, left)
+                batch = self._take_from(request, queue, left, looks)
             except NotInMemory as error:  # the next pop gets it, whatever else this one gets
                 self._reader.residency.begin(error)
                 absent = error
@@ -231,7 +247,9 @@ class Pops:
         first = chance.randrange(100) < self._settings.broker.pop_from_retry_probability
         return retries + queues if first else queues + retries
 
-    def _take_from(self, request: PopRequest, queue: ConsumeQueue, maximum: int) -> PopBatch | None:
+    def _take_from(
+        self, request: PopRequest, queue: ConsumeQueue, maximum: int, looks: _Looks
+    ) -> PopBatch | None:
         key = (request.group, queue.topic, queue.queue_id)
         begin = start = self.place(request, queue)
         if queue.readable <= start <= queue.appended:
@@ -250,6 +268,9 @@ class Pops:
             if found.next_offset == start:
                 break
             start = found.next_offset  # nothing there fits, or the offset was none of the queue's
+            looks.in_vain()
+            if looks.are_over:
+                break
         self._pass_over(key, begin, start)
         return None
 
