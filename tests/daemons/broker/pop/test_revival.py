@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.pop import revival
+from mq.daemons.broker.pop import check_points, revival
 from mq.protocol.codes import ResponseCode
 from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill, run
 from tests.daemons.broker.running import now
@@ -68,5 +68,28 @@ def test_one_that_cannot_be_revived_now_does_not_hold_up_those_that_one_turn_had
             first = next(iter(points._table.values()))
             first.acks_under_way += 1
         await until(lambda: list(points._table.values()) == [first])
+
+    run(tmp_path, script)
+
+
+def test_very_many_that_have_ended_and_are_due_at_once_are_let_go_of_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300,000 took 0.7 s without a turn for anybody. One behind them comes again all the same."""
+    monkeypatch.setattr(check_points, "_MOST_ENDED", 2)
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        points = broker.services.pop.points
+        await fill(peer, 6)
+        with stopped_time() as clock:
+            for _ in range(5):
+                (popped,) = await consumer.pop(maxMsgNums="1", invisibleTime="1")
+                assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
+            await consumer.pop(invisibleTime="1")
+            assert len(points._due) == 6
+            assert points.pop_due(clock.now + 1) is None
+            assert len(points._due) == 4
+        await until(lambda: not len(points))
+        assert bodies(await consumer.pop(pollTime="20000", bornTime=str(now()))) == [b"5"]
 
     run(tmp_path, script)
