@@ -11,6 +11,7 @@ import pytest
 from mq.client.machine import files
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import order
+from mq.daemons.broker.store import deletions
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.killed import copy_as_killed
@@ -223,6 +224,36 @@ def test_its_groups_do_not_pass_over_what_comes_there_next_behind_a_kill(
 
     async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         assert bodies(await consumer.pop(queueId="0")) == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(killed, before)
+    run(copy, after)
+
+
+def test_nor_do_they_where_the_deletion_could_not_be_noted_and_the_queues_were_cleaned_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, copy = tmp_path / "killed", tmp_path / "copy"
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        await fill(peer, 3)
+        assert len(await consumer.pop()) == 3
+        await broker.stores.offsets.save()
+        with monkeypatch.context() as failing:
+            failing.setattr(deletions, "write_atomically", full)
+            assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SYSTEM_ERROR
+        cleaned = await peer.ask(RequestCode.CLEAN_UNUSED_TOPIC)
+        assert cleaned.code == ResponseCode.SUCCESS
+        await create_topic(peer, TOPIC, 1)
+        for number in range(5):
+            await send(peer, TOPIC, b"%d" % number)
+        copy_as_killed(killed, copy)
+
+    async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        assert bodies(await consumer.pop()) == [b"0", b"1", b"2", b"3", b"4"]
 
     run(killed, before)
     run(copy, after)
