@@ -51,7 +51,7 @@ class PopService:
         self.points = kind(settings, store, writer, offsets, topics, groups, host, stores.aside)
         self.revival = Revival(self.points, writer, offsets, topics, groups)
         self.order = OrderedPops(folder / "consumerOrderInfo.json")
-        self.order.start(offsets.query)
+        self.order.start(offsets.query, store.end_offset)
         self._pops = pops = Pops(settings, store, topics, offsets, reader, self.points, self.order)
         waiters = Waiters(pops, topics, settings)
         requests = PopRequests(settings, topics, groups, subscriptions)

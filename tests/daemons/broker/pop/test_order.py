@@ -1,6 +1,7 @@
 """Ordered pops: a queue gives nothing more before what is out is acknowledged."""
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -270,6 +271,47 @@ def test_so_does_it_where_another_group_was_being_deleted_when_the_kill_came(
     taken: list[Popped] = []
     run(killed, before)
     run(copy, partial(moves_its_group, taken))
+
+
+def test_what_was_out_and_was_lost_in_a_power_cut_does_not_acknowledge_what_comes_in_its_place(
+    tmp_path: Path,
+) -> None:
+    """The file that says what is out was on the disk before the messages."""
+    store, cut, again = (tmp_path / name for name in ("store", "cut", "again"))
+    out: list[Popped] = []
+
+    async def before() -> None:
+        seldom = {"flushIntervalCommitLog": "3600000"}
+        async with broker_on(store, **seldom) as broker, Peer(broker.port) as peer:
+            consumer = OrderedConsumer(peer, broker)
+            await fill(peer, 2)
+            for one in await consumer.in_order():
+                assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+            await broker.services.pop.save()
+            log = broker.stores.messages.log
+            flushed = log.flushed
+            copy_as_killed(store, cut)  # what the disk has
+            for number in (2, 3):
+                await send(peer, TOPIC, b"%d" % number)
+            out.extend(await consumer.in_order())
+            await broker.services.pop.save()
+            assert log.flushed == flushed
+            name = Path("config") / "consumerOrderInfo.json"
+            shutil.copy(store / name, cut / name)
+
+    async def between(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        for number in (20, 30):
+            await send(peer, TOPIC, b"%d" % number)
+        copy_as_killed(cut, again)  # before what is out is saved the next time
+
+    async def after(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        for one in out:
+            assert (await consumer.ack(one)).code == ResponseCode.NO_MESSAGE
+        assert numbers(await consumer.in_order()) == [20, 30]
+
+    asyncio.run(before())
+    run(cut, between)
+    run(again, after)
 
 
 def test_what_is_out_is_saved_as_it_is_and_nobody_waits_for_that(
