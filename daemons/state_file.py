@@ -24,8 +24,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 B = TypeVar("B", bound=Body)
 
-# A daemon that stops may save while a save of before still runs in its thread.
-_writing = threads.Lock()
+# A daemon that stops may save while a save of before still runs in its thread. By path: what is
+# written in the loop does not wait until the disk has what a thread writes to other files.
+_writing: dict[Path, threads.Lock] = {}
 
 
 class StateFile:
@@ -187,7 +188,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         OSError: nothing was replaced; the file has its former content.
     """
-    with _writing:
+    with _writing.setdefault(path, threads.Lock()):
         _write(path, data)
 
 

@@ -1,5 +1,6 @@
 import errno
 import stat
+import threading
 from pathlib import Path
 
 import orjson
@@ -7,6 +8,7 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.state_file import read_with_backup, write_atomically
+from tests.daemons.peer import PATIENCE
 
 
 def test_a_write_replaces_the_content_and_keeps_the_former_as_bak(tmp_path: Path) -> None:
@@ -41,6 +43,30 @@ def test_a_leftover_of_a_killed_write_does_not_hinder_the_next(tmp_path: Path) -
     write_atomically(path, b"2")
     assert path.read_bytes() == b"2"
     assert (tmp_path / "topics.json.bak").read_bytes() == b"1"
+
+
+def test_a_write_does_not_wait_until_the_disk_has_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one may be in the loop, for a topic that a send makes, and the other in a thread."""
+    begun, goes_on = threading.Event(), threading.Event()
+    sync = files.fsync
+
+    def slow(descriptor: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            goes_on.wait(PATIENCE / 10)
+        sync(descriptor)
+
+    monkeypatch.setattr(files, "fsync", slow)
+    other = threading.Thread(target=write_atomically, args=(tmp_path / "offsets.json", b"1"))
+    other.start()
+    assert begun.wait(PATIENCE)
+    write_atomically(tmp_path / "topics.json", b"2")
+    assert other.is_alive()
+    goes_on.set()
+    other.join()
+    assert (tmp_path / "offsets.json").read_bytes() == b"1"
 
 
 def test_a_file_system_without_hard_links_gets_its_bak_too(

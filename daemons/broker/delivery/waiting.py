@@ -68,6 +68,12 @@ class StoreResults:
         return not self.missing and not self._refusals
 
     @property
+    def all_stored(self) -> bool:
+        """Whether every one of them is in the log, if only not known to be on the disk, or with a
+        slave."""
+        return not self.missing and all(map(is_stored, self._refusals))
+
+    @property
     def refusal(self) -> StoreRefused | None:
         """Why the first of those that are not stored is not."""
         return self._refusals[0] if self._refusals else None

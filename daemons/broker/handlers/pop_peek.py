@@ -77,8 +77,9 @@ class PeekHandlers:
         """Say that there is something to pop, at once or when there is."""
         header = command.read_header(NotificationRequestHeader)
         self._requests.check(header.topic, header.consumer_group, header.queue_id, channel)
+        attempt = header.attempt_id or ""
         request = self._requests.of_everything(
-            header.topic, header.consumer_group, header.queue_id, 1, header.order
+            header.topic, header.consumer_group, header.queue_id, 1, header.order, attempt
         )
 
         def answer(has_messages: bool, is_full: bool = False) -> None:
@@ -86,7 +87,7 @@ class PeekHandlers:
             channel.reply(command, ResponseCode.SUCCESS, fields.encode())
 
         def serve() -> bool:
-            if not self._pops.has_something(request, header.attempt_id or ""):
+            if not self._pops.has_something(request):
                 return False
             answer(has_messages=True)
             return True

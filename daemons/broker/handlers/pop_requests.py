@@ -75,14 +75,28 @@ class PopRequests:
         )
 
     def of_everything(
-        self, topic: str, group: str, queue_id: int, maximum: int, is_ordered: bool = False
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        maximum: int,
+        is_ordered: bool = False,
+        attempt_id: str = "",
     ) -> PopRequest:
         """A look at what there is, whatever the group subscribes to."""
         expression = self._expression_of(
             {"subscription": "*"}, PullSysFlag.SUBSCRIPTION, group, topic
         )
         return PopRequest(
-            group, topic, max(queue_id, ALL_QUEUES), maximum, 0, INIT_MIN, expression, is_ordered
+            group,
+            topic,
+            max(queue_id, ALL_QUEUES),
+            maximum,
+            0,
+            INIT_MIN,
+            expression,
+            is_ordered,
+            attempt_id,
         )
 
     def _expression(self, header: PopMessageRequestHeader) -> Expression:

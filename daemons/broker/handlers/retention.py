@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import QueuesLeft
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.tables.offsets import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.serving import serves
@@ -37,9 +40,10 @@ def _is_read_by_broker(topic: str) -> bool:
 class RetentionHandlers:
     """Deletes what is of no use any more."""
 
-    def __init__(self, topics: Topics, store: MessageStore) -> None:
+    def __init__(self, topics: Topics, store: MessageStore, offsets: ConsumerOffsets) -> None:
         self._topics = topics
         self._store = store
+        self._offsets = offsets
 
     @serves(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     async def clean_queues(self, command: Command, channel: Channel) -> Command:
@@ -66,17 +70,34 @@ class RetentionHandlers:
 
     @serves(RequestCode.CLEAN_UNUSED_TOPIC)
     async def clean_topics(self, command: Command, channel: Channel) -> Command:
-        """Take the queues off the disk of topics that the broker does not have (any more)."""
+        """Take the queues off the disk of topics that the broker does not have (any more), and
+        forget the offsets in them, which a deletion may have left that failed half way."""
         there = self._store.queues.topics()
+        left: list[QueuesLeft] = []
         for begin in range(0, len(there), _TOPICS_A_TURN):
             unused = [one for one in there[begin : begin + _TOPICS_A_TURN] if self._is_unused(one)]
             if unused:
                 listed = ", ".join(unused)
                 log.info("%s cleans the queues of topics that are not: %s", channel.remote, listed)
                 with saving():
-                    self._store.delete_topics(unused)
+                    try:
+                        self._store.delete_topics(unused)
+                    except QueuesLeft as error:  # and others are gone
+                        left.append(error)
+                self._forget_offsets(unused)
                 await asyncio.sleep(0)
+        with saving("offsets in what is gone may be back behind a restart; clean once more, for "
+                    "they cannot be saved"):  # fmt: skip
+            await self._offsets.save_removals()
+        with saving("not all queues can be taken off the disk; clean once more"):
+            if left:
+                raise left[0]
         return command.reply()
+
+    def _forget_offsets(self, topics: Sequence[str]) -> None:
+        known = {key.partition(SEPARATOR)[0] for key in self._offsets.table}
+        for topic in filter(known.__contains__, topics):
+            self._offsets.remove_topic(topic)
 
     def _is_unused(self, topic: str) -> bool:
         return self._topics.get(topic) is None and not self._topics.is_system(topic)

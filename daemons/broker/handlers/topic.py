@@ -126,12 +126,13 @@ class TopicHandlers:
         self._check_name(header.topic)
         log.info("%s deletes topic %s", channel.remote, header.topic)
 
+        left: list[QueuesLeft] = []
+
         def delete_content() -> None:
             try:
                 self._store.delete_topic(header.topic)
-            except QueuesLeft:  # and others are gone
-                self._offsets.remove_topic(header.topic)
-                raise
+            except QueuesLeft as error:  # and others are gone
+                left.append(error)
             # Java keeps them: a topic made again under that name would then be consumed from where
             # the old one was left, not from its beginning.
             self._offsets.remove_topic(header.topic)
@@ -142,6 +143,12 @@ class TopicHandlers:
         with saving(f"topic {header.topic} is gone, but offsets in it may be back behind a "
                     "restart; delete it once more, for they cannot be saved"):  # fmt: skip
             await self._offsets.save_removals()
+        if left:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {header.topic} is gone, but not all of its queues can be taken off the "
+                f"disk; delete it once more: {left[0].strerror}",
+            )
         return command.reply()
 
     @serves(RequestCode.GET_ALL_TOPIC_CONFIG)

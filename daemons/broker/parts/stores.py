@@ -67,7 +67,7 @@ class Stores:
     def handlers(self) -> dict[int, Handler]:
         return handlers_of(
             ConfigHandlers(self.settings, self.topics),
-            RetentionHandlers(self.topics, self.messages),
+            RetentionHandlers(self.topics, self.messages, self.offsets),
             QueueOffsetHandlers(self.messages),
             GroupOffsetHandlers(self.settings, self.offsets, self.messages),
             TimerHandlers(self.messages),

@@ -53,6 +53,8 @@ SEEN_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_SEEN"
 SERVICE = "popped messages"
 
 _AT_ONCE = 256  # entries read in one turn of the loop
+# Check points that are due and have ended, of which one look lets go.
+_MOST_ENDED = 2048
 # Messages acknowledged of check points that have not come (a Java broker left them in the timer).
 _MOST_ORPHANS = 100_000
 # Characters of each name in one of them. So many that a client has made up are kept for days.
@@ -427,8 +429,11 @@ class PopCheckPoints:
         self._commit(self._queues[point.revive_queue_id])
 
     def pop_due(self, now: int) -> PopCheckPoint | None:
-        """Take the first of those that are due at a time in ms and are not being revived."""
-        while self._due and self._due[0][0] <= now:
+        """Take the first of those that are due at a time in ms and are not being revived; None
+        also behind very many that have ended, where `next_due` is not later than that time."""
+        for _ in range(_MOST_ENDED):
+            if not self._due or self._due[0][0] > now:
+                break
             point = heapq.heappop(self._due)[2]
             if self._table.get(point.key) is point and not point.is_reviving:
                 return point

@@ -7,6 +7,7 @@ ConsumerOrderInfoManager; after a crash what was out comes again at once.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.state_file import read_body, write_atomically
 from mq.daemons.steps import Steps
 from mq.protocol.bodies.schema import Body, field
+
+log = logging.getLogger(__name__)
 
 SEPARATOR = "@"
 
@@ -133,9 +136,16 @@ class OrderedPops:
         self._saving = asyncio.Lock()
         self._saves = Saves()
 
-    def start(self, offset_of: Callable[[str, str, int], int]) -> None:
+    def start(
+        self, offset_of: Callable[[str, str, int], int], end_of: Callable[[str, int], int]
+    ) -> None:
         """Count as acknowledged what lies before the offsets of groups, which are saved with each
-        acknowledgement: the file may be older. ``offset_of`` takes group, topic and queue id."""
+        acknowledgement: the file may be older. ``offset_of`` takes group, topic and queue id.
+
+        Nothing is out of a queue of which a crash has taken something that was: ``end_of`` takes
+        topic and queue id. What comes next has these offsets, and would be acknowledged for it.
+        """
+        self._forget_lost(end_of)
         for key, queues in self._table.items():
             topic, _, group = key.partition(SEPARATOR)
             for queue_id, info in queues.items():
@@ -145,12 +155,34 @@ class OrderedPops:
                 info.pass_over(at)
                 self._changed(key, queue_id)
 
+    def _forget_lost(self, end_of: Callable[[str, int], int]) -> None:
+        lost = [
+            (key, queue_id)
+            for key, queues in self._table.items()
+            for queue_id, info in queues.items()
+            if max(info.all_offsets()) >= end_of(key.partition(SEPARATOR)[0], queue_id)
+        ]
+        for key, queue_id in lost:
+            log.warning("%s: the end of queue %d is lost, and what was out of it", key, queue_id)
+            del self._table[key][queue_id]
+            self._changed(key, queue_id)
+        if lost:  # before anything comes there: a kill behind that would have it out again
+            try:
+                write_atomically(self._path, OrderTable(table=self._table).encode())
+            except OSError as error:
+                log.error("what is out in order cannot be saved: %s", error)
+
     def is_blocked(self, attempt_id: str, topic: str, group: str, queue_id: int) -> bool:
         """Whether a queue waits for acknowledgements; not for the attempt that it waits for."""
         info = self._find(topic, group, queue_id)
         if info is None or (attempt_id and attempt_id == info.attempt_id):
             return False
         return self._clock() < info.blocked_until()
+
+    def attempt(self, topic: str, group: str, queue_id: int) -> str | None:
+        """The attempt that a queue waits for, which is given the same again."""
+        info = self._find(topic, group, queue_id)
+        return None if info is None else info.attempt_id
 
     def blocked_until(self, topic: str, group: str, queue_id: int) -> int:
         """When a queue is free again whatever happens, ms."""

@@ -29,8 +29,10 @@ log = logging.getLogger(__name__)
 RETRY_QUEUES = 1  # PopAckConstants.retryQueueNum
 
 _AT_ONCE = 256  # check points revived in one turn of the loop
-# Of messages that come again in one turn; those of the last check point may be beyond it.
+# Of messages that come again in one turn, and how long it lasts; the last check point may be beyond
+# them.
 _MOST_BYTES = 4 * 1024 * 1024
+_TURN_SECONDS = 0.005
 _LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
 # The oldest check point is written again when so many records, or so many milliseconds, lie behind
 # it: a start need not read far back, and its log file may be deleted by age.
@@ -85,22 +87,32 @@ class Revival:
             return pause
         now = clock.milliseconds()
         busy: list[PopCheckPoint] = []
-        self._size = 0
-        for _ in range(_AT_ONCE):
-            if self._size >= _MOST_BYTES:
-                break
-            point = self._points.pop_due(now)
-            if point is None:
-                break
-            if point.acks_under_way or not self._try(point):
-                busy.append(point)
+        goes_on = self._revive_some(now, busy)
         for point in busy:
             self._points.push(point)
         if busy:
             self._points.changed.clear()  # those just pushed are not to be looked at at once
-            return RETRY_SECONDS
+            if not goes_on:
+                return RETRY_SECONDS
         first = self._points.next_due()
         return _LONGEST_SLEEP if first is None else min(_LONGEST_SLEEP, max(first - now, 0) / 1000)
+
+    def _revive_some(self, now: int, busy: list[PopCheckPoint]) -> bool:
+        """Revive what one turn of the loop has time for, and add to ``busy`` what cannot be revived
+        now; returns whether something was, and there is more."""
+        began, is_any = clock.perf_counter(), False
+        self._size = 0
+        for _ in range(_AT_ONCE):
+            point = self._points.pop_due(now)
+            if point is None:
+                return False
+            if point.acks_under_way or not self._try(point):
+                busy.append(point)
+            else:
+                is_any = True
+            if self._size >= _MOST_BYTES or clock.perf_counter() - began > _TURN_SECONDS:
+                break
+        return is_any
 
     def _try(self, point: PopCheckPoint) -> bool:
         """Revive a check point, or set it aside; False if that is not possible now."""

@@ -1,6 +1,7 @@
 """Pop consumption as the broker composes it: its parts, their requests and their work."""
 
 import contextlib
+from functools import partial
 from pathlib import Path
 
 from mq.daemons.broker.acting.popped import ActingCheckPoints
@@ -50,7 +51,7 @@ class PopService:
         self.points = kind(settings, store, writer, offsets, topics, groups, host, stores.aside)
         self.revival = Revival(self.points, writer, offsets, topics, groups)
         self.order = OrderedPops(folder / "consumerOrderInfo.json")
-        self.order.start(offsets.query)
+        self.order.start(offsets.query, store.end_offset)
         self._pops = pops = Pops(settings, store, topics, offsets, reader, self.points, self.order)
         waiters = Waiters(pops, topics, settings)
         requests = PopRequests(settings, topics, groups, subscriptions)
@@ -65,7 +66,10 @@ class PopService:
         groups.on_deleted.append(waiters.end_group)
         offsets.on_topic_removed.append(self._forget_topic)
         offsets.on_group_removed.append(self._forget_group)
-        offsets.before_removals_are_saved += [self.order.save, self.points.forgetting.settle]
+        # Offsets are saved before what is out in order, here too: see `OrderedPops.save`. So what
+        # would move a group that is made anew has ended by then.
+        save_order = partial(self.order.save, offsets.save_now)
+        offsets.before_removals_are_saved += [self.points.forgetting.settle, save_order]
         if not is_slave(settings):
             self.points.start()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mq.client.machine import chance, clock
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.waiting import StoreResults
+from mq.daemons.broker.delivery.waiting import StoreResults, is_stored
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
@@ -26,8 +26,10 @@ from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.protocol.record import RECORD_IDENTITY
 
-# Looks into one queue by one request; each passes over 800 entries that do not match.
+# Looks into one queue by one request; each passes over 800 entries that do not match. A request
+# looks at what is not for it for so many seconds, and then for one look more.
 _MOST_LOOKS = 8
+_TURN_SECONDS = 0.005
 # So many ms a pop may be told that it was later than it is: see `_free_time`.
 _MOST_LATER = 1000
 # A pop that has got so many bytes takes no more: one frame must hold them, with a large message.
@@ -60,6 +62,20 @@ class _Place:
         # Stretches, from where to where, in which nothing was for the group, or whose check point
         # is stored: they lie behind what is being stored, and are passed when that is.
         self.passed: dict[int, int] = {}
+
+
+class _Looks:
+    """How long a request has looked at what is not for it."""
+
+    __slots__ = ("_until", "are_over")
+
+    def __init__(self) -> None:
+        self._until = clock.perf_counter() + _TURN_SECONDS
+        self.are_over = False
+
+    def in_vain(self) -> None:
+        """One has found nothing."""
+        self.are_over = clock.perf_counter() > self._until
 
 
 class Pops:
@@ -138,7 +154,7 @@ class Pops:
     def take(self, request: PopRequest, results: StoreResults) -> tuple[list[PopBatch], int, int]:
         """Take what there is and write the check points; returns batches, pop time, revive queue.
 
-        Messages may be given out once ``results`` are there and well. Raises StoreRefused when
+        Messages may be given out once ``results`` say that all are stored. Raises StoreRefused when
         nothing could be taken for want of a check point, and NotInMemory when what there is has to
         be read from the disk before; that has begun.
         """
@@ -146,16 +162,16 @@ class Pops:
         revive_queue = ORDER_QUEUE if request.is_ordered else self._points.next_queue_id()
         batches: list[PopBatch] = []
         absent: NotInMemory | None = None
-        left, size = request.maximum, 0
+        left, size, looks = request.maximum, 0, _Looks()
         for queue in self._in_turn(request):
-            if left <= 0 or size >= _MOST_BYTES:
+            if left <= 0 or size >= _MOST_BYTES or looks.are_over:
                 break
             if request.is_ordered and self._order.is_blocked(
                 request.attempt_id, queue.topic, request.group, queue.queue_id
             ):
                 continue
             try:
-                batch = self._take_from(request, queue, left)
+                batch = self._take_from(request, queue, left, looks)
             except NotInMemory as error:  # the next pop gets it, whatever else this one gets
                 self._reader.residency.begin(error)
                 absent = error
@@ -193,22 +209,32 @@ class Pops:
                 left -= found.messages
         return batches
 
-    def has_something(self, request: PopRequest, attempt_id: str) -> bool:
+    def has_something(self, request: PopRequest) -> bool:
         """Whether a pop would get something, filters aside."""
         return any(
             queue.readable > self.place(request, queue)
             for queue in self.queues(request)
             if not (
                 request.is_ordered
-                and self._order.is_blocked(attempt_id, queue.topic, request.group, queue.queue_id)
+                and self._order.is_blocked(
+                    request.attempt_id, queue.topic, request.group, queue.queue_id
+                )
             )
         )
 
-    def free_at(self, group: str, queues: Iterable[ConsumeQueue]) -> int:
-        """When the first queue is free again that waits for acknowledgements, ms; 0 if none."""
+    def attempts(self, request: PopRequest) -> set[str]:
+        """Those that get once more what is out in order of the queues of a request."""
+        out = (
+            self._order.attempt(queue.topic, request.group, queue.queue_id)
+            for queue in self.queues(request)
+        )
+        return {attempt for attempt in out if attempt}
+
+    def free_at(self, group: str, queues: Iterable[ConsumeQueue], since: int) -> int:
+        """When the first queue is free again of those that waited for acknowledgements at a time;
+        ms, 0 if there is none."""
         times = [self._order.blocked_until(queue.topic, group, queue.queue_id) for queue in queues]
-        now = clock.milliseconds()
-        return min((moment for moment in times if moment > now), default=0)
+        return min((moment for moment in times if moment > since), default=0)
 
     def _in_turn(self, request: PopRequest) -> list[ConsumeQueue]:
         """The queues of the topic from any on, those of retries before or behind them."""
@@ -221,7 +247,9 @@ class Pops:
         first = chance.randrange(100) < self._settings.broker.pop_from_retry_probability
         return retries + queues if first else queues + retries
 
-    def _take_from(self, request: PopRequest, queue: ConsumeQueue, maximum: int) -> PopBatch | None:
+    def _take_from(
+        self, request: PopRequest, queue: ConsumeQueue, maximum: int, looks: _Looks
+    ) -> PopBatch | None:
         key = (request.group, queue.topic, queue.queue_id)
         begin = start = self.place(request, queue)
         if queue.readable <= start <= queue.appended:
@@ -240,6 +268,9 @@ class Pops:
             if found.next_offset == start:
                 break
             start = found.next_offset  # nothing there fits, or the offset was none of the queue's
+            looks.in_vain()
+            if looks.are_over:
+                break
         self._pass_over(key, begin, start)
         return None
 
@@ -348,11 +379,13 @@ class Pops:
         batch: PopBatch,
         refusal: StoreRefused | None,
     ) -> None:
-        """A check point is stored, or is not: in the turn in which it can be read."""
+        """A check point is stored, or is not: in the turn in which it can be read, or when the disk
+        has not confirmed it in time. It is in the log then, and what it is of comes again: put
+        back, that would be given out twice, and with each pop that is told so once more."""
         if self._places.get(key) is not place:  # the topic or the group was deleted meanwhile
             return
         group, topic, queue_id = key
-        if refusal is None:
+        if is_stored(refusal):
             offset = batch.found[1]
             if self._offsets.query(group, topic, queue_id) == batch.start:
                 while offset in place.passed:
@@ -360,7 +393,7 @@ class Pops:
                 self._commit(key, offset)
             else:  # what lies before is stored behind it; or someone has reset the group meanwhile
                 place.passed[batch.start] = offset
-        self._leave(key, place, place.offset if refusal is None else batch.start)
+        self._leave(key, place, place.offset if is_stored(refusal) else batch.start)
 
     def _leave(self, key: tuple[str, str, int], place: _Place, offset: int) -> None:
         """A check point is not under way any more; the group is no further than an offset."""

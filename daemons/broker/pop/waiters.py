@@ -7,11 +7,14 @@ when something that is out in order may come again, and where a pop has left som
 """
 
 import asyncio
+import logging
+from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.pop.line import HeldPop, Line
+from mq.daemons.broker.pop.line import HeldPop, Kind, Line
 from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import Pops
@@ -20,6 +23,8 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.steps import STEP_SECONDS
+
+log = logging.getLogger(__name__)
 
 # s until those are asked again for whom there is more: the last look went over many messages that
 # are not theirs, or found no time for a check point.
@@ -36,7 +41,8 @@ class Waiters:
         self._pops = pops
         self._settings = settings
         self._lines: dict[tuple[str, str], Line] = {}
-        self._behind: dict[Line, None] = {}  # those in which a look has left something behind
+        # Those of lines for whom a look has left something behind.
+        self._behind: dict[tuple[Line, Kind], None] = {}
         self._timer: asyncio.TimerHandle | None = None  # for them
         topics.on_change.append(self._topic_changed)
 
@@ -47,7 +53,7 @@ class Waiters:
 
     def add(self, held: HeldPop, seconds: float) -> bool:
         """Let a request wait; False if too many do."""
-        request = held.request
+        request, began = held.request, clock.milliseconds()
         most = self._settings.broker.pop_polling_size
         if self.waiting(request.group, request.topic, request.queue_id) >= most:
             return False
@@ -63,7 +69,7 @@ class Waiters:
             line.hang({**line.queues, **queues})
         loop = asyncio.get_running_loop()
         held.timer = loop.call_later(min(seconds, LONGEST_HOLD), held.over)
-        self._wake_later(line, self._has_more(request))
+        self._wake_later(line, [held.kind] if self._has_more(request) else (), began)
         return True
 
     def wake_group(self, group: str, topic: str) -> None:
@@ -72,28 +78,70 @@ class Waiters:
         if line is not None:
             line.wake()
 
+    def wake_group_soon(self, group: str, topic: str) -> None:
+        """What somebody had taken has been put back: those that wait for it look again."""
+        line = self._lines.get((group, topic))
+        if line is not None:
+            self._wake_later(line, line.kinds, clock.milliseconds())
+
     def _ask(self, line: Line, queue: ConsumeQueue | None) -> None:
         """Ask those of a line that get something out of a queue; None for all of them."""
-        # For whom there is nothing, or not in this turn.
-        done = set() if queue is None else line.strangers_to(queue)
-        has_more = False
+        self._ask_all(line, set() if queue is None else line.strangers_to(queue))
+
+    def _ask_all(self, line: Line, done: set[Kind]) -> None:
+        """Ask those of a line, but for kinds for whom there is nothing, or not in this turn."""
+        # Those whose queues are out, with the attempts that are given that again.
+        blocked: dict[Kind, set[str]] = {}
+        more: set[Kind] = set()
+        began, spent = clock.milliseconds(), 0.0  # seconds, in vain
         for held in list(line.held):
+            if spent > STEP_SECONDS:  # each of very many kinds may look at much that is not for it
+                more |= line.kinds.keys() - done
+                break
             if len(done) >= len(line.kinds) and done.issuperset(line.kinds):
                 break
             if held.kind in done or held not in line.held or held.is_served:
                 continue
             if held.channel.closed:
                 continue
+            attempts = blocked.get(held.kind)
+            if attempts is not None and held.request.attempt_id not in attempts:
+                continue
             if held.channel.stalled:
                 self._wake_again(line, held.channel)
                 continue
-            served = self._serve(held)
-            if not self._pops.rest(held.request):
-                done.add(held.kind)
-            elif not served and self._has_more(held.request):
-                done.add(held.kind)
-                has_more = True
-        self._wake_later(line, has_more)
+            begun = clock.perf_counter()
+            if self._is_behind(held, done, blocked):
+                more.add(held.kind)
+                spent += clock.perf_counter() - begun
+        self._wake_later(line, more, began)
+
+    def _is_behind(self, held: HeldPop, done: set[Kind], blocked: dict[Kind, set[str]]) -> bool:
+        """Ask one that waits; returns whether those of its kind are to be asked again soon."""
+        try:
+            return self._ask_one(held, done, blocked)
+        except Exception:  # of the disk of its queue; the others are asked all the same
+            topic = held.request.topic
+            log.exception("what there is in %s for a pop that waits cannot be told", topic,
+                          extra={"failure": f"pops of {topic}"})  # fmt: skip
+            done.add(held.kind)
+            return True
+
+    def _ask_one(self, held: HeldPop, done: set[Kind], blocked: dict[Kind, set[str]]) -> bool:
+        kind, request = held.kind, held.request
+        served = self._serve(held)
+        if not self._pops.rest(request):
+            done.add(kind)
+        elif not served and self._has_more(request):
+            done.add(kind)
+            return True
+        elif not served:  # nor are most others of its kind: each would be asked with each message
+            if kind not in blocked:
+                blocked[kind] = self._pops.attempts(request)
+            blocked[kind].discard(request.attempt_id)
+            if not blocked[kind]:
+                done.add(kind)
+        return False
 
     def _serve(self, held: HeldPop) -> bool:
         held.is_served = True
@@ -107,7 +155,10 @@ class Waiters:
 
     def _has_more(self, request: PopRequest) -> bool:
         """Whether a pop that got nothing has left something behind that it may get."""
-        return self._pops.has_something(request, request.attempt_id)
+        try:
+            return self._pops.has_something(request)
+        except OSError:  # it is told when it is asked again
+            return True
 
     def _wake_again(self, line: Line, channel: Channel) -> None:
         """Wake once more when a peer that does not read now has taken what it got."""
@@ -123,10 +174,11 @@ class Waiters:
         """What is out in order of a topic may come again at another time than before."""
         line = self._lines.get((group, topic))
         if line is not None:
-            self._wake_later(line, has_more=False)
+            self._wake_later(line, (), clock.milliseconds())
 
-    def _wake_later(self, line: Line, has_more: bool) -> None:
-        """Have a line woken without a message: soon, or when what is out in order may come again.
+    def _wake_later(self, line: Line, kinds: Iterable[Kind], since: int) -> None:
+        """Have a line woken without a message: those of some kinds soon, and all when what is out
+        in order may come again that was out at a time in ms, at which a look began.
 
         One timer is for all of a line: with one for each, all would be asked as often as they are.
         """
@@ -134,21 +186,20 @@ class Waiters:
             return
         free_at = 0
         if any(is_ordered for _, is_ordered in line.kinds):
-            free_at = self._pops.free_at(line.group, line.queues)
+            free_at = self._pops.free_at(line.group, line.queues, since)
         if free_at:
             line.wake_in(max(free_at / 1000 - clock.time(), 0) + 0.001)
-        if has_more:
-            self._behind[line] = None
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(_SOON, self._ask_again)
+        self._behind.update(dict.fromkeys((line, kind) for kind in kinds))
+        if self._behind and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_SOON, self._ask_again)
 
     def _ask_again(self) -> None:
         """Ask some of those again for whom there is more; the others follow soon."""
         began = clock.perf_counter()
         took = 0.0
-        for line in list(self._behind):
-            self._behind.pop(line, None)
-            line.wake()
+        for line, kind in list(self._behind):
+            self._behind.pop((line, kind), None)
+            self._ask_all(line, line.kinds.keys() - {kind})
             took = clock.perf_counter() - began
             if took > STEP_SECONDS:
                 break
@@ -158,7 +209,6 @@ class Waiters:
             self._timer = asyncio.get_running_loop().call_later(pause, self._ask_again)
 
     def _forget(self, line: Line) -> None:
-        self._behind.pop(line, None)
         if self._lines.get((line.group, line.topic)) is line:
             del self._lines[line.group, line.topic]
 
@@ -173,13 +223,18 @@ class Waiters:
         for line in list(self._lines.values()):
             for held in list(line.held):
                 held.drop()
+        self._behind.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _queues_of(self, line: Line) -> dict[ConsumeQueue, None]:
-        requests = {held.kind: held.request for held in line.held}.values()
-        return dict.fromkeys(q for request in requests for q in self._pops.queues(request))
+    def _hang(self, line: Line) -> None:
+        """Have a line wait for the queues that there are now, and look for what is in them."""
+        requests = {held.kind: held.request for held in line.held}
+        queues = (self._pops.queues(request) for request in requests.values())
+        line.hang(dict.fromkeys(chain.from_iterable(queues)))
+        more = [kind for kind, request in requests.items() if self._has_more(request)]
+        self._wake_later(line, more, clock.milliseconds())
 
     def _topic_changed(self, name: str) -> None:
         """A topic has come, or has other queues: mostly the retry topic with the first retry."""
@@ -189,4 +244,4 @@ class Waiters:
                 line.topic,
                 retry_topic(line.group, line.topic),
             ):
-                line.hang(self._queues_of(line))
+                self._hang(line)

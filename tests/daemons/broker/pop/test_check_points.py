@@ -112,7 +112,7 @@ def test_a_group_that_pops_is_in_its_file_before_it_is_given_anything(tmp_path: 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
             await fill(peer, 1)
-            with state_file._writing:  # nothing is written meanwhile
+            with broker.stores.groups.file._lock:  # it is not written meanwhile
                 pop = asyncio.create_task(PopConsumer(peer, broker).pop())
                 await asyncio.wait([pop], timeout=0.2)
                 assert not pop.done()

@@ -1,8 +1,10 @@
 """Ordered pops: a queue gives nothing more before what is out is acknowledged."""
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -212,6 +214,26 @@ def test_nor_does_one_behind_a_restart(tmp_path: Path, reset_before: bool) -> No
     run(tmp_path, after)
 
 
+async def pop_behind_what_is_passed_over(
+    peer: Peer, consumer: OrderedConsumer, taken: list[Popped]
+) -> None:
+    """Pop message 2 of three, behind one that is acknowledged and one that is not for the group."""
+    await fill(peer, 1)
+    (first,) = await consumer.in_order()
+    assert (await consumer.ack(first)).code == ResponseCode.SUCCESS
+    await send(peer, TOPIC, b"1", 0, "TAGS\x01other")
+    await send(peer, TOPIC, b"2", 0, "TAGS\x01a")
+    taken.extend(await consumer.in_order(exp="a", expType="TAG"))
+
+
+async def moves_its_group(
+    taken: list[Popped], broker: Broker, peer: Peer, consumer: OrderedConsumer
+) -> None:
+    assert numbers(taken) == [2]
+    assert (await consumer.ack(taken[0])).code == ResponseCode.SUCCESS
+    assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 3
+
+
 def test_what_was_out_before_a_kill_moves_its_group_though_it_had_passed_over_others_before_that(
     tmp_path: Path,
 ) -> None:
@@ -219,23 +241,77 @@ def test_what_was_out_before_a_kill_moves_its_group_though_it_had_passed_over_ot
     killed, copy = tmp_path / "killed", tmp_path / "copy"
 
     async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
-        await fill(peer, 1)
-        taken.extend(await consumer.in_order())
-        assert (await consumer.ack(taken.pop())).code == ResponseCode.SUCCESS
-        await send(peer, TOPIC, b"1", 0, "TAGS\x01other")
-        await send(peer, TOPIC, b"2", 0, "TAGS\x01a")
-        taken.extend(await consumer.in_order(exp="a", expType="TAG"))
+        await pop_behind_what_is_passed_over(peer, consumer, taken)
         await broker.services.pop.save()
         copy_as_killed(killed, copy)
 
-    async def after(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
-        assert numbers(taken) == [2]
-        assert (await consumer.ack(taken[0])).code == ResponseCode.SUCCESS
-        assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 3
+    taken: list[Popped] = []
+    run(killed, before)
+    run(copy, partial(moves_its_group, taken))
+
+
+def test_so_does_it_where_another_group_was_being_deleted_when_the_kill_came(
+    tmp_path: Path,
+) -> None:
+    """A deletion saved what is out, and the offsets behind that."""
+    killed, copy = tmp_path / "killed", tmp_path / "copy"
+
+    async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await pop_behind_what_is_passed_over(peer, consumer, taken)
+        await PopConsumer(peer, broker, "other").pop(order="true")
+
+        async def kill() -> None:
+            copy_as_killed(killed, copy)
+
+        broker.stores.offsets.before_removals_are_saved.append(kill)
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        fields = {**DELETIONS[code], "groupName": "other"}
+        assert (await peer.ask(code, fields)).code == ResponseCode.SUCCESS
 
     taken: list[Popped] = []
     run(killed, before)
-    run(copy, after)
+    run(copy, partial(moves_its_group, taken))
+
+
+def test_what_was_out_and_was_lost_in_a_power_cut_does_not_acknowledge_what_comes_in_its_place(
+    tmp_path: Path,
+) -> None:
+    """The file that says what is out was on the disk before the messages."""
+    store, cut, again = (tmp_path / name for name in ("store", "cut", "again"))
+    out: list[Popped] = []
+
+    async def before() -> None:
+        seldom = {"flushIntervalCommitLog": "3600000"}
+        async with broker_on(store, **seldom) as broker, Peer(broker.port) as peer:
+            consumer = OrderedConsumer(peer, broker)
+            await fill(peer, 2)
+            for one in await consumer.in_order():
+                assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+            await broker.services.pop.save()
+            log = broker.stores.messages.log
+            flushed = log.flushed
+            copy_as_killed(store, cut)  # what the disk has
+            for number in (2, 3):
+                await send(peer, TOPIC, b"%d" % number)
+            out.extend(await consumer.in_order())
+            await broker.services.pop.save()
+            assert log.flushed == flushed
+            name = Path("config") / "consumerOrderInfo.json"
+            shutil.copy(store / name, cut / name)
+
+    async def between(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        for number in (20, 30):
+            await send(peer, TOPIC, b"%d" % number)
+        copy_as_killed(cut, again)  # before what is out is saved the next time
+
+    async def after(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        for one in out:
+            assert (await consumer.ack(one)).code == ResponseCode.NO_MESSAGE
+        assert numbers(await consumer.in_order()) == [20, 30]
+
+    asyncio.run(before())
+    run(cut, between)
+    run(again, after)
 
 
 def test_what_is_out_is_saved_as_it_is_and_nobody_waits_for_that(

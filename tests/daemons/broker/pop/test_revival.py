@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.pop import revival
+from mq.daemons.broker.pop import check_points, revival
 from mq.protocol.codes import ResponseCode
 from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill, run
 from tests.daemons.broker.running import now
@@ -15,11 +15,15 @@ from tests.daemons.stopped_time import stopped_time
 from tests.waiting import until
 
 
-def test_large_messages_that_are_due_at_once_come_again_some_in_each_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "value", "most"), [("_MOST_BYTES", 2, 2), ("_TURN_SECONDS", 0.0, 1)]
+)
+def test_messages_that_are_due_at_once_come_again_some_in_each_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float, most: int
 ) -> None:
-    """256 check points with as many megabytes as a pop gives came in one turn, and one write."""
-    monkeypatch.setattr(revival, "_MOST_BYTES", 2)
+    """256 check points with as many megabytes as a pop gives came in one turn, and one write; or
+    with 8,192 small messages, for half a second."""
+    monkeypatch.setattr(revival, limit, value)
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         pop = broker.services.pop
@@ -42,8 +46,50 @@ def test_large_messages_that_are_due_at_once_come_again_some_in_each_turn(
             turn()
             monkeypatch.setattr(pop.revival, "_put", counted)
         await until(lambda: not len(pop.points))
-        assert (sum(in_turn), max(in_turn)) == (5, 2)
+        assert (sum(in_turn), max(in_turn)) == (5, most)
         again = await consumer.pop(pollTime="20000", bornTime=str(now()))
         assert bodies(again) == [b"%d" % number for number in range(5)]
+
+    run(tmp_path, script)
+
+
+def test_one_that_cannot_be_revived_now_does_not_hold_up_those_that_one_turn_had_no_time_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revival, "_MOST_BYTES", 2)
+    monkeypatch.setattr(revival, "RETRY_SECONDS", 3600.0)
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        points = broker.services.pop.points
+        await fill(peer, 5)
+        with stopped_time():
+            for _ in range(5):
+                await consumer.pop(maxMsgNums="1", invisibleTime="1")
+            first = next(iter(points._table.values()))
+            first.acks_under_way += 1
+        await until(lambda: list(points._table.values()) == [first])
+
+    run(tmp_path, script)
+
+
+def test_very_many_that_have_ended_and_are_due_at_once_are_let_go_of_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300,000 took 0.7 s without a turn for anybody. One behind them comes again all the same."""
+    monkeypatch.setattr(check_points, "_MOST_ENDED", 2)
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        points = broker.services.pop.points
+        await fill(peer, 6)
+        with stopped_time() as clock:
+            for _ in range(5):
+                (popped,) = await consumer.pop(maxMsgNums="1", invisibleTime="1")
+                assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
+            await consumer.pop(invisibleTime="1")
+            assert len(points._due) == 6
+            assert points.pop_due(clock.now + 1) is None
+            assert len(points._due) == 4
+        await until(lambda: not len(points))
+        assert bodies(await consumer.pop(pollTime="20000", bornTime=str(now()))) == [b"5"]
 
     run(tmp_path, script)

@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from mq.client.machine import files
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import order
+from mq.daemons.broker.store import deletions
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.killed import copy_as_killed
@@ -161,6 +164,21 @@ def test_a_pop_that_is_on_its_way_to_the_disk_when_its_topic_is_deleted_moves_no
     run(tmp_path, script, flushDiskType="SYNC_FLUSH")
 
 
+@contextmanager
+def stuck_queue(monkeypatch: pytest.MonkeyPatch, root: Path) -> Iterator[None]:
+    """Queue 1 of the topic cannot be taken off the disk in here."""
+    remove = files.remove_tree
+
+    def stuck(folder: Path) -> None:
+        if folder == root / "consumequeue" / TOPIC / "1":
+            raise OSError(errno.EIO, "Input/output error")
+        remove(folder)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(files, "remove_tree", stuck)
+        yield
+
+
 def test_a_topic_of_which_a_queue_cannot_be_taken_off_the_disk_begins_anew_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,15 +189,7 @@ def test_a_topic_of_which_a_queue_cannot_be_taken_off_the_disk_begins_anew_all_t
         code, offsets = RequestCode.DELETE_TOPIC_IN_BROKER, broker.stores.offsets
         await fill(peer, 6, queues=2)
         assert len(await consumer.pop()) == 6
-        with monkeypatch.context() as failing:
-            remove = files.remove_tree
-
-            def stuck(folder: Path) -> None:
-                if folder == tmp_path / "consumequeue" / TOPIC / "1":
-                    raise OSError(errno.EIO, "Input/output error")
-                remove(folder)
-
-            failing.setattr(files, "remove_tree", stuck)
+        with stuck_queue(monkeypatch, tmp_path):
             reply = await peer.ask(code, DELETIONS[code])
             assert reply.code == ResponseCode.SYSTEM_ERROR
         assert (offsets.queues(GROUP, TOPIC), len(broker.services.pop.points)) == ({}, 0)
@@ -188,3 +198,62 @@ def test_a_topic_of_which_a_queue_cannot_be_taken_off_the_disk_begins_anew_all_t
         assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
 
     run(tmp_path, script)
+
+
+def test_its_groups_do_not_pass_over_what_comes_there_next_behind_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion was refused before it had saved that the offsets are gone."""
+    killed, copy = tmp_path / "killed", tmp_path / "copy"
+
+    async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        await fill(peer, 6, queues=2)
+        assert len(await consumer.pop()) == 6
+        await broker.stores.offsets.save()
+        with stuck_queue(monkeypatch, killed):
+            reply = await peer.ask(code, DELETIONS[code])
+        assert reply.remark == (
+            f"topic {TOPIC} is gone, but not all of its queues can be taken off the disk; delete "
+            "it once more: Input/output error"
+        )
+        await create_topic(peer, TOPIC, 2)
+        for number in range(5):
+            await send(peer, TOPIC, b"%d" % number, 0)
+        copy_as_killed(killed, copy)
+
+    async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        assert bodies(await consumer.pop(queueId="0")) == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(killed, before)
+    run(copy, after)
+
+
+def test_nor_do_they_where_the_deletion_could_not_be_noted_and_the_queues_were_cleaned_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, copy = tmp_path / "killed", tmp_path / "copy"
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        await fill(peer, 3)
+        assert len(await consumer.pop()) == 3
+        await broker.stores.offsets.save()
+        with monkeypatch.context() as failing:
+            failing.setattr(deletions, "write_atomically", full)
+            assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SYSTEM_ERROR
+        cleaned = await peer.ask(RequestCode.CLEAN_UNUSED_TOPIC)
+        assert cleaned.code == ResponseCode.SUCCESS
+        await create_topic(peer, TOPIC, 1)
+        for number in range(5):
+            await send(peer, TOPIC, b"%d" % number)
+        copy_as_killed(killed, copy)
+
+    async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        assert bodies(await consumer.pop()) == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(killed, before)
+    run(copy, after)

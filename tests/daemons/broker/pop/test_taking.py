@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker.pop import taking
 from mq.daemons.broker.pop.taking import _MOST_LATER
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -14,6 +15,7 @@ from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import GROUP, POLL, TOPIC, PopConsumer, bodies, fill
+from tests.daemons.broker.pop.deletions import flushes_held_up
 from tests.daemons.broker.pop.small_files import SMALL, leave_room
 from tests.daemons.broker.running import broker_on, now
 from tests.daemons.peer import Peer
@@ -152,5 +154,57 @@ def test_who_is_woken_while_a_check_point_begins_a_log_file_gets_what_lies_behin
             assert taken == [b"0", b"1", b"2"]
             assert bodies(await waiting) == [b"3"]
             assert offsets.query(GROUP, TOPIC, 0) == 4
+
+    asyncio.run(script())
+
+
+def test_what_is_popped_while_the_disk_is_slow_is_given_out_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its check point is in the log. It was put back, and came again with each pop that was told
+    so."""
+
+    async def script() -> None:
+        settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "100"}
+        async with broker_on(tmp_path, **settings) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 2)
+            with flushes_held_up(monkeypatch):
+                popped = await consumer.pop(maxMsgNums="1")
+                assert bodies(popped) == [b"0"]
+                assert bodies(await consumer.pop()) == [b"1"]
+                assert await consumer.pop() == []
+                assert (await consumer.ack(popped[0])).code == ResponseCode.FLUSH_DISK_TIMEOUT
+            points = broker.services.pop.points
+            await until(lambda: [point.offsets for point in points._table.values()] == [(1,)])
+
+    asyncio.run(script())
+
+
+def test_a_pop_of_all_queues_looks_at_what_is_not_for_it_for_some_time_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked so long at each, and nobody else was served: for 16 queues 0.04 s, and with a
+    filter by properties 0.26 s."""
+    monkeypatch.setattr(taking, "_TURN_SECONDS", -1.0)
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 3 * 801, queues=3, tag="other")
+            await send(peer, TOPIC, b"mine", 1, "TAGS\x01mine")
+            reader = broker.services.pop._pop._pops._reader
+            find = reader.find
+            looks = 0
+
+            def counted(*given: object, **named: object) -> object:
+                nonlocal looks
+                looks += 1
+                return find(*given, **named)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(reader, "find", counted)
+            assert await consumer.pop(exp="mine", expType="TAG") == []
+            assert looks == 1
+            assert bodies(await consumer.pop(exp="mine", expType="TAG", **POLL)) == [b"mine"]
 
     asyncio.run(script())

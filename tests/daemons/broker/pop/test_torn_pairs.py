@@ -1,35 +1,18 @@
 """Two records that belong together at the end of a log file: the disk refuses the first of them."""
 
 import asyncio
-import errno
-import os
 from pathlib import Path
 
 import pytest
 
-from mq.client.machine import files
 from mq.protocol.codes import ResponseCode
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, bodies, fill
+from tests.daemons.broker.pop.refused_writes import refuse_one
 from tests.daemons.broker.pop.small_files import SMALL, leave_room
 from tests.daemons.broker.running import broker_on, now
 from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time
-
-
-def refuse_one(monkeypatch: pytest.MonkeyPatch, having: bytes) -> asyncio.Event:
-    """Have the next write of something fail, and none behind it; the event tells that it has."""
-    real = os.pwrite
-    failed = asyncio.Event()
-
-    def fail_once(descriptor: int, data: bytes | memoryview, position: int) -> int:
-        if not failed.is_set() and having in bytes(data):
-            failed.set()
-            raise OSError(errno.EIO, "Input/output error")
-        return real(descriptor, data, position)
-
-    monkeypatch.setattr(files, "pwrite", fail_once)
-    return failed
 
 
 def test_a_message_whose_new_check_point_is_refused_keeps_the_old_one(

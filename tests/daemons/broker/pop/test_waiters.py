@@ -1,6 +1,7 @@
 """Pops that wait: who is given what comes, once, and how a wait ends."""
 
 import asyncio
+import errno
 import time
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import taking, waiters
+from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.store.residency import NotInMemory
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -17,9 +19,11 @@ from tests import answered
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.pop.consumers import GROUP, POLL, TOPIC, PopConsumer, bodies, fill, run
 from tests.daemons.broker.pop.deletions import DELETIONS
+from tests.daemons.broker.pop.refused_writes import refuse_one
 from tests.daemons.broker.pop.small_files import SMALL, leave_room
 from tests.daemons.broker.running import now
 from tests.daemons.peer import Peer
+from tests.daemons.stopped_time import stopped_time
 from tests.waiting import until
 
 PULL = {"consumerGroup": "P", "topic": "Large", "queueId": "0", "queueOffset": "0"}
@@ -146,6 +150,35 @@ def test_a_pop_that_waits_for_one_queue_gets_what_comes_there_behind_one_for_ano
     run(tmp_path, script)
 
 
+def test_who_waits_is_asked_though_one_before_it_has_a_queue_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody behind it was, and where that came in a look for more, nobody ever again."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            first = asyncio.create_task(PopConsumer(second, broker).ask(initMode="1", **POLL))
+            await until_waiting(peer, 1)
+            waiting = PopConsumer(third, broker).pop(queueId="0", **POLL)
+            other = asyncio.create_task(waiting)
+            await until_waiting(peer, 1, 0)
+            # The offset goes that tells where the group begins.
+            await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
+            await create_topic(peer, TOPIC, 1)
+
+            def unreadable(*_: object) -> None:
+                raise OSError(errno.EIO, "Input/output error")
+
+            with monkeypatch.context() as failing:
+                failing.setattr(broker.services.pop._pop._reader, "is_young", unreadable)
+                await send(peer, TOPIC, b"new", 0)
+                assert (await first).code == ResponseCode.SYSTEM_ERROR
+            assert bodies(await other) == [b"new"]
+
+    run(tmp_path, script)
+
+
 def test_a_pop_that_waits_goes_on_looking_behind_many_messages_that_are_not_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,18 +193,21 @@ def test_a_pop_that_waits_goes_on_looking_behind_many_messages_that_are_not_for_
     run(tmp_path, script)
 
 
-def test_very_many_groups_go_on_looking_some_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["consumerGroup", "queueId"])
+def test_very_many_that_go_on_looking_do_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Else all of them would look in one turn of the loop, for as long as that takes."""
+    """Else all groups, or those of one that wait for different queues, would look in one turn of
+    the loop, for as long as that takes: for a hundred queues 0.24 s."""
     monkeypatch.setattr(taking, "_MOST_LOOKS", 1)
     monkeypatch.setattr(waiters, "STEP_SECONDS", 0.0)
     monkeypatch.setattr(waiters, "_SOON", 0.5)
 
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
-        await fill(peer, 900, tag="other")
-        await send(peer, TOPIC, b"mine", 0, "TAGS\x01mine")
-        pops = broker.services.pop._pop._pops
+        await fill(peer, 3 * 801, queues=3, tag="other")
+        for queue_id in range(3):
+            await send(peer, TOPIC, b"mine", queue_id, "TAGS\x01mine")
+        pops, held = broker.services.pop._pop._pops, broker.services.pop._pop._waiters
         take = pops.take
         in_turn: list[int] = []
 
@@ -184,17 +220,16 @@ def test_very_many_groups_go_on_looking_some_at_a_time(
             asyncio.get_running_loop().call_soon(turn)
 
         async with Peer(broker.port) as other:
-            for number in range(5):
-                fields = consumer.header(exp="mine", expType="TAG", **POLL)
-                fields["consumerGroup"] = f"G{number}"
+            for number in range(3):
+                fields = consumer.header(queueId="0", exp="mine", expType="TAG", **POLL)
+                fields[what] = str(number)
                 other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=number)))
-            lines = broker.services.pop._pop._waiters._lines
-            await until(lambda: len(lines) == 5)
+            await until(lambda: len(held._behind) == 3)
             turn()
             monkeypatch.setattr(pops, "take", counted)
-            for _ in range(5):
+            for _ in range(3):
                 assert (await other.receive()).code == ResponseCode.SUCCESS
-            assert (sum(in_turn), max(in_turn)) == (5, 1)
+            assert (sum(in_turn), max(in_turn)) == (3, 1)
 
     run(tmp_path, script)
 
@@ -221,6 +256,32 @@ def test_what_is_out_in_order_comes_again_to_one_that_waits_though_another_queue
                 assert bodies(await waiting) == [b"0"]
                 waiting = other
             assert bodies(await waiting) == [b"1"]
+
+    run(tmp_path, script)
+
+
+def test_a_queue_that_is_free_by_the_time_a_pop_waits_for_that_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was out when the pop looked for something, and not when it asked for how long: nothing
+    woke the pop."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        pops = broker.services.pop._pop._pops
+        look = pops.has_something
+        with stopped_time() as clock:
+            await consumer.pop(order="true", invisibleTime="1000")
+            clock.advance(999)
+
+            def slowly(request: PopRequest) -> bool:
+                found = look(request)
+                clock.advance(1)
+                return found
+
+            monkeypatch.setattr(pops, "has_something", slowly)
+            waits = {**POLL, "bornTime": str(clock.now)}
+            assert bodies(await consumer.pop(order="true", **waits)) == [b"0"]
 
     run(tmp_path, script)
 
@@ -257,6 +318,47 @@ def test_very_many_that_wait_in_order_are_not_asked_as_often_as_they_are_when_th
     run(tmp_path, script)
 
 
+def test_those_that_wait_for_a_queue_that_is_out_in_order_are_not_all_asked_with_each_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a thousand, each message took 0.07 s of the loop. The attempt that has it out is."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        in_order = {"order": "true", **POLL}
+        await fill(peer, 0)
+        pops = broker.services.pop._pop._pops
+        take = pops.take
+        asked = 0
+
+        def counted(*given: object) -> object:
+            nonlocal asked
+            asked += 1
+            return take(*given)  # type: ignore[arg-type]
+
+        async with Peer(broker.port) as other:
+
+            def ask(code: RequestCode, opaque: int, attempt: str) -> None:
+                fields = consumer.header(attemptId=attempt, **in_order)
+                other.writer.write(encode(Command(code, fields, opaque=opaque)))
+
+            ask(RequestCode.POP_MESSAGE, 0, "one")
+            for number in range(1, 101):
+                ask(RequestCode.POP_MESSAGE, number, f"other-{number}")
+            ask(RequestCode.POP_MESSAGE, 101, "one")
+            ask(RequestCode.NOTIFICATION, 102, "one")
+            await until_waiting(peer, 103)
+            monkeypatch.setattr(pops, "take", counted)
+            await send(peer, TOPIC, b"first", 0)
+            replies = [await other.receive() for _ in range(3)]
+            assert sorted(reply.opaque for reply in replies) == [0, 101, 102]
+            asked = 0
+            await send(peer, TOPIC, b"second", 0)
+            await until_waiting(peer, 100)
+            assert asked == 1
+
+    run(tmp_path, script)
+
+
 def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
     tmp_path: Path,
 ) -> None:
@@ -270,6 +372,23 @@ def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
             await create_topic(peer, TOPIC, 1)
             await send(peer, TOPIC, b"new", 0)
             assert bodies(await waiting) == [b"new"]
+
+    run(tmp_path, script)
+
+
+def test_a_pop_that_waits_gets_what_is_in_a_queue_that_its_topic_gets(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC
+        header = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "1"}
+        header |= {"writeQueueNums": "2", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+        assert (await peer.ask(code, header)).code == ResponseCode.SUCCESS
+        await send(peer, TOPIC, b"there", 1)
+        async with Peer(broker.port) as other:
+            waiting = asyncio.create_task(PopConsumer(other, broker).pop(**POLL))
+            await until_waiting(peer, 1)
+            reply = await peer.ask(code, {**header, "readQueueNums": "2"})
+            assert reply.code == ResponseCode.SUCCESS
+            assert bodies(await waiting) == [b"there"]
 
     run(tmp_path, script)
 
@@ -325,6 +444,25 @@ def test_a_pop_whose_group_is_deleted_while_it_waits_for_the_disk_takes_nothing(
             assert (await late).code == ResponseCode.POLLING_TIMEOUT
         assert not len(broker.services.pop.points)
         assert bodies(await consumer.pop()) == [b"0"]
+
+    run(tmp_path, script)
+
+
+def test_a_pop_that_waits_gets_what_another_had_taken_whose_check_point_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        async with Peer(broker.port) as second, Peer(broker.port) as third:
+            first = asyncio.create_task(PopConsumer(second, broker).ask(**POLL))
+            await until_waiting(peer, 1)
+            waiting = asyncio.create_task(PopConsumer(third, broker).pop(**POLL))
+            await until_waiting(peer, 2)
+            with monkeypatch.context() as failing:
+                refuse_one(failing, b"TAGS\x01ck")
+                await send(peer, TOPIC, b"x", 0)
+                assert (await first).code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert bodies(await waiting) == [b"x"]
 
     run(tmp_path, script)
 
