@@ -11,10 +11,13 @@ from mq.client.machine import clock
 from mq.daemons import outgoing
 from mq.daemons.broker.handlers import native_pulls, planned_pulls
 from mq.daemons.broker.handlers.native_pulls import PullAnswer
+from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.cut import cut_end
 from mq.daemons.channel import Channel
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.flags import Permission, PullSysFlag
 from mq.protocol.frame import encode
@@ -22,6 +25,7 @@ from mq.protocol.native import native
 from tests.daemons.broker.handlers.members import beat
 from tests.daemons.broker.native_pair import Written
 from tests.daemons.broker.pulls import TOPIC, PullBroker, bodies, numbered, pull, request, serve
+from tests.daemons.broker.store.stores import put
 from tests.daemons.peer import Peer
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
@@ -206,12 +210,17 @@ def prefetched(broker: PullBroker) -> list[int]:
     return places
 
 
+def one_of_many(at: int, most: int = 4) -> Command:
+    """A pull as `read` makes them."""
+    flags = str(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
+    return request(at, most=most, opaque=at, sysFlag=flags, commitOffset=str(at))
+
+
 async def read(peer: Peer, begin: int, end: int, most: int = 4) -> None:
     """Pull the messages of queue 0 between two offsets, one after the other."""
-    flags = str(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
     for at in range(begin, end, most):
-        command = request(at, most=most, opaque=at, sysFlag=flags, commitOffset=str(at))
-        assert bodies(await pull(peer, command)) == numbered(end)[at : at + most]
+        reply = await pull(peer, one_of_many(at, most))
+        assert bodies(reply) == numbered(end)[at : at + most]
 
 
 def test_who_reads_one_message_after_the_other_gets_what_was_prefetched(tmp_path: Path) -> None:
@@ -283,12 +292,14 @@ def test_what_was_prefetched_counts_until_memory_has_to_be_asked_again(
     serve(tmp_path, script, **LARGE_FILES)
 
 
+def is_mapped(path: Path) -> bool:
+    """Whether this process has a file in its memory."""
+    return str(path) in Path("/proc/self/maps").read_text()
+
+
 def test_a_file_of_the_log_that_is_deleted_is_not_held_by_what_was_prefetched(
     tmp_path: Path,
 ) -> None:
-    def is_mapped(path: Path) -> bool:
-        return str(path) in Path("/proc/self/maps").read_text()
-
     async def script(broker: PullBroker, peer: Peer) -> None:
         messages = broker.stores.messages
         await broker.put(*numbered(100))
@@ -303,6 +314,26 @@ def test_a_file_of_the_log_that_is_deleted_is_not_held_by_what_was_prefetched(
     serve(tmp_path, script, mappedFileSizeCommitLog="20000", mappedFileSizeConsumeQueue="20000")
 
 
+def test_a_message_behind_a_cut_is_not_another_that_lies_where_one_was_prefetched(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        store, other = broker.stores.messages, "others"
+        assert len(other) == len(TOPIC)
+        await put(store, other, 0, *numbered(20))
+        await broker.put(*numbered(40))
+        await read(peer, 0, 20)
+        entry = broker.queue.entry(20)
+        assert entry is not None
+        await cut_end(store, entry[0], "its master does not have it")
+        store.appender._batch = Batch(store.log.position)  # of a slave it is not used
+        await put(store, other, 0, b"o20", b"o21", b"o22", b"o23")
+        await broker.put(b"n20", b"n21", b"n22", b"n23")
+        assert bodies(await pull(peer, one_of_many(20))) == [b"n20", b"n21", b"n22", b"n23"]
+
+    serve(tmp_path, script, **LARGE_FILES)
+
+
 def test_a_message_that_was_deleted_by_age_is_not_given_from_what_was_prefetched(
     tmp_path: Path,
 ) -> None:
@@ -310,7 +341,7 @@ def test_a_message_that_was_deleted_by_age_is_not_given_from_what_was_prefetched
         await broker.put(*numbered(100))
         await read(peer, 0, 40)
         broker.queue.minimum = 60
-        reply = await pull(peer, request(40, most=4))
+        reply = await pull(peer, one_of_many(40))
         assert (reply.code, reply.fields["nextBeginOffset"]) == (
             ResponseCode.PULL_OFFSET_MOVED,
             "60",
