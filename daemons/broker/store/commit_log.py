@@ -50,8 +50,8 @@ class CommitLog:
         self.files: list[MappedFile] = []
         #: Gives the file that begins at an offset where it has been made beforehand, else None.
         self.take_ready: Callable[[int], MappedFile | None] = lambda start: None
-        #: Called when a file has been deleted, as memory of it that is held keeps it on the disk; and
-        #: when the end is cut off: other records may come to lie there.
+        #: Called when a file has been deleted or closed: memory of it that is held keeps it on the
+        #: disk. And when the end is cut off: other records may come to lie there.
         self.on_removed: list[Callable[[], None]] = []
         self.position = 0
         self.written = 0
@@ -247,6 +247,7 @@ class CommitLog:
         for file in self.files:
             file.close()
         self.files.clear()
+        self._tell_removed()
 
 
 def _ends_in_record(path: Path, size: int) -> bool:

@@ -1,5 +1,6 @@
 """Pulls by plans: as long as nothing has changed that a plan was made from."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
@@ -312,6 +313,19 @@ def test_a_file_of_the_log_that_is_deleted_is_not_held_by_what_was_prefetched(
         assert not is_mapped(path)
 
     serve(tmp_path, script, mappedFileSizeCommitLog="20000", mappedFileSizeConsumeQueue="20000")
+
+
+def test_a_log_that_is_closed_is_not_held_by_what_was_prefetched(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = PullBroker(tmp_path, LARGE_FILES)
+        async with broker, Peer(broker.listener.port) as peer:
+            await broker.put(*numbered(40))
+            await read(peer, 0, 20)
+            path = broker.stores.messages.log.files[0].path
+            assert is_mapped(path)
+        assert not is_mapped(path)
+
+    asyncio.run(main())
 
 
 def test_a_message_behind_a_cut_is_not_another_that_lies_where_one_was_prefetched(
