@@ -189,7 +189,7 @@ class PlannedPulls:
             answer = self._path.answer(
                 *(queue, offset, plan.maximum, expression, self._residency, opaque)
             )
-        except (NotInMemory, Refused):
+        except (NotInMemory, Refused, OSError):  # who asks is told by Python
             return None
         if answer is not None and plan.takes_all:
             follows, begin = offset in plan.expected, answer.next_offset
@@ -202,7 +202,10 @@ class PlannedPulls:
     def _prefetch(self, plan: PullPlan, offset: int, now: float) -> None:
         """Have what comes behind an offset ready for the next pulls of a plan."""
         plan.prefetched = None
-        found = self._path.prefetch(plan.queue, offset, plan.maximum, self._residency)
+        try:
+            found = self._path.prefetch(plan.queue, offset, plan.maximum, self._residency)
+        except OSError:  # who asks for them is told
+            found = None
         if found is None:
             plan.prefetches_at = now + _NOT_AGAIN_FOR
             return

@@ -1,6 +1,7 @@
 """Pulls by plans: as long as nothing has changed that a plan was made from."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mq.client.machine import clock
+from mq.client.machine import clock, files
 from mq.daemons import outgoing
 from mq.daemons.broker.handlers import native_pulls, planned_pulls
 from mq.daemons.broker.handlers.native_pulls import PullAnswer
@@ -362,6 +363,51 @@ def test_a_message_that_was_deleted_by_age_is_not_given_from_what_was_prefetched
         )
 
     serve(tmp_path, script, **LARGE_FILES)
+
+
+def test_a_pull_whose_entries_cannot_be_read_is_told_so_though_it_has_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(40))
+        broker.queue.persist()
+        await read(peer, 0, 8)
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "pread", fail)
+            reply = await pull(peer, one_of_many(8))
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert "the disk is broken" in (reply.remark or "")
+        await read(peer, 0, 40)
+
+    serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
+
+
+def test_a_pull_is_answered_where_what_lies_behind_it_cannot_be_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "no memory for maps")
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        log, places = broker.stores.messages.log, prefetched(broker)
+        for number in range(60):
+            await broker.put(b"m%d" % number)
+        behind = broker.queue.first_at_or_after(log.files[1].start)
+        begin = behind % 4
+        await read(peer, begin, behind - 4)
+        broker.services.pulls.planned.forget_prefetched()
+        places.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(log.files[1], "_view", None)
+            patch.setattr(files, "map_to_read", fail)
+            reply = await pull(peer, one_of_many(behind - 4))
+        assert bodies(reply) == numbered(behind)[-4:]
+        assert places == [behind]
+
+    serve(tmp_path, script, mappedFileSizeConsumeQueue="20000")
 
 
 def test_few_plans_have_something_prefetched(
