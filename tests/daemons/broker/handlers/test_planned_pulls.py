@@ -36,6 +36,20 @@ LARGE_FILES = {"mappedFileSizeCommitLog": "100000"}
 Change = Callable[[PullBroker], Awaitable[object]]
 
 
+class Time:
+    """Stands still but for what a test adds: who is slow has nothing prefetched."""
+
+    def __init__(self) -> None:
+        self.now = clock.monotonic()
+
+
+@pytest.fixture(autouse=True)
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    monkeypatch.setattr(clock, "monotonic", lambda: time.now)
+    return time
+
+
 def counted(broker: PullBroker) -> list[int]:
     """How many messages each pull that is answered by its plan gets, from now on."""
     planned, answers = broker.services.pulls.planned, list[int]()
@@ -267,14 +281,24 @@ def test_who_reads_here_and_there_has_nothing_prefetched(tmp_path: Path) -> None
     serve(tmp_path, script, **LARGE_FILES)
 
 
-def test_what_was_prefetched_counts_until_memory_has_to_be_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = clock.monotonic()
-    monkeypatch.setattr(clock, "monotonic", lambda: now)
-
+def test_who_asks_seldom_has_nothing_prefetched(tmp_path: Path, time: Time) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
-        nonlocal now
+        places = prefetched(broker)
+        await broker.put(*numbered(200))
+        for at in range(0, 100, 4):
+            time.now += 0.05
+            assert bodies(await pull(peer, one_of_many(at))) == numbered(200)[at : at + 4]
+        assert places == []
+        await read(peer, 100, 200)
+        assert places == [104, 172]
+
+    serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
+
+
+def test_what_was_prefetched_counts_until_memory_has_to_be_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: Time
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*numbered(100))
         await broker.stores.messages.flusher.drain()
         residency, asked = broker.services.pulls._residency, list[int]()
@@ -287,7 +311,7 @@ def test_what_was_prefetched_counts_until_memory_has_to_be_asked_again(
         monkeypatch.setattr(residency, "_kernel_has", ask)
         await read(peer, 0, 40)
         assert asked == [0]
-        now += 1
+        time.now += 1
         await read(peer, 40, 80)
         assert asked == [0, 0]
 
