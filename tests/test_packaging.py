@@ -89,6 +89,21 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.fixture(scope="module")
+def sources(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive."""
+    out = tmp_path_factory.mktemp("sources")
+    run(["-c", BUILD_SOURCES, out], tree)
+    (built,) = out.glob("*.tar.gz")
+    return built
+
+
+def unpacked(sources: Path, folder: Path) -> Path:
+    with tarfile.open(sources) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / sources.name.removesuffix(".tar.gz")
+
+
 def names_in(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         return archive.namelist()
@@ -116,18 +131,14 @@ def test_the_wheel_has_every_module_and_what_lies_beside_it(wheel: Path) -> None
 
 
 def test_the_messages_of_tubemq_are_compiled_when_a_wheel_is_built(
-    tree: Path, tmp_path: Path
+    sources: Path, tmp_path: Path
 ) -> None:
-    run(["-c", BUILD_SOURCES, tmp_path], tree)
-    (sources,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(sources) as archive:
-        archive.extractall(tmp_path, filter="data")
-    unpacked = tmp_path / sources.name.removesuffix(".tar.gz")
-    made = [*unpacked.glob("mq/protocol/tube/*_pb2.py*")]
+    folder = unpacked(sources, tmp_path)
+    made = [*folder.glob("mq/protocol/tube/*_pb2.py*")]
     assert len(made) == 6
     for path in made:
         path.unlink()
-    run(["-c", BUILD, tmp_path], unpacked)
+    run(["-c", BUILD, tmp_path], folder)
     (built,) = tmp_path.glob("*.whl")
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); "
@@ -166,15 +177,11 @@ def test_the_wheel_has_the_man_pages_and_completions_where_systems_look(wheel: P
     }
 
 
-def test_the_wheel_and_the_source_archive_have_the_units(
-    wheel: Path, tree: Path, tmp_path: Path
-) -> None:
+def test_the_wheel_and_the_source_archive_have_the_units(wheel: Path, sources: Path) -> None:
     units = {path.name for path in (ROOT / "systemd").glob("mq*")}
     assert len(units) >= 8
     assert {f"mq/systemd/{name}" for name in units} <= set(names_in(wheel))
-    run(["-c", BUILD_SOURCES, tmp_path], tree)
-    (built,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(built) as archive:
+    with tarfile.open(sources) as archive:
         names = archive.getnames()
     assert {f"mq-{__version__}/mq/systemd/{name}" for name in units} <= set(names)
 
@@ -186,7 +193,9 @@ def test_an_installed_mq_installs_units_that_run_it(wheel: Path, tmp_path: Path)
     # What mq depends on is that of this environment: only paths, no mq in development.
     (own / "depends.pth").write_text(sysconfig.get_path("purelib") + "\n")
     pip = ["-m", "pip", "--python", str(place / "bin/python"), "--disable-pip-version-check"]
-    run([*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], tmp_path)
+    # Only what runs here is compiled, and not each module.
+    no_more = ("--no-deps", "--no-index", "--no-compile")
+    run([*pip, "install", "--quiet", *no_more, str(wheel)], tmp_path)
     (tmp_path / "mq").symlink_to(place)
     command = [f"{tmp_path}/mq/bin/mq", "systemd", "install", "--prefix", f"{tmp_path}/usr"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
@@ -200,13 +209,9 @@ def test_an_installed_mq_installs_units_that_run_it(wheel: Path, tmp_path: Path)
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="no Rust compiler (cargo)")
-def test_a_compiler_puts_the_native_path_into_the_wheel(tree: Path, tmp_path: Path) -> None:
+def test_a_compiler_puts_the_native_path_into_the_wheel(sources: Path, tmp_path: Path) -> None:
     compiled = {"MQ_NATIVE": "1", "CARGO_TARGET_DIR": str(ROOT / "protocol/native/target")}
-    run(["-c", BUILD_SOURCES, tmp_path], tree)
-    (sources,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(sources) as archive:
-        archive.extractall(tmp_path, filter="data")
-    run(["-c", BUILD, tmp_path], tmp_path / sources.name.removesuffix(".tar.gz"), **compiled)
+    run(["-c", BUILD, tmp_path], unpacked(sources, tmp_path), **compiled)
     (built,) = tmp_path.glob("*.whl")
     assert "-cp311-abi3-" in built.name
     with zipfile.ZipFile(built) as archive:

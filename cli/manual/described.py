@@ -19,14 +19,16 @@ def commands(group: str | None = None) -> list[Described]:
 
 def cases(command: Described) -> list[tuple[str, Described]]:
     """The command with each argument that gives it options more, and that argument."""
-    function = load(command.group, command.name).function
-    return [
-        (case, describe(command.group, command.name, case))
-        for case in function.__dict__.get("cases", ())
-    ]
+    group, name = command.group, command.name
+    return [(case, describe(group, name, case)) for case in _case_names(group, name)]
 
 
 @cache
 def describe(group: str, name: str, *arguments: str) -> Described:
     """One command, as it is with these arguments."""
     return describe_declared(load(group, name, arguments), group)
+
+
+@cache
+def _case_names(group: str, name: str) -> tuple[str, ...]:
+    return tuple(load(group, name).function.__dict__.get("cases", ()))

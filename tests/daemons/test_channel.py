@@ -13,7 +13,7 @@ from mq.daemons.overload.busy_reply import BusyReply
 from mq.protocol.command import Command
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.frame import encode
-from tests.daemons.broker.native_pair import Written
+from tests.daemons.written import Written, connected
 
 REQUESTS = 32
 
@@ -39,9 +39,8 @@ def test_replies_that_were_waited_for_together_leave_together_and_in_order() -> 
         listener = Listener(Dispatcher({1: when_stored}), "127.0.0.1", 0)
         found = []
         for is_closed in (False, True):
-            channel, transport = Channel(listener, listener.dispatcher), Counted()
+            channel, transport = connected(listener, Counted())
             found.append(transport)
-            channel.connection_made(transport)  # type: ignore[arg-type]  # as much as is needed
             stored.clear()
             for opaque in range(REQUESTS):
                 channel.data_received(encode(Command(1, opaque=opaque)))
@@ -75,7 +74,7 @@ class Read(Written):
 def test_what_an_evicted_connection_goes_on_to_send_holds_up_nobody() -> None:
     async def main() -> None:
         listener = Listener(Dispatcher({}), "127.0.0.1", 0)
-        (evicted, its), (other, others) = connected(listener), connected(listener)
+        (evicted, its), (other, others) = connected(listener, Read()), connected(listener, Read())
         begun = encode(Command(310, {"b": "T"}, bytes(1 << 20), opaque=7))[: 2 * backlog.LARGE]
         evicted.data_received(begun)
         evicted.evict(BusyReply("too much"))
@@ -94,8 +93,8 @@ def test_what_an_evicted_connection_goes_on_to_send_holds_up_nobody() -> None:
 def test_a_connection_that_closes_has_no_turn_in_the_backlog() -> None:
     async def main() -> None:
         listener = Listener(Dispatcher({}), "127.0.0.1", 0)
-        gone = [connected(listener)[0] for _ in range(100)]
-        there, transport = connected(listener)
+        gone = [connected(listener, Read())[0] for _ in range(100)]
+        there, transport = connected(listener, Read())
         for channel in (*gone, there):  # as one that brings too much does with who sends much
             listener.backlog._pause(channel)
         for channel in gone:
@@ -104,12 +103,6 @@ def test_a_connection_that_closes_has_no_turn_in_the_backlog() -> None:
         assert transport.is_read
 
     asyncio.run(main())
-
-
-def connected(listener: Listener) -> tuple[Channel, Read]:
-    channel, transport = Channel(listener, listener.dispatcher), Read()
-    channel.connection_made(transport)  # type: ignore[arg-type]  # as much as is needed
-    return channel, transport
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 7, 8, 30, 600])
@@ -129,7 +122,7 @@ def test_what_comes_behind_a_frame_in_pieces_is_served_behind_it(
             return command.reply()
 
         listener = Listener(Dispatcher({1: answer}), "127.0.0.1", 0)
-        channel, transport = connected(listener)
+        channel, transport = connected(listener, Read())
         for start, end in pairwise((0, cut, 2 * LARGE_REST, 2 * LARGE_REST + 5, len(stream))):
             channel.data_received(stream[start:end])
         for _ in range(4):
@@ -150,8 +143,7 @@ def test_pieces_of_a_request_are_none_that_the_next_one_is_looked_for_behind() -
         listener = Listener(Dispatcher({1: lambda command, channel: command.reply()}), "", 0)
         served: list[int] = []
         listener.polling.served = lambda: served.append(arrived)  # type: ignore[method-assign]
-        channel = Channel(listener, listener.dispatcher)
-        channel.connection_made(Written())  # type: ignore[arg-type]  # as much as is needed
+        channel, _ = connected(listener, Written())
         frames = encode(Command(1)) + encode(Command(1))
         for arrived in range(1, len(frames) + 1):
             channel.data_received(frames[arrived - 1 : arrived])

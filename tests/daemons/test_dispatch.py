@@ -11,7 +11,7 @@ from mq.daemons.listener import Listener
 from mq.daemons.memory import cost_of
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
-from tests.daemons.broker.native_pair import Written
+from tests.daemons.written import Written, connected
 
 
 def test_a_request_that_a_stop_cancels_before_its_first_step_leaves_nothing() -> None:
@@ -26,8 +26,7 @@ def test_a_request_that_a_stop_cancels_before_its_first_step_leaves_nothing() ->
             return made[0]
 
         listener = Listener(Dispatcher({1: later}), "127.0.0.1", 0)
-        channel = Channel(listener, listener.dispatcher)
-        channel.connection_made(Written())  # type: ignore[arg-type]  # as much as is needed
+        channel, _ = connected(listener, Written())
         before = channel.memory
         request = Command(1, body=bytes(100))
         channel.data_received(encode(request))

@@ -8,16 +8,14 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Most extension fields that are looked at: a send has fourteen.
-const MOST_FIELDS: usize = 32;
-/// So many take less than a kilobyte, which the allocator keeps at hand.
-const USUAL_FIELDS: usize = 24;
+use crate::fields::Fields;
+use crate::strings::{plain_bytes, unescaped};
 
 /// A header, its strings without their escapes.
 pub struct Header<'a> {
     pub flag: i64,
     pub opaque: i64,
-    fields: Vec<(&'a str, Cow<'a, str>)>,
+    fields: Fields<'a>,
 }
 
 impl<'a> Header<'a> {
@@ -32,7 +30,7 @@ impl<'a> Header<'a> {
 
     /// The value of an extension field. `None` if there is no such field.
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_ref())
+        self.fields.get(name)
     }
 
     /// The value of a field that is a whole number as Java writes one.
@@ -49,7 +47,7 @@ pub struct Outline<'a> {
     pub opaque_at: Range<usize>,
     /// Where the first extension field begins; there is one at least.
     pub fields_at: Option<usize>,
-    fields: Vec<(&'a str, Cow<'a, str>)>,
+    fields: Fields<'a>,
 }
 
 impl<'a> Outline<'a> {
@@ -64,23 +62,31 @@ impl<'a> Outline<'a> {
 
     /// The value of an extension field. `None` if there is no such field.
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_ref())
+        self.fields.get(name)
     }
 }
 
 /// A number in its shortest form: no sign but a minus, no zero before others.
 pub fn whole_number(text: &str) -> Option<i64> {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let plain = !digits.is_empty()
-        && digits.len() <= 18
-        && digits.bytes().all(|byte| byte.is_ascii_digit())
-        && (digits.len() == 1 || !digits.starts_with('0'))
-        && text != "-0";
-    if plain {
-        text.parse().ok()
-    } else {
-        None
+    let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
+    let is_negative = digits.len() < text.len();
+    let plain = match digits {
+        [b'0'] => !is_negative,
+        [first, ..] => *first != b'0' && digits.len() <= 18,
+        [] => false,
+    };
+    if !plain {
+        return None;
     }
+    let mut number = 0;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number * 10 + i64::from(digit);
+    }
+    Some(if is_negative { -number } else { number })
 }
 
 struct Reader<'a> {
@@ -90,12 +96,11 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn header(&mut self, is_wanted: fn(i64) -> bool) -> Option<Header<'a>> {
-        let mut header = Header { flag: 0, opaque: 0, fields: Vec::with_capacity(USUAL_FIELDS) };
+        let mut header = Header { flag: 0, opaque: 0, fields: Fields::new() };
         let mut seen = 0u8;
         self.expect(b'{')?;
         loop {
-            let name = self.plain_string()?;
-            self.expect(b':')?;
+            let name = self.name()?;
             let bit = match name {
                 "code" => {
                     if !is_wanted(self.number()?) {
@@ -112,7 +117,7 @@ impl<'a> Reader<'a> {
                     4
                 }
                 "extFields" => {
-                    self.fields(&mut header)?;
+                    self.fields(&mut header.fields)?;
                     8
                 }
                 _ => {
@@ -136,11 +141,10 @@ impl<'a> Reader<'a> {
     fn outline(&mut self) -> Option<Outline<'a>> {
         let (mut code, mut flag, mut opaque) = (None, None, None);
         let (mut opaque_at, mut fields_at) = (0..0, None);
-        let mut fields = Header { flag: 0, opaque: 0, fields: Vec::with_capacity(USUAL_FIELDS) };
+        let mut fields = Fields::new();
         self.expect(b'{')?;
         loop {
-            let name = self.plain_string()?;
-            self.expect(b':')?;
+            let name = self.name()?;
             let is_new = match name {
                 "code" => code.replace(self.number()?).is_none(),
                 "flag" => flag.replace(self.number()?).is_none(),
@@ -172,21 +176,15 @@ impl<'a> Reader<'a> {
             }
         }
         let (code, flag, opaque) = (code?, flag?, opaque?);
-        let fields = fields.fields;
         Some(Outline { code, flag, opaque, opaque_at, fields_at, fields })
     }
 
-    fn fields(&mut self, header: &mut Header<'a>) -> Option<()> {
+    fn fields(&mut self, fields: &mut Fields<'a>) -> Option<()> {
         self.expect(b'{')?;
         loop {
-            let name = self.plain_string()?;
-            self.expect(b':')?;
+            let name = self.name()?;
             let value = self.string()?;
-            let fields = &mut header.fields;
-            if fields.len() == MOST_FIELDS || fields.iter().any(|(key, _)| *key == name) {
-                return None;
-            }
-            fields.push((name, value));
+            fields.push(name, value)?;
             match self.next()? {
                 b',' => continue,
                 b'}' => return Some(()),
@@ -213,12 +211,16 @@ impl<'a> Reader<'a> {
         (self.next()? == wanted).then_some(())
     }
 
-    /// A string without escapes: the names that every client writes.
-    fn plain_string(&mut self) -> Option<&'a str> {
-        match self.string()? {
-            Cow::Borrowed(text) => Some(text),
-            Cow::Owned(_) => None,
+    /// A name, without escapes as every client writes it, and the colon behind it.
+    fn name(&mut self) -> Option<&'a str> {
+        let rest = self.text.as_bytes().get(self.at..self.at + 4);
+        if let Some([b'"', b'a'..=b'z', b'"', b':']) = rest {
+            self.at += 4; // as all names of a send
+            return self.text.get(self.at - 3..self.at - 2);
         }
+        let Cow::Borrowed(name) = self.string()? else { return None };
+        self.expect(b':')?;
+        Some(name)
     }
 
     /// A string without its escapes: what is not used must be right, too, for Python refuses the
@@ -229,14 +231,14 @@ impl<'a> Reader<'a> {
         let start = self.at;
         let mut escaped = false;
         loop {
+            self.at += plain_bytes(bytes.get(self.at..)?);
             match *bytes.get(self.at)? {
                 b'"' => break,
                 b'\\' => {
                     escaped = true;
                     self.at += 2;
                 }
-                byte if byte < 0x20 => return None,
-                _ => self.at += 1,
+                _ => return None, // a control character
             }
         }
         let raw = self.text.get(start..self.at)?;
@@ -264,35 +266,4 @@ impl<'a> Reader<'a> {
             _ => None,
         }
     }
-}
-
-/// A string without its escapes. `None` for escapes that JSON does not have, and halves of pairs.
-fn unescaped(raw: &str) -> Option<String> {
-    let mut text = String::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
-        text.push_str(&rest[..at]);
-        let letter = *rest.as_bytes().get(at + 1)?;
-        let mut used = at + 2;
-        text.push(match letter {
-            b'"' | b'\\' | b'/' => letter as char,
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
-            b'u' => {
-                used += 4;
-                let digits = rest.get(at + 2..used)?;
-                if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-                    return None;
-                }
-                char::from_u32(u32::from_str_radix(digits, 16).ok()?)?
-            }
-            _ => return None,
-        });
-        rest = rest.get(used..)?;
-    }
-    text.push_str(rest);
-    Some(text)
 }

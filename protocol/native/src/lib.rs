@@ -4,6 +4,7 @@ mod batch;
 mod commit;
 mod condition;
 mod entry;
+mod fields;
 mod filter;
 mod filter_form;
 mod frame;
@@ -26,6 +27,7 @@ mod room;
 mod select;
 mod send;
 mod stored;
+mod strings;
 mod tube_answer;
 mod tube_messages;
 mod tube_sends;
@@ -35,11 +37,12 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 31] = [
+const SOURCES: [(&str, &[u8]); 33] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
     ("condition.rs", include_bytes!("condition.rs")),
     ("entry.rs", include_bytes!("entry.rs")),
+    ("fields.rs", include_bytes!("fields.rs")),
     ("filter.rs", include_bytes!("filter.rs")),
     ("filter_form.rs", include_bytes!("filter_form.rs")),
     ("frame.rs", include_bytes!("frame.rs")),
@@ -63,6 +66,7 @@ const SOURCES: [(&str, &[u8]); 31] = [
     ("select.rs", include_bytes!("select.rs")),
     ("send.rs", include_bytes!("send.rs")),
     ("stored.rs", include_bytes!("stored.rs")),
+    ("strings.rs", include_bytes!("strings.rs")),
     ("tube_answer.rs", include_bytes!("tube_answer.rs")),
     ("tube_messages.rs", include_bytes!("tube_messages.rs")),
     ("tube_sends.rs", include_bytes!("tube_sends.rs")),

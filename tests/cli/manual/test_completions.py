@@ -1,6 +1,7 @@
 """The completions, in real shells, against our own daemons."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mq.cli.manual import bash, fish, zsh
+from mq.daemons.standalone import Standalone
 from tests.cli.support import Mq
 
 BASH = """
@@ -115,29 +117,33 @@ def ran(arguments: Sequence[str | Path], variables: dict[str, str]) -> str:
     return ended.stdout
 
 
-def test_bash_completes(cluster: Mq, tmp_path: Path) -> None:
-    variables = surroundings(cluster, tmp_path)
-    path = tmp_path / "mq.bash"
+@pytest.fixture(scope="module")
+def in_bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script for bash: it takes a third of a second to write."""
+    path = tmp_path_factory.mktemp("bash") / "mq.bash"
     path.write_text(bash.script())
+    return path
+
+
+def test_bash_completes(cluster: Mq, tmp_path: Path, in_bash: Path) -> None:
+    variables = surroundings(cluster, tmp_path)
     for line, expected in CASES:
-        found = ran([shell("bash"), "-c", BASH, "-", path, line], variables).split()
+        found = ran([shell("bash"), "-c", BASH, "-", in_bash, line], variables).split()
         assert found == [word.split("=")[-1] for word in expected], line
 
 
-def test_bash_completes_addresses_behind_their_colon(cluster: Mq, tmp_path: Path) -> None:
+def test_bash_completes_addresses_behind_their_colon(
+    cluster: Mq, tmp_path: Path, in_bash: Path
+) -> None:
     variables = surroundings(cluster, tmp_path)
-    path = tmp_path / "mq.bash"
-    path.write_text(bash.script())
     address = cluster("clusterList", "-o", "json").json["data"][0]["brokerAddr"]
     host, port = address.split(":")
     line = f"mq updateTopic -b {host}:{port[0]}"
-    assert ran([shell("bash"), "-c", BASH, "-", path, line], variables).split() == [port]
+    assert ran([shell("bash"), "-c", BASH, "-", in_bash, line], variables).split() == [port]
 
 
-def test_bash_quotes_what_others_have_named(cluster: Mq, tmp_path: Path) -> None:
+def test_bash_quotes_what_others_have_named(cluster: Mq, tmp_path: Path, in_bash: Path) -> None:
     variables = surroundings(cluster, tmp_path)
-    path = tmp_path / "mq.bash"
-    path.write_text(bash.script())
     key = "$(touch${IFS}made);'x"
     cluster("updateTopic", "-c", "DefaultCluster", "-t", "Named|sh")
     assert cluster("sendMessage", "-t", "Named|sh", "-p", "x", "-k", key).status == 0
@@ -146,7 +152,7 @@ def test_bash_quotes_what_others_have_named(cluster: Mq, tmp_path: Path) -> None
         (r"mq tail Named\|", r"Named\|sh"),
         (r"mq queryMsgByKey -t Named\|sh -k $", None),
     ):
-        found = ran([shell("bash"), "-c", BASH, "-", path, line], variables).strip()
+        found = ran([shell("bash"), "-c", BASH, "-", in_bash, line], variables).strip()
         if expected is None:
             assert ran([shell("bash"), "-c", f"printf %s {found}"], variables) == key
         else:
@@ -165,7 +171,7 @@ def test_fish_completes(cluster: Mq, tmp_path: Path) -> None:
         assert sorted(row.split("\t")[0] for row in found) == sorted(expected), line
 
 
-# zsh completes only where somebody types: in a terminal of its own.
+# zsh completes only where somebody types: in a terminal of its own, one line after the other.
 ZSH = """
 zmodload zsh/zpty
 zpty z zsh -f -i
@@ -174,48 +180,57 @@ zpty -w z 'autoload -Uz compinit; compinit -u -D; bindkey "^I" complete-word'
 zpty -w z 'show() { zle -R; print -rn -- "<<$BUFFER>>"SHO""WN; BUFFER=; zle accept-line; }'
 zpty -w z 'zle -N show; bindkey "^X" show; stty -echo; print READY''NOW'
 zpty -r z text '*READYNOW*' >/dev/null
-zpty -w -n z "$2"$'\\t\\x18'
-zpty -r z text '*SHOWN*'
-print -r -- $text
+shift
+for line; do
+  zpty -w -n z "$line"$'\\t\\x18'
+  zpty -r z text '*SHOWN*'
+  print -r -- $text
+done
 zpty -d z
 """
+IN_ZSH = [
+    ("mq topicRou", "mq topicRoute "),
+    ("mq context us", "mq context use "),
+    ("mq topicRoute -t TBW", "mq topicRoute -t TBW102 "),
+    ("mq topicRoute --topic=TBW", "mq topicRoute --topic=TBW102 "),
+    ("mq update-topic -c Def", "mq update-topic -c DefaultCluster "),
+    ("mq clusterList -o j", "mq clusterList -o json "),
+    ("mq context use pr", "mq context use prod "),
+    ("mq spark submit cou", "mq spark submit count "),
+    ("mq spark submit count --topic-p", "mq spark submit count --topic-pattern="),
+    ("mq spark submit count --topic TBW", "mq spark submit count --topic TBW102 "),
+    ("mq --outp", "mq --output="),
+    ("mq --context pr", "mq --context prod "),
+    ("mq --utc -o json topicRou", "mq --utc -o json topicRoute "),
+    ("mq --utc -o json topicRoute -t TBW", "mq --utc -o json topicRoute -t TBW102 "),
+    ("mq group se", "mq group seek "),
+    ("mq topic route --li", "mq topic route --list "),
+    ("mq broker --printC", "mq broker --printConfigItem "),
+    ("mq topic route TBW", "mq topic route TBW102 "),
+    ("mq group seek billing TBW", "mq group seek billing TBW102 "),
+    ("mq group seek -t Orders TOOLS_CON", "mq group seek -t Orders TOOLS_CONSUMER "),
+    ("mq group seek -g billing TBW", "mq group seek -g billing TBW102 "),
+    ("mq group seek --group=billing TBW", "mq group seek --group=billing TBW102 "),
+    ("mq bench end-to-end --war", "mq bench end-to-end --warm="),
+]
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("mq topicRou", "mq topicRoute "),
-        ("mq context us", "mq context use "),
-        ("mq topicRoute -t TBW", "mq topicRoute -t TBW102 "),
-        ("mq topicRoute --topic=TBW", "mq topicRoute --topic=TBW102 "),
-        ("mq update-topic -c Def", "mq update-topic -c DefaultCluster "),
-        ("mq clusterList -o j", "mq clusterList -o json "),
-        ("mq context use pr", "mq context use prod "),
-        ("mq spark submit cou", "mq spark submit count "),
-        ("mq spark submit count --topic-p", "mq spark submit count --topic-pattern="),
-        ("mq spark submit count --topic TBW", "mq spark submit count --topic TBW102 "),
-        ("mq --outp", "mq --output="),
-        ("mq --context pr", "mq --context prod "),
-        ("mq --utc -o json topicRou", "mq --utc -o json topicRoute "),
-        ("mq --utc -o json topicRoute -t TBW", "mq --utc -o json topicRoute -t TBW102 "),
-        ("mq group se", "mq group seek "),
-        ("mq topic route --li", "mq topic route --list "),
-        ("mq broker --printC", "mq broker --printConfigItem "),
-        ("mq topic route TBW", "mq topic route TBW102 "),
-        ("mq group seek billing TBW", "mq group seek billing TBW102 "),
-        ("mq group seek -t Orders TOOLS_CON", "mq group seek -t Orders TOOLS_CONSUMER "),
-        ("mq group seek -g billing TBW", "mq group seek -g billing TBW102 "),
-        ("mq group seek --group=billing TBW", "mq group seek --group=billing TBW102 "),
-        ("mq bench end-to-end --war", "mq bench end-to-end --warm="),
-    ],
-)
-def test_zsh_completes(line: str, expected: str, cluster: Mq, tmp_path: Path) -> None:
-    variables = surroundings(cluster, tmp_path)
-    folder = tmp_path / "functions"
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def completed_in_zsh(
+    standalone: Standalone, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """Each line, and what became of it. Its start takes zsh a second."""
+    folder = tmp_path_factory.mktemp("zsh")
+    cluster = Mq(folder / "config", {"NAMESRV_ADDR": standalone.name_server_address})
     (folder / "_mq").write_text(zsh.script())
-    seen = ran([shell("zsh"), "-f", "-c", ZSH, "-", folder, line], variables)
-    assert f"<<{expected}>>" in seen
+    lines = [line for line, _ in IN_ZSH]
+    text = ran([shell("zsh"), "-f", "-c", ZSH, "-", folder, *lines], surroundings(cluster, folder))
+    return dict(zip(lines, re.findall("<<([^<>]*)>>SHOWN", text), strict=True))
+
+
+@pytest.mark.parametrize(("line", "expected"), IN_ZSH)
+def test_zsh_completes(line: str, expected: str, completed_in_zsh: dict[str, str]) -> None:
+    assert completed_in_zsh[line] == expected
 
 
 def test_every_option_that_names_a_topic_group_or_cluster_is_completed() -> None:

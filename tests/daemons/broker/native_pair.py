@@ -16,6 +16,7 @@ from mq.protocol.command_reader import CommandReader
 from mq.protocol.headers.transaction import pack_halves
 from mq.protocol.message_id import decode_offset_id
 from tests.daemons.broker.harness import Harness
+from tests.daemons.written import Written, connected
 
 NOW = 1_700_000_000_000  # the time of both
 FIELDS = {
@@ -74,35 +75,6 @@ TO_EACH_QUEUE = b"".join(plain(e=str(queue)) for queue in range(3)) + plain()
 SMALL = {"mappedFileSizeCommitLog": "20000", "maxHashSlotNum": "50", "maxIndexNum": "40"}
 
 
-class Written:
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.closed = False
-
-    def write(self, data: bytes | memoryview) -> None:
-        self.data += data
-
-    def close(self) -> None:
-        self.closed = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def set_write_buffer_limits(self, high: int) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        return ("127.0.0.1", 5555) if name in ("peername", "sockname") else default
-
-
 class OneBroker:
     """A broker that takes bytes as they come, natively or not."""
 
@@ -151,7 +123,7 @@ class OneBroker:
     async def take(self, data: list[bytes], relayed: bool = False) -> tuple[object, ...]:
         """What is answered to what comes in so many pieces, and what has been stored of it;
         `relayed` by a snode."""
-        channel, transport = self._connect()
+        channel, transport = connected(self._broker.listener, Written())
         channel.dialect = Dialect.SNODE if relayed else Dialect.ORDINARY
         try:
             for piece in data:
@@ -166,7 +138,10 @@ class OneBroker:
     async def take_together(self, data: Pieces) -> tuple[Pieces, tuple[object, ...]]:
         """The same of what comes in one turn of the loop, on connections with these numbers; and
         the order in which it is served."""
-        made = {number: self._connect() for number in {number for number, _ in data}}
+        made = {
+            number: connected(self._broker.listener, Written())
+            for number in {number for number, _ in data}
+        }
         served, put_off = list[tuple[int, bytes | None]](), list[tuple[int, bytes | None]]()
         sends, lost = self._broker.services.sends.native, set[int]()
         try:
@@ -191,12 +166,6 @@ class OneBroker:
         kept = [made[number][1] for number in sorted(made.keys() - lost)]
         answers = [(transport.data, transport.closed) for transport in kept]
         return served + put_off, (answers, *self._stored())
-
-    def _connect(self) -> tuple[Channel, Written]:
-        listener = self._broker.listener
-        channel, transport = Channel(listener, listener.dispatcher), Written()
-        channel.connection_made(transport)  # type: ignore[arg-type]  # as much of one as is needed
-        return channel, transport
 
     def _stored(self) -> tuple[object, ...]:
         store = self._broker.stores.messages

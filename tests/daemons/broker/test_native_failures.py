@@ -12,8 +12,9 @@ from mq.protocol.codes import ResponseCode
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.native import native
 from tests.daemons.broker.harness import Harness
-from tests.daemons.broker.native_pair import TO_EACH_QUEUE, Written, alone, plain
+from tests.daemons.broker.native_pair import TO_EACH_QUEUE, alone, plain
 from tests.daemons.broker.running import broker_on
+from tests.daemons.written import Written, connected
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
@@ -52,11 +53,10 @@ def test_what_the_native_path_fails_at_of_many_connections_is_left_to_python_wit
         channel.data_received(TO_EACH_QUEUE)
         await asyncio.sleep(0)
         broker.stores.messages.queue("T", 1).queue_id = 1 << 40  # more than a record holds
-        channels = [channel, *(Channel(broker.listener, broker.listener.dispatcher) for _ in "ab")]
-        sent = [transport, Written(), Written()]
+        others = [connected(broker.listener, Written()) for _ in "ab"]
+        channels = [channel, *(one for one, _ in others)]
+        sent = [transport, *(to for _, to in others)]
         try:
-            for one, to in zip(channels[1:], sent[1:], strict=True):
-                one.connection_made(to)  # type: ignore[arg-type]  # as much as is needed
             transport.data = b""
             for one, name in zip(channels, "012", strict=True):
                 one.data_received(alone(e=name))
@@ -76,8 +76,7 @@ def test_what_the_native_path_fails_at_of_many_connections_is_left_to_python_wit
 def _run(root: Path, script: Callable[[Harness, Channel, Written], Awaitable[None]]) -> None:
     async def main() -> None:
         async with Harness(root, {}) as broker:
-            channel, transport = Channel(broker.listener, broker.listener.dispatcher), Written()
-            channel.connection_made(transport)  # type: ignore[arg-type]  # as much as is needed
+            channel, transport = connected(broker.listener, Written())
             try:
                 await script(broker, channel, transport)
             finally:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import pytest
+from argon2 import PasswordHasher
 from bs4 import BeautifulSoup, Tag
 
 from mq.client.credentials import AccessKey
@@ -24,7 +25,7 @@ from mq.daemons.console.app import Console
 from mq.daemons.console.clusters import Cluster, ClusterSource
 from mq.daemons.console.config import ConsoleSettings
 from mq.daemons.console.route import AnyRoute
-from mq.daemons.console.security import accounts, passwords
+from mq.daemons.console.security import accounts
 from mq.daemons.console.security.accounts import Account
 from mq.daemons.standalone import Standalone
 
@@ -406,8 +407,10 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def hashed() -> str:
-    """What is kept of `PASSWORD`: it takes a moment to make."""
-    return passwords.hashed(PASSWORD)
+    """What is kept of `PASSWORD`, in a form that costs little to compare: it says itself how much
+    work it is. As much as the console's own hashes are has `cli/commands/test_console_accounts.py`.
+    """
+    return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
 
 
 def account(name: str, role: str = "administrator", **more: Any) -> Account:

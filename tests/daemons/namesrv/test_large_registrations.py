@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
 
 from mq.daemons.namesrv.app import NameServer
@@ -20,7 +21,7 @@ from tests.daemons.own_time import settled, thread_time
 from tests.daemons.peer import Peer
 
 COUNT = 20_000
-TOPICS = [topic(f"topic-{number:05d}") for number in range(COUNT)]
+NAMES = [f"topic-{number:05d}" for number in range(COUNT)]
 
 
 def registration(*topics: TopicConfig, counter: int, compressed: bool = True) -> Command:
@@ -30,8 +31,14 @@ def registration(*topics: TopicConfig, counter: int, compressed: bool = True) ->
     return Command(RequestCode.REGISTER_BROKER, told.encode(), data)
 
 
-LARGE = registration(*TOPICS, counter=1)
-CHANGED = registration(*(topic(t.topic_name or "", queues=8) for t in TOPICS), counter=2)
+@cache
+def large() -> Command:
+    return registration(*map(topic, NAMES), counter=1)
+
+
+@cache
+def changed() -> Command:
+    return registration(*(topic(name, queues=8) for name in NAMES), counter=2)
 
 
 async def longest_gap(work: Awaitable[object]) -> float:
@@ -54,7 +61,7 @@ def test_the_loop_serves_others_while_very_many_topics_are_registered(tmp_path: 
     async def script(server: NameServer, peer: Peer) -> None:
         gaps = [
             await longest_gap(peer.ask(command.code, command.fields, bytes(command.body)))
-            for command in (LARGE, CHANGED)
+            for command in (large(), changed())
         ]
         assert min(gaps) < 0.3  # usually 0.05
         assert len(server.routes.topics) == COUNT
@@ -76,7 +83,7 @@ def test_what_a_broker_says_behind_a_large_registration_counts_behind_it(tmp_pat
             broker_id=0,
         )
         query = Command(RequestCode.QUERY_DATA_VERSION, asked.encode(), version.encode())
-        commands = [LARGE, CHANGED, small, query]
+        commands = [large(), changed(), small, query]
         for number, command in enumerate(commands, 1):
             command.opaque = number
             peer.writer.write(encode(command))
@@ -98,8 +105,8 @@ def test_a_broker_that_stops_behind_a_large_registration_is_gone(tmp_path: Path)
             cluster_name="DefaultCluster",
             broker_id=0,
         )
-        LARGE.opaque = 1
-        peer.writer.write(encode(LARGE))
+        large().opaque = 1
+        peer.writer.write(encode(large()))
         farewell = Command(RequestCode.UNREGISTER_BROKER, leaving.encode(), opaque=2)
         peer.writer.write(encode(farewell))
         assert [(await peer.receive()).opaque for _ in range(2)] == [1, 2]
@@ -120,7 +127,7 @@ def test_nothing_is_left_of_a_broker_whose_connection_ends_half_way(tmp_path: Pa
         ]
         for half_way in moments:
             async with Peer(server.port) as broker:
-                broker.writer.write(encode(LARGE))
+                broker.writer.write(encode(large()))
                 async with asyncio.timeout(30):
                     while not half_way():  # noqa: ASYNC110 - turn by turn
                         await asyncio.sleep(0)
@@ -140,7 +147,7 @@ def test_the_newer_of_two_connections_of_a_broker_counts(tmp_path: Path) -> None
 
     async def script(server: NameServer, peer: Peer) -> None:
         async with Peer(server.port) as old:
-            old.writer.write(encode(LARGE))
+            old.writer.write(encode(large()))
             async with asyncio.timeout(30):
                 while not _half_way(server)():  # noqa: ASYNC110 - turn by turn
                     await asyncio.sleep(0)

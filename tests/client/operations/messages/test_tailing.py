@@ -185,7 +185,7 @@ async def test_two_thousand_a_second_do_not_grow(made: Cluster) -> None:
 
 @opened(cluster)
 async def test_compressed_bodies_are_followed_and_searched_in_little_memory(made: Cluster) -> None:
-    size, count = 15_000_000, 64
+    size, count = 15_000_000, 16
     packed = zlib.compress(bytes(size))
     address = made.pair.broker.address
     async with Tail(made.session, Choice(TOPIC), most=count) as tail:

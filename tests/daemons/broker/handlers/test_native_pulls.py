@@ -16,7 +16,6 @@ from mq.client.machine import clock
 from mq.daemons.broker.handlers.native_pulls import PullAnswer
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import JSON, ROCKETMQ, Command
 from mq.protocol.command_reader import CommandReader
@@ -25,9 +24,10 @@ from mq.protocol.message import decode_records
 from mq.protocol.native import native
 from tests.daemons.broker.damaged_frames import damaged
 from tests.daemons.broker.harness import Harness
-from tests.daemons.broker.native_pair import NOW, Written, plain
+from tests.daemons.broker.native_pair import NOW, plain
 from tests.daemons.broker.pulls import PullBroker, pull, request, serve
 from tests.daemons.peer import Peer
+from tests.daemons.written import Written, connected
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
@@ -200,9 +200,7 @@ class OneBroker:
 
     async def take(self, data: bytes) -> bytes:
         """What is answered to what comes."""
-        listener = self.broker.listener
-        channel, transport = Channel(listener, listener.dispatcher), Written()
-        channel.connection_made(transport)  # type: ignore[arg-type]  # as much of one as is needed
+        channel, transport = connected(self.broker.listener, Written())
         try:
             channel.data_received(data)
             for _ in range(3):

@@ -211,3 +211,58 @@ def test_any_bytes_are_stored_and_answered_as_by_python(
         ours, theirs = (broker.files() for broker in pair.brokers)
         assert ours == theirs and len(ours) > 2
         assert pair.brokers[0].taken > 50
+
+
+def _with_raw(before: int, raw: bytes, behind: int, place: str = "i") -> bytes:
+    """A send of which a field has some bytes as they are between so many others."""
+    header = {**HEADER, "extFields": FIELDS | {place: f"{'a' * before}PLACE{'b' * behind}"}}
+    text = json.dumps(header, separators=(",", ":")).encode().replace(b"PLACE", raw)
+    return struct.pack(">ii", 4 + len(text), len(text)) + text
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("place", ["c", "n", "new"])
+def test_strings_end_at_the_same_byte_as_by_python_wherever_that_stands(
+    tmp_path: Path, stopped_clock: None, place: str
+) -> None:
+    """They are looked at eight bytes at a time: each byte that is none of a string's, or above 127,
+    or next to one of those, is put in each of these places."""
+    pair = Pair(tmp_path, {})  # one file of the log: none ends in between
+    try:
+        pair.compare([TO_EACH_QUEUE])
+        for raw in (b'"', b"\\", b'\\"', b"\\n", b"\x1f", b"\x00", b"!", b"#", b"[", b"]", b" ",
+                    b"\x7f", "é".encode(), "\u0120".encode(), b"\xa2", b"\xdc"):  # fmt: skip
+            for before in range(18):
+                for behind in (0, 1, 7, 9):
+                    taken, frame = pair.brokers[0].taken, _with_raw(before, raw, behind, place)
+                    pair.compare([frame])
+                    assert (pair.brokers[0].taken > taken) is _is_json(frame[8:])
+    finally:
+        pair.close()
+
+
+@pytest.mark.parametrize(
+    "names", [("n", "n"), ("new", "new"), ("ab", "ba"), ("Z", "Z"), ("é", "é"), ("~", "~")]
+)
+def test_a_name_that_is_there_twice_is_left_to_python(
+    tmp_path: Path, stopped_clock: None, names: tuple[str, str]
+) -> None:
+    pair = Pair(tmp_path)
+    first, second = names
+    try:
+        pair.compare([TO_EACH_QUEUE])
+        fields = json.dumps(FIELDS)[:-1] + f', "{first}": "1", "{second}": "2"}}'
+        text = json.dumps(HEADER)[:-1] + f', "extFields": {fields}}}'
+        header = text.encode()
+        taken = pair.brokers[0].taken
+        pair.compare([struct.pack(">ii", 4 + len(header), len(header)) + header])
+        assert (pair.brokers[0].taken > taken) is (first != second)
+    finally:
+        pair.close()

@@ -16,7 +16,6 @@ from mq.daemons.broker.handlers.native_pulls import PullAnswer
 from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.cut import cut_end
-from mq.daemons.channel import Channel
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
@@ -25,10 +24,10 @@ from mq.protocol.flags import Permission, PullSysFlag
 from mq.protocol.frame import encode
 from mq.protocol.native import native
 from tests.daemons.broker.handlers.members import beat
-from tests.daemons.broker.native_pair import Written
 from tests.daemons.broker.pulls import TOPIC, PullBroker, bodies, numbered, pull, request, serve
 from tests.daemons.broker.store.stores import put
 from tests.daemons.peer import Peer
+from tests.daemons.written import Written, connected
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
@@ -172,8 +171,7 @@ def test_a_peer_that_is_stalled_in_the_middle_of_its_pulls_gets_no_other(
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*numbered(3))
         assert bodies(await pull(peer, request(0))) == numbered(3)
-        channel, transport = Channel(broker.listener, broker.listener.dispatcher), Filling(2)
-        channel.connection_made(transport)  # type: ignore[arg-type]  # as much as is needed
+        channel, transport = connected(broker.listener, Filling(2))
         transport.on_full = channel.pause_writing
         channel.data_received(b"".join(encode(request(0, opaque=number)) for number in range(6)))
         sent = CommandReader().receive(transport.data)

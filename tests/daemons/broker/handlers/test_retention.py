@@ -84,8 +84,8 @@ READ_BY_BROKER = (
 )
 
 
-async def expire(broker: Broker, session: Session) -> None:
-    """Have all messages there are deleted by age, and their queues cleaned."""
+async def delete_old(broker: Broker, session: Session) -> None:
+    """Have all messages there are deleted by age."""
     for _ in range(4):  # more than a file
         await send(session, broker.address, "New", b"x" * 20_000)
     store = broker.stores.messages
@@ -94,6 +94,11 @@ async def expire(broker: Broker, session: Session) -> None:
     for file in store.log.files[:-1]:
         os.utime(file.path, (LONG_AGO, LONG_AGO))
     await ask(session, broker.address, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+
+async def expire(broker: Broker, session: Session) -> None:
+    """Have all messages there are deleted by age, and their queues cleaned."""
+    await delete_old(broker, session)
     await ask(session, broker.address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
 
@@ -183,8 +188,9 @@ def test_others_are_served_while_many_queues_are_cleaned(tmp_path: Path) -> None
             store = broker.stores.messages
             for number in range(count):
                 await put(store, f"Old{number}", 0, b"x")
+            await delete_old(broker, session)
             seen = await seen_during(
-                expire(broker, session),
+                ask(session, broker.address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE),
                 lambda: sum(store.max_offset(f"Old{number}", 0) for number in range(count)),
             )
             assert max(seen) == count and min(seen) == 0

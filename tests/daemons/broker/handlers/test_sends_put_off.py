@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.message import decode_records
 from mq.protocol.native import native
 from tests.daemons.broker.harness import Harness
-from tests.daemons.broker.native_pair import FIELDS, HEADER, TO_EACH_QUEUE, Written, framed
+from tests.daemons.broker.native_pair import FIELDS, HEADER, TO_EACH_QUEUE, framed
+from tests.daemons.written import Written, connected
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
@@ -32,12 +32,11 @@ class Two:
 
     def __init__(self, broker: Harness) -> None:
         self.broker = broker
-        self.channels = [Channel(broker.listener, broker.listener.dispatcher) for _ in "12"]
-        self.sent = [Written(), Written()]
+        made = [connected(broker.listener, Written()) for _ in "12"]
+        self.channels = [channel for channel, _ in made]
+        self.sent = [written for _, written in made]
 
     async def __aenter__(self) -> "Two":
-        for channel, written in zip(self.channels, self.sent, strict=True):
-            channel.connection_made(written)  # type: ignore[arg-type]  # as much as is needed
         self.channels[0].data_received(TO_EACH_QUEUE)
         await asyncio.sleep(0)
         return self

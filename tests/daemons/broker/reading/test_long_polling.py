@@ -305,7 +305,7 @@ def test_pulls_that_one_turn_has_no_time_for_look_later_once_for_all_that_has_co
 
 def test_filters_of_held_pulls_are_counted_by_what_they_take(tmp_path: Path) -> None:
     """A hostile client holds many long ones; an honest one waits at many queues with one."""
-    count = 8
+    count = 4
 
     def text(number: int) -> str:
         return " OR ".join(["a=1"] * 700) + f" OR b={number}"

@@ -16,7 +16,7 @@ from mq.daemons.console.collector.collector import Collector
 from mq.daemons.console.collector.limits import Limits
 from mq.daemons.console.collector.paced import Pace, PacedSession
 from mq.daemons.console.history.history import History
-from mq.daemons.console.history.points import Key
+from mq.daemons.console.history.points import HOUR, Key
 from mq.daemons.console.history.recording import Recorder
 from mq.protocol.bodies import (
     Connection,
@@ -133,7 +133,7 @@ async def test_numbers_without_end_stop_neither_the_looks_nor_the_history(
         recorder.record(found)
         assert Key("c", "topic", "good", "in_rate") in history
         for key in (Key("c", "cluster", "C", "in_rate"), Key("c", "topic", "t", "in_rate")):
-            points = await history.read(key, 0, found.at // 1000 + 1)
+            points = await history.read(key, found.at // 1000 - HOUR, found.at // 1000 + 1)
             assert all(point.high < 1e21 for point in points)
         to_json(found)
         assert not collector.failures

@@ -128,6 +128,7 @@ def test_who_consumed_it_is_said_by_group(console: Consoles) -> None:
             await consumed.wait()
 
             async def is_said() -> bool:
+                await consumer.commit()  # by itself it does so each five seconds
                 answer = (await made.site.api(f"{FIRST}?view=consumers")).json
                 return [item["type"] for item in answer["consumers"] or ()] == ["CONSUMED"]
 

@@ -127,8 +127,9 @@ def test_a_class_may_use_what_computes() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_class_is_told_with_its_line(text: bytes, told: str) -> None:
-    assert refused(text).startswith("FilterFailed: ")
-    assert told in refused(text)
+    said = refused(text)
+    assert said.startswith("FilterFailed: ")
+    assert told in said
 
 
 ESCAPE = (
@@ -305,13 +306,13 @@ def test_a_class_that_never_ends_to_be_made_is_ended() -> None:
 
 def test_recursion_without_end_ends_the_class_alone() -> None:
     assert "RecursionError" in refused(source("f = lambda n: f(n + 1)", "f(0)"))
-    nested = ("kept = []", "for _ in range(10 ** 6): kept = [kept]", "repr(kept)")
+    nested = ("kept = []", "for _ in range(10 ** 5): kept = [kept]", "repr(kept)")
     assert "RecursionError" in refused(source(*nested))
     deep = ("import sys", "sys.setrecursionlimit(10 ** 9)", "nested = []",
             "for _ in range(10 ** 6): nested = [nested]", "return repr(nested)")  # fmt: skip
     assert "SandboxEnded" in refused(source(*deep))
     bomb = b"x = " + b"(" * 100_000 + b")" * 100_000
-    assert "FilterFailed: " in refused(bomb) or "SandboxEnded" in refused(bomb)
+    assert refused(bomb).startswith(("FilterFailed: ", "SandboxEnded: "))
 
 
 def answer(status: int, number: int, count: int, data: bytes = b"") -> str:
