@@ -407,6 +407,38 @@ def test_a_pull_whose_entries_cannot_be_read_is_told_so_though_it_has_a_plan(
     serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
 
 
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_a_pull_of_which_nothing_fits_is_answered_once_where_a_disk_fails_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_planned: bool
+) -> None:
+    pread, reads = files.pread, list[int]()
+
+    def fail(descriptor: int, size: int, position: int) -> bytes:
+        reads.append(position)
+        if len(reads) > 1:
+            raise OSError(errno.EIO, "the disk is broken")
+        return pread(descriptor, size, position)
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(20))
+        broker.queue.persist()
+        flags = str(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
+        commands = [
+            request(0, opaque=number, tags="nobody's", sysFlag=flags, commitOffset=str(number))
+            for number in range(3)
+        ]
+        if is_planned:
+            await pull(peer, commands[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "pread", fail)
+            reply = await pull(peer, commands[1])
+        assert (reply.code, len(reads)) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
+        assert broker.stores.offsets.query("g", TOPIC, 0) == 1
+        await pull(peer, commands[2])  # the next answer there is
+
+    serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
+
+
 def test_a_pull_is_answered_where_what_lies_behind_it_cannot_be_mapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
