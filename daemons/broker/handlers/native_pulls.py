@@ -63,7 +63,7 @@ class NativePulls:
         """The answer to a pull, as `MessageFinder.find` finds what is in it.
 
         None if that is for Python to look at. Raises NotInMemory if ``present`` says that a disk
-        would have to be waited for.
+        would have to be waited for, and OSError.
         """
         if isinstance(expression, TagExpression):
             return self._answer_by(
@@ -128,14 +128,11 @@ class NativePulls:
         are; it counts until what is in memory has to be asked again, or the queue or the settings
         are others.
 
-        None where that is less than two pulls take, or not all of it is in memory.
+        None where that is less than two pulls take, or not all of it is in memory. Raises OSError.
         """
         limits = self._limits(maximum)
         wanted = limits[0]
-        try:
-            entries = queue.entries(offset, min(_PREFETCHED_PULLS * wanted, _MOST_PREFETCHED))
-        except OSError:  # who asks for them is told
-            return None
+        entries = queue.entries(offset, min(_PREFETCHED_PULLS * wanted, _MOST_PREFETCHED))
         while len(entries) > layout.ENTRY_SIZE and _length(entries) > _LONGEST_PREFETCHED:
             entries = entries[: len(entries) // layout.ENTRY_SIZE // 2 * layout.ENTRY_SIZE]
         if wanted < 1 or limits[1] < 0 or len(entries) < 2 * wanted * layout.ENTRY_SIZE:

@@ -43,6 +43,9 @@ _LONGEST = 1024  # bytes of the texts of one
 # Plans with something prefetched, some 6 KB each; beyond it that of all is forgotten.
 _MOST_PREFETCHED = 1024
 _NOT_AGAIN_FOR = 0.2  # seconds, where there was nothing to prefetch
+# Seconds between two pulls of who has something prefetched. That counts for 0.2 s at most: who asks
+# less often would get little of it, for which a hundred chunks may have been asked for.
+_MOST_BETWEEN = 0.02
 
 #: Sends an answer: what was found, for whom, of which queue, group and topic.
 Send = Callable[[PullAnswer, Channel, ConsumeQueue, str, str], None]
@@ -67,6 +70,7 @@ class PullPlan:
     fields: Mapping[str, str]
     takes_all: bool
     expected: range = range(0)  # where who reads one message after the other asks next
+    asked_at: float = 0  # when that was found out, by the monotonic clock
     prefetched: object = None
     prefetches_at: float = 0  # of the monotonic clock, or later
 
@@ -189,11 +193,11 @@ class PlannedPulls:
             answer = self._path.answer(
                 *(queue, offset, plan.maximum, expression, self._residency, opaque)
             )
-        except (NotInMemory, Refused):
+        except (NotInMemory, Refused, OSError):  # who asks is told by Python
             return None
         if answer is not None and plan.takes_all:
-            follows, begin = offset in plan.expected, answer.next_offset
-            plan.expected = range(begin, begin + 1)
+            follows, begin = _follows(plan, offset, now), answer.next_offset
+            plan.expected, plan.asked_at = range(begin, begin + 1), now
             has_more = queue.readable - begin >= 2 * plan.maximum
             if follows and has_more and now >= plan.prefetches_at:
                 self._prefetch(plan, begin, now)
@@ -202,7 +206,10 @@ class PlannedPulls:
     def _prefetch(self, plan: PullPlan, offset: int, now: float) -> None:
         """Have what comes behind an offset ready for the next pulls of a plan."""
         plan.prefetched = None
-        found = self._path.prefetch(plan.queue, offset, plan.maximum, self._residency)
+        try:
+            found = self._path.prefetch(plan.queue, offset, plan.maximum, self._residency)
+        except OSError:  # who asks for them is told
+            found = None
         if found is None:
             plan.prefetches_at = now + _NOT_AGAIN_FOR
             return
@@ -211,3 +218,11 @@ class PlannedPulls:
         plan.prefetched, count = found
         plan.expected = range(offset, offset + count + 1)
         self._prefetched.add(plan)
+
+
+def _follows(plan: PullPlan, offset: int, now: float) -> bool:
+    """Whether this is a pull of who reads one message after the other, and without long breaks."""
+    if offset not in plan.expected:
+        return False
+    pulls = 1 + (offset - plan.expected.start) // plan.maximum  # with those that got the prefetched
+    return now - plan.asked_at <= pulls * _MOST_BETWEEN

@@ -300,7 +300,10 @@ class PullHandlers:
 
     def _look_how_far(self, counter: GroupCounter, queue: ConsumeQueue, next_offset: int) -> None:
         """A pull of which nothing fitted has read as far behind as one that found something."""
-        entry = queue.entry(next_offset - 1)
+        try:
+            entry = queue.entry(next_offset - 1)
+        except OSError:  # it has its answer, and must not get another
+            return
         if entry is not None:
             counter.behind = max(0, self._log.written - entry[0] - entry[1])
 

@@ -50,7 +50,8 @@ class CommitLog:
         self.files: list[MappedFile] = []
         #: Gives the file that begins at an offset where it has been made beforehand, else None.
         self.take_ready: Callable[[int], MappedFile | None] = lambda start: None
-        #: Called when a file has been deleted: memory of it that is held keeps it on the disk.
+        #: Called when a file has been deleted or closed: memory of it that is held keeps it on the
+        #: disk. And when the end is cut off: other records may come to lie there.
         self.on_removed: list[Callable[[], None]] = []
         self.position = 0
         self.written = 0
@@ -117,10 +118,10 @@ class CommitLog:
         Nor after a power cut: a file that came back would follow the records put here since.
         Raises OSError.
         """
+        self._tell_removed()
         while self.files and self.files[-1].start >= offset and self.files[-1].start > self.minimum:
             file = self.files.pop()
             file.delete()
-            self._tell_removed()
             files.sync_folder(file.path.parent)
         if self.files and offset < self.files[-1].end:
             last = self.files[-1]
@@ -246,6 +247,7 @@ class CommitLog:
         for file in self.files:
             file.close()
         self.files.clear()
+        self._tell_removed()
 
 
 def _ends_in_record(path: Path, size: int) -> bool:

@@ -1,5 +1,7 @@
 """Pulls by plans: as long as nothing has changed that a plan was made from."""
 
+import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
@@ -7,19 +9,23 @@ from typing import Any
 
 import pytest
 
-from mq.client.machine import clock
+from mq.client.machine import clock, files
 from mq.daemons import outgoing
 from mq.daemons.broker.handlers import native_pulls, planned_pulls
 from mq.daemons.broker.handlers.native_pulls import PullAnswer
+from mq.daemons.broker.store.batch import Batch
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.cut import cut_end
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.flags import Permission, PullSysFlag
 from mq.protocol.frame import encode
 from mq.protocol.native import native
 from tests.daemons.broker.handlers.members import beat
 from tests.daemons.broker.pulls import TOPIC, PullBroker, bodies, numbered, pull, request, serve
+from tests.daemons.broker.store.stores import put
 from tests.daemons.peer import Peer
 from tests.daemons.written import Written, connected
 
@@ -27,6 +33,20 @@ pytestmark = pytest.mark.skipif(native is None, reason="the native path is not b
 
 LARGE_FILES = {"mappedFileSizeCommitLog": "100000"}
 Change = Callable[[PullBroker], Awaitable[object]]
+
+
+class Time:
+    """Stands still but for what a test adds: who is slow has nothing prefetched."""
+
+    def __init__(self) -> None:
+        self.now = clock.monotonic()
+
+
+@pytest.fixture(autouse=True)
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    monkeypatch.setattr(clock, "monotonic", lambda: time.now)
+    return time
 
 
 def counted(broker: PullBroker) -> list[int]:
@@ -204,12 +224,17 @@ def prefetched(broker: PullBroker) -> list[int]:
     return places
 
 
+def one_of_many(at: int, most: int = 4) -> Command:
+    """A pull as `read` makes them."""
+    flags = str(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
+    return request(at, most=most, opaque=at, sysFlag=flags, commitOffset=str(at))
+
+
 async def read(peer: Peer, begin: int, end: int, most: int = 4) -> None:
     """Pull the messages of queue 0 between two offsets, one after the other."""
-    flags = str(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
     for at in range(begin, end, most):
-        command = request(at, most=most, opaque=at, sysFlag=flags, commitOffset=str(at))
-        assert bodies(await pull(peer, command)) == numbered(end)[at : at + most]
+        reply = await pull(peer, one_of_many(at, most))
+        assert bodies(reply) == numbered(end)[at : at + most]
 
 
 def test_who_reads_one_message_after_the_other_gets_what_was_prefetched(tmp_path: Path) -> None:
@@ -254,14 +279,24 @@ def test_who_reads_here_and_there_has_nothing_prefetched(tmp_path: Path) -> None
     serve(tmp_path, script, **LARGE_FILES)
 
 
-def test_what_was_prefetched_counts_until_memory_has_to_be_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = clock.monotonic()
-    monkeypatch.setattr(clock, "monotonic", lambda: now)
-
+def test_who_asks_seldom_has_nothing_prefetched(tmp_path: Path, time: Time) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
-        nonlocal now
+        places = prefetched(broker)
+        await broker.put(*numbered(200))
+        for at in range(0, 100, 4):
+            time.now += 0.05
+            assert bodies(await pull(peer, one_of_many(at))) == numbered(200)[at : at + 4]
+        assert places == []
+        await read(peer, 100, 200)
+        assert places == [104, 172]
+
+    serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
+
+
+def test_what_was_prefetched_counts_until_memory_has_to_be_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: Time
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*numbered(100))
         await broker.stores.messages.flusher.drain()
         residency, asked = broker.services.pulls._residency, list[int]()
@@ -274,19 +309,21 @@ def test_what_was_prefetched_counts_until_memory_has_to_be_asked_again(
         monkeypatch.setattr(residency, "_kernel_has", ask)
         await read(peer, 0, 40)
         assert asked == [0]
-        now += 1
+        time.now += 1
         await read(peer, 40, 80)
         assert asked == [0, 0]
 
     serve(tmp_path, script, **LARGE_FILES)
 
 
+def is_mapped(path: Path) -> bool:
+    """Whether this process has a file in its memory."""
+    return str(path) in Path("/proc/self/maps").read_text()
+
+
 def test_a_file_of_the_log_that_is_deleted_is_not_held_by_what_was_prefetched(
     tmp_path: Path,
 ) -> None:
-    def is_mapped(path: Path) -> bool:
-        return str(path) in Path("/proc/self/maps").read_text()
-
     async def script(broker: PullBroker, peer: Peer) -> None:
         messages = broker.stores.messages
         await broker.put(*numbered(100))
@@ -301,6 +338,39 @@ def test_a_file_of_the_log_that_is_deleted_is_not_held_by_what_was_prefetched(
     serve(tmp_path, script, mappedFileSizeCommitLog="20000", mappedFileSizeConsumeQueue="20000")
 
 
+def test_a_log_that_is_closed_is_not_held_by_what_was_prefetched(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = PullBroker(tmp_path, LARGE_FILES)
+        async with broker, Peer(broker.listener.port) as peer:
+            await broker.put(*numbered(40))
+            await read(peer, 0, 20)
+            path = broker.stores.messages.log.files[0].path
+            assert is_mapped(path)
+        assert not is_mapped(path)
+
+    asyncio.run(main())
+
+
+def test_a_message_behind_a_cut_is_not_another_that_lies_where_one_was_prefetched(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        store, other = broker.stores.messages, "others"
+        assert len(other) == len(TOPIC)
+        await put(store, other, 0, *numbered(20))
+        await broker.put(*numbered(40))
+        await read(peer, 0, 20)
+        entry = broker.queue.entry(20)
+        assert entry is not None
+        await cut_end(store, entry[0], "its master does not have it")
+        store.appender._batch = Batch(store.log.position)  # of a slave it is not used
+        await put(store, other, 0, b"o20", b"o21", b"o22", b"o23")
+        await broker.put(b"n20", b"n21", b"n22", b"n23")
+        assert bodies(await pull(peer, one_of_many(20))) == [b"n20", b"n21", b"n22", b"n23"]
+
+    serve(tmp_path, script, **LARGE_FILES)
+
+
 def test_a_message_that_was_deleted_by_age_is_not_given_from_what_was_prefetched(
     tmp_path: Path,
 ) -> None:
@@ -308,13 +378,90 @@ def test_a_message_that_was_deleted_by_age_is_not_given_from_what_was_prefetched
         await broker.put(*numbered(100))
         await read(peer, 0, 40)
         broker.queue.minimum = 60
-        reply = await pull(peer, request(40, most=4))
+        reply = await pull(peer, one_of_many(40))
         assert (reply.code, reply.fields["nextBeginOffset"]) == (
             ResponseCode.PULL_OFFSET_MOVED,
             "60",
         )
 
     serve(tmp_path, script, **LARGE_FILES)
+
+
+def test_a_pull_whose_entries_cannot_be_read_is_told_so_though_it_has_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(40))
+        broker.queue.persist()
+        await read(peer, 0, 8)
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "pread", fail)
+            reply = await pull(peer, one_of_many(8))
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert "the disk is broken" in (reply.remark or "")
+        await read(peer, 0, 40)
+
+    serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_a_pull_of_which_nothing_fits_is_answered_once_where_a_disk_fails_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_planned: bool
+) -> None:
+    pread, reads = files.pread, list[int]()
+
+    def fail(descriptor: int, size: int, position: int) -> bytes:
+        reads.append(position)
+        if len(reads) > 1:
+            raise OSError(errno.EIO, "the disk is broken")
+        return pread(descriptor, size, position)
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(20))
+        broker.queue.persist()
+        flags = str(PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET)
+        commands = [
+            request(0, opaque=number, tags="nobody's", sysFlag=flags, commitOffset=str(number))
+            for number in range(3)
+        ]
+        if is_planned:
+            await pull(peer, commands[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "pread", fail)
+            reply = await pull(peer, commands[1])
+        assert (reply.code, len(reads)) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
+        assert broker.stores.offsets.query("g", TOPIC, 0) == 1
+        await pull(peer, commands[2])  # the next answer there is
+
+    serve(tmp_path, script, mappedFileSizeCommitLog="100000", mappedFileSizeConsumeQueue="20000")
+
+
+def test_a_pull_is_answered_where_what_lies_behind_it_cannot_be_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "no memory for maps")
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        log, places = broker.stores.messages.log, prefetched(broker)
+        for number in range(60):
+            await broker.put(b"m%d" % number)
+        behind = broker.queue.first_at_or_after(log.files[1].start)
+        begin = behind % 4
+        await read(peer, begin, behind - 4)
+        broker.services.pulls.planned.forget_prefetched()
+        places.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(log.files[1], "_view", None)
+            patch.setattr(files, "map_to_read", fail)
+            reply = await pull(peer, one_of_many(behind - 4))
+        assert bodies(reply) == numbered(behind)[-4:]
+        assert places == [behind]
+
+    serve(tmp_path, script, mappedFileSizeConsumeQueue="20000")
 
 
 def test_few_plans_have_something_prefetched(
