@@ -163,10 +163,9 @@ class Pulling:
         """As `place`. Raises MQError."""
         self._puller.prefer_master(held.queue)
         asked = held.next_offset
-        if not held.is_absent:
-            held.absent_since = held.last_pull
+        look = self._absences.is_replaced if held.is_absent else self._absences.is_other
         result = await self._pull(held, looks=True)
-        if await self._absences.is_replaced(held, result, asked):
+        if await look(held, result, asked):
             return result.min_offset
         held.absent_pause = 0.0
         if result.status is PullStatus.OFFSET_ILLEGAL:

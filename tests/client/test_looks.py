@@ -15,7 +15,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
 from mq.protocol.record_codec import encode_record
-from tests.client.clusters import GROUP, TOPIC, numbers
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.scenarios import in_a_loop
 from tests.client.scripted import accept_heartbeats, name_server, scripted
 from tests.waiting import until
@@ -124,3 +124,29 @@ async def test_a_replica_that_has_more_than_its_master_is_read_to_the_end_by_who
                 held = consumer.reader.held[QUEUE]
                 await until(lambda held=held: held.is_unseen)  # type: ignore[misc]
             assert got == numbers(8)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@in_a_loop
+async def test_a_full_queue_is_given_up_where_it_is_though_its_broker_has_lost_the_groups_offset(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was killed before it had saved it: the offset was gone, but not the topic."""
+    monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.0)
+    limits = FlowLimits(messages=5)
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        offsets = there.pair.broker.stores.offsets
+        async with LitePullConsumer(
+            there.address, GROUP, {TOPIC: "*"}, limits=limits, consume_from=FIRST
+        ) as consumer:
+            assert await polled(consumer, 5) == numbers(5)
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            await consumer.commit()
+            offsets.remove_topic(TOPIC)
+            if closes:
+                await consumer.close()
+            else:
+                await consumer.reader.assign([])  # as a rebalance that takes the queue away
+            assert offsets.query(GROUP, TOPIC, 0) == 5
