@@ -271,6 +271,8 @@ class Reader:
         """
         async with self._changing:
             self._assigned = set(queues)
+            for queue in self._moving.keys() - self._assigned:
+                del self._moving[queue]  # it is taken afresh if it is assigned again
             complete = await self._change(self._assigned, list(self.held))
         if not complete:
             self.wake()

@@ -9,7 +9,7 @@ import pytest
 from mq.client import absence
 from mq.client.absence import Absences
 from mq.client.consumer import Consumer
-from mq.client.errors import ClientError
+from mq.client.errors import ClientError, MQError
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
 from mq.client.machine import clock
@@ -403,6 +403,38 @@ async def test_a_queue_that_is_paused_stays_so_where_it_goes_on_elsewhere(
             while len(got) < 3:
                 got += [message.body for message in await consumer.poll()]
             assert got == [b"2", b"3", b"4"]
+
+
+@in_a_loop
+async def test_a_queue_that_is_assigned_again_is_not_paused_though_it_was_as_it_was_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken away while its broker was still to be told of the reset."""
+    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    is_told = asyncio.Event()
+
+    class Late(LocalOffsetStore):
+        async def commit(self, *of: Any, **options: Any) -> list[MQError]:
+            await is_told.wait()
+            return await super().commit(*of, **options)
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        store = Late(tmp_path, "client", GROUP)
+        async with LitePullConsumer(
+            there.address, GROUP, offsets=store, consume_from=FIRST
+        ) as consumer:
+            await consumer.assign([QUEUE])
+            consumer.pause([QUEUE])
+            await consumer.reader.reset({QUEUE: 2})
+            assert consumer.assigned == []
+            await consumer.assign([])
+            is_told.set()
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 3:
+                got += [message.body for message in await consumer.poll()]
+            assert got == numbers(5)[2:]
 
 
 @pytest.mark.parametrize("why", ["paused", "full"])
