@@ -9,7 +9,7 @@ import pytest
 from mq.client import absence
 from mq.client.absence import Absences
 from mq.client.consumer import Consumer
-from mq.client.errors import ClientError, MQError
+from mq.client.errors import ClientError, MQError, SystemBusy
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
 from mq.client.machine import clock
@@ -403,6 +403,42 @@ async def test_a_queue_that_is_paused_stays_so_where_it_goes_on_elsewhere(
             while len(got) < 3:
                 got += [message.body for message in await consumer.poll()]
             assert got == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("fails", ["its commit", "its taking"])
+@in_a_loop
+async def test_a_queue_that_is_reset_again_goes_on_where_it_was_put_last(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker was to be told of the first place still, which is tried for a minute."""
+    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.leaving.MOVE_AGAIN_SECONDS", 0.01)
+    refuses: set[str] = set()
+
+    class Busy(LocalOffsetStore):
+        async def commit(self, *of: Any, **options: Any) -> list[MQError]:
+            if "its commit" in refuses:
+                return [SystemBusy("", "")]
+            return await super().commit(*of, **options)
+
+        async def committed(self, queue: MessageQueue) -> int | None:
+            if "its taking" in refuses:
+                raise SystemBusy("", "")
+            return await super().committed(queue)
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        store = Busy(tmp_path, "client", GROUP)
+        async with LitePullConsumer(
+            there.address, GROUP, offsets=store, consume_from=FIRST
+        ) as consumer:
+            await consumer.assign([QUEUE])
+            refuses.add(fails)
+            await consumer.reader.reset({QUEUE: 2})
+            assert consumer.assigned == []
+            await consumer.reader.reset({QUEUE: 4})
+            refuses.clear()
+            assert [message.body for message in await consumer.poll()] == [b"4"]
 
 
 @in_a_loop
