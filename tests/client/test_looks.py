@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from mq.client.consumer import Consumer
 from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.local_offsets import LocalOffsetStore
 from mq.client.process_queue import FlowLimits
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
@@ -150,3 +153,28 @@ async def test_a_full_queue_is_given_up_where_it_is_though_its_broker_has_lost_t
             else:
                 await consumer.reader.assign([])  # as a rebalance that takes the queue away
             assert offsets.query(GROUP, TOPIC, 0) == 5
+
+
+@in_a_loop
+async def test_a_member_with_a_file_of_its_own_notes_how_far_it_is_though_its_broker_is_away(
+    tmp_path: Path,
+) -> None:
+    """That cannot tell which topic it has, and is not told either."""
+    got: list[bytes] = []
+
+    async def listener(message: StoredMessage) -> None:
+        got.append(message.body)
+
+    async with AsyncExitStack() as parts, AsyncExitStack() as dies:
+        master = await dies.enter_async_context(scripted(replica(5)))
+        names = await parts.enter_async_context(named({0: master}))
+        async with Consumer(
+            names, GROUP, {TOPIC: "*"}, listener=listener, consume_from=FIRST,
+            broadcasting=True, offset_directory=tmp_path,
+        ) as consumer:  # fmt: skip
+            await until(lambda: got == numbers(5))
+            held = consumer.reader.held[QUEUE]
+            await dies.aclose()
+            await until(lambda: held.is_unseen)
+        written = LocalOffsetStore(tmp_path, consumer.session.client_id, GROUP)
+        assert await written.committed(QUEUE) == 5
