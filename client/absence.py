@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from mq.client.admin.offsets import OffsetAdmin
-from mq.client.errors import ConnectError, NoPermission, RequestNotSupported, RequestTimeout
+from mq.client.errors import BrokerError, ConnectError, RequestTimeout, TopicNotExist
 from mq.client.machine import clock
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
@@ -80,7 +80,14 @@ class Absences:
         """
         held.absent_since = held.last_pull
         since = int((held.last_pull - CLOCKS_DIFFER_SECONDS) * 1000)
-        return await self._begins_behind(held, result.min_offset, asked, since, result.address)
+        try:
+            return await self._begins_behind(held, result.min_offset, asked, since, result.address)
+        except TopicNotExist:
+            raise
+        except BrokerError as error:
+            # Of a static topic the first messages may be at another broker, which is away.
+            log.debug("group %s: %s goes on unlooked at: %s", self._group, held.queue, error)
+            return False
 
     async def is_replaced(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
         """Whether offsets or times say that it is another topic that has answered a pull from
@@ -120,7 +127,7 @@ class Absences:
             puller = self._of_master
         try:
             return await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
-        except (RequestNotSupported, NoPermission, ConnectError, RequestTimeout):
+        except (BrokerError, ConnectError, RequestTimeout):
             # A Java proxy does not know that request, a snode does not pass it on to its broker,
             # and a Java broker (5.x) refuses it to an account that may only read: so it is read.
             first = await puller.pull(queue, min_offset, None, max_count=1, subscription=ALL_TAGS)

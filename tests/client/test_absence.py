@@ -572,7 +572,12 @@ async def test_a_queue_that_is_paused_is_committed_when_its_topic_is_there_again
 
 @pytest.mark.parametrize("is_another", [False, True])
 @pytest.mark.parametrize(
-    "refusal", [ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION]
+    "refusal",
+    [
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.SYSTEM_ERROR,
+    ],
 )
 @in_a_loop
 async def test_where_nobody_tells_when_the_first_message_was_stored_it_is_read(

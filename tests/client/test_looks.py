@@ -178,3 +178,31 @@ async def test_a_member_with_a_file_of_its_own_notes_how_far_it_is_though_its_br
             await until(lambda: held.is_unseen)
         written = LocalOffsetStore(tmp_path, consumer.session.client_id, GROUP)
         assert await written.committed(QUEUE) == 5
+
+
+@in_a_loop
+async def test_a_queue_whose_first_messages_are_at_a_broker_that_is_away_is_read_on() -> None:
+    """A Java broker (5.x) that has the end of a static topic's queue refuses to tell of them."""
+    handlers = replica(10)
+    pull = handlers[RequestCode.PULL_MESSAGE]
+    is_away = False
+
+    def refuse(request: Command, channel: Channel) -> Command:
+        return request.reply(ResponseCode.SYSTEM_ERROR, remark="connect failed")
+
+    def pull_of_end(request: Command, channel: Channel) -> object:
+        is_there = not is_away or int(request.fields["queueOffset"])
+        return pull(request, channel) if is_there else refuse(request, channel)
+
+    handlers[RequestCode.PULL_MESSAGE] = pull_of_end  # type: ignore[assignment]
+    handlers[RequestCode.GET_EARLIEST_MSG_STORETIME] = refuse
+    async with scripted(handlers) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(
+            names, GROUP, auto_commit=False, limits=FlowLimits(messages=3)
+        ) as consumer:
+            await consumer.assign([QUEUE])
+            got = await polled(consumer, 3)
+            is_away = True
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            assert got + await polled(consumer, 7) == numbers(10)
