@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from mq.client.admin.offsets import OffsetAdmin
-from mq.client.errors import ConnectError, NoPermission, RequestNotSupported, RequestTimeout
+from mq.client.errors import BrokerError, ConnectError, RequestTimeout, TopicNotExist
 from mq.client.machine import clock
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
@@ -31,7 +31,8 @@ class Absences:
     def __init__(self, session: Session, group: str, offsets: Offsets) -> None:
         self._session = session
         self._admin = OffsetAdmin(session)
-        self._puller = Puller(session, group, master_only=True)
+        self._puller = Puller(session, group)
+        self._of_master = Puller(session, group, master_only=True)
         self._group = group
         self._offsets = offsets
 
@@ -71,14 +72,22 @@ class Absences:
 
     async def is_other(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
         """Whether times say so of a queue that nobody has pulled from for a while. Offsets are not
-        asked for: a broker that was killed may have lost those that came last.
+        asked for: a broker that was killed may have lost those that came last. Nor is the master
+        where a replica has answered: it may be away, or have deleted more than that has.
 
         A clock that was put back tells the same of the messages before and after that: what had
         been there long before the last pull is no other topic's, so that nothing comes for ever.
         """
         held.absent_since = held.last_pull
         since = int((held.last_pull - CLOCKS_DIFFER_SECONDS) * 1000)
-        return await self._begins_behind(held, result.min_offset, asked, since)
+        try:
+            return await self._begins_behind(held, result.min_offset, asked, since, result.address)
+        except TopicNotExist:
+            raise
+        except BrokerError as error:
+            # Of a static topic the first messages may be at another broker, which is away.
+            log.debug("group %s: %s goes on unlooked at: %s", self._group, held.queue, error)
+            return False
 
     async def is_replaced(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
         """Whether offsets or times say that it is another topic that has answered a pull from
@@ -88,11 +97,16 @@ class Absences:
         return await self._begins_behind(held, result.min_offset, asked)
 
     async def _begins_behind(
-        self, held: ProcessQueue, min_offset: int, asked: int, since: int = 0
+        self,
+        held: ProcessQueue,
+        min_offset: int,
+        asked: int,
+        since: int = 0,
+        address: str = "",
     ) -> bool:
         """Whether the first message of a queue, at `min_offset`, was stored later than the last one
         that we have read, though its offset is no higher: both times are of the broker's clock. And
-        later than `since` (ms).
+        later than `since` (ms). It is asked at `address`, or at the master.
 
         Where we have read none of those that there are, what lies before us was at the end already
         when we began, or was not for us: it was stored before the topic was absent, by our clock.
@@ -103,17 +117,18 @@ class Absences:
             latest = int(held.absent_since * 1000)
         else:
             return False  # nothing lies before us, whichever it is
-        return await self._first_stored(held.queue, min_offset) > max(latest, since)
+        return await self._first_stored(held.queue, min_offset, address) > max(latest, since)
 
-    async def _first_stored(self, queue: MessageQueue, min_offset: int) -> int:
+    async def _first_stored(self, queue: MessageQueue, min_offset: int, address: str) -> int:
         """When the first message was stored (ms), -1 if there is none."""
-        address = await self._session.master_address(queue.topic, queue.broker_name)
+        puller = self._puller
+        if not address:
+            address = await self._session.master_address(queue.topic, queue.broker_name)
+            puller = self._of_master
         try:
             return await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
-        except (RequestNotSupported, NoPermission, ConnectError, RequestTimeout):
+        except (BrokerError, ConnectError, RequestTimeout):
             # A Java proxy does not know that request, a snode does not pass it on to its broker,
             # and a Java broker (5.x) refuses it to an account that may only read: so it is read.
-            first = await self._puller.pull(
-                queue, min_offset, None, max_count=1, subscription=ALL_TAGS
-            )
+            first = await puller.pull(queue, min_offset, None, max_count=1, subscription=ALL_TAGS)
             return first.messages[0].store_timestamp if first.messages else -1

@@ -230,14 +230,14 @@ class Consumer(Member):
             await self._workers.end(grace)
             if self.call is not None:
                 self.call.close()
-            if self._background:
-                for task in self._background:
-                    task.cancel()
-                self._background = []
-                await self.reader.release()
-                if self.trace is not None:
-                    await self.trace.dispatcher.close()
-                await self._heartbeats.unregister(consumer_group=self.group)
+            for task in self._background:
+                task.cancel()
+            self._background = []
+            await self.reader.release()
+            if self.trace is not None:
+                await self.trace.dispatcher.close()
+            # Also where it was not opened to the end: brokers may have heard of it.
+            await self._heartbeats.unregister(consumer_group=self.group)
         finally:
             self._requests.leave()
             if self._owns_session:

@@ -47,6 +47,7 @@ class LeavingQueues:
         self._keep_task = keep_task
         self._place = place
         self._ending: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
+        self._moves: dict[MessageQueue, int] = {}  # to where, of those whose broker is to be told
 
     def __contains__(self, queue: MessageQueue) -> bool:
         return queue in self._ending
@@ -62,9 +63,20 @@ class LeavingQueues:
         `commit_offset` is committed whoever has come how far, else how far we have come unless its
         lock is not ours any more, or its broker has no such topic.
         """
+        if commit_offset is not None:
+            self._moves[held.queue] = commit_offset
         task = self._keep_task(self._let_go(held, commit_offset))
         self._ending[held.queue] = held, task
         await asyncio.wait([task], timeout=HAND_OVER_SECONDS)
+
+    async def move(self, queue: MessageQueue, offset: int) -> None:
+        """Have a queue go on elsewhere that was moved, and is not read again yet."""
+        if queue in self._moves:
+            self._moves[queue] = offset
+            return
+        if queue in self._ending:  # its broker was told of the former place just now
+            await asyncio.wait([self._ending[queue][1]], timeout=HAND_OVER_SECONDS)
+        await self.give_up(ProcessQueue(queue, offset), offset)
 
     def forget(self, held: ProcessQueue) -> None:
         """Let go of a queue that another member has locked: nothing of it is ours to commit, from
@@ -112,6 +124,7 @@ class LeavingQueues:
                 offset = await self._offset(held, has_waited or held.is_unseen)
             if offset is not None:
                 await self._commit(queue, offset, is_moved=commit_offset is not None)
+            self._moves.pop(queue, None)
             self._offsets.forget(queue)
             if self._settings.locks:
                 await self._locks.release(queue)
@@ -122,14 +135,21 @@ class LeavingQueues:
                 raise
             log.exception("group %s: %s is given up", self._group, queue)
         finally:
+            self._moves.pop(queue, None)
             self._ending.pop(queue, None)
 
     async def _commit(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> None:
         """Commit an offset; one to which a queue `is_moved` also again and again, for a while: who
-        takes the queue next would go on at the former one."""
+        takes the queue next would go on at the former one. It may be moved once more meanwhile."""
         until = clock.monotonic() + MOVE_SECONDS
-        self._offsets.update(queue, offset)
-        while errors := await self._offsets.commit([queue], again=is_moved):
+        while True:
+            self._offsets.update(queue, offset)
+            errors = await self._offsets.commit([queue], again=is_moved)
+            told, offset = offset, self._moves.get(queue, offset)
+            if not errors and offset == told:
+                return
+            if not errors:
+                continue
             goes_on = is_moved and errors[0].retriable and clock.monotonic() < until
             what = "tries again to move" if goes_on else "gives up"
             log.warning("group %s %s %s without its offset: %s",
@@ -137,6 +157,7 @@ class LeavingQueues:
             if not goes_on:
                 return
             await asyncio.sleep(MOVE_AGAIN_SECONDS)
+            offset = self._moves.get(queue, offset)
 
     async def _offset(self, held: ProcessQueue, looks: bool) -> int | None:
         """What to commit of a queue that is given up; None where nothing is ours to commit."""

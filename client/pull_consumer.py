@@ -72,6 +72,7 @@ class PullResult(NamedTuple):
     max_offset: int
     suggested_broker_id: int  # the replica to ask the next time; 0 is the master
     damaged: bool = False  # something that is damaged was passed over
+    address: str = ""  # of the broker that has answered
 
 
 class Puller:
@@ -279,6 +280,7 @@ def read_result(
         header.max_offset,
         header.suggest_which_broker_id,
         damaged,
+        address,
     )
 
 

@@ -144,7 +144,7 @@ class Pulling:
 
     async def place(self, held: ProcessQueue) -> int | None:
         """How far a queue is that nobody has pulled from while its listener was busy, for it is
-        given up; None where its topic is absent, or nobody tells.
+        given up; None where its topic is absent, or its broker can be reached and does not tell.
 
         It is at the beginning where its topic is another one by now, and not behind an end that it
         has lost.
@@ -154,6 +154,9 @@ class Pulling:
         except TopicNotExist:
             return None
         except MQError as error:
+            if isinstance(error, ConnectError) and not held.is_absent:
+                # Committed as at any other time: not there, perhaps, but in a file of one's own.
+                return held.commit_offset
             log.warning(
                 "group %s gives up %s without its offset: %s", self._group, held.queue, error
             )
@@ -163,10 +166,9 @@ class Pulling:
         """As `place`. Raises MQError."""
         self._puller.prefer_master(held.queue)
         asked = held.next_offset
-        if not held.is_absent:
-            held.absent_since = held.last_pull
+        look = self._absences.is_replaced if held.is_absent else self._absences.is_other
         result = await self._pull(held, looks=True)
-        if await self._absences.is_replaced(held, result, asked):
+        if await look(held, result, asked):
             return result.min_offset
         held.absent_pause = 0.0
         if result.status is PullStatus.OFFSET_ILLEGAL:

@@ -232,6 +232,8 @@ class Reader:
 
     async def _go_on_at(self, offsets: Mapping[MessageQueue, int]) -> None:
         queues = offsets.keys() & self.held.keys()
+        again = offsets.keys() & self._moving.keys() - queues
+        await self._session.all([self._leaving.move(queue, offsets[queue]) for queue in again])
         self._moving |= {queue: self.held[queue].paused for queue in queues}
         await self._session.all([self._drop(queue, offsets[queue]) for queue in queues])
         if not self._rebalances:
@@ -271,6 +273,8 @@ class Reader:
         """
         async with self._changing:
             self._assigned = set(queues)
+            for queue in self._moving.keys() - self._assigned:
+                del self._moving[queue]  # it is taken afresh if it is assigned again
             complete = await self._change(self._assigned, list(self.held))
         if not complete:
             self.wake()

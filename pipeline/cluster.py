@@ -31,7 +31,7 @@ from mq.pipeline.errors import BrokerDown, ClusterAway, KeyRefused, OptionError,
 from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.options import ReadOptions, example
 from mq.pipeline.puller import WITHOUT_MESSAGES, QueueRange, pull_fields
-from mq.protocol.bodies import MessageQueue, TopicRouteData
+from mq.protocol.bodies import MessageQueue, TopicOffset, TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.names import is_system_topic
@@ -49,6 +49,7 @@ class Bounds(NamedTuple):
 
     begin: int
     end: int
+    of_replica: bool = False  # whose master is away: it may be behind that
 
 
 class Cluster:
@@ -244,21 +245,20 @@ class Cluster:
         raise AssertionError("not reached")
 
     def _bounds_at(self, topic: str, broker_name: str) -> dict[Queue, Bounds]:
-        queues = [
-            queue
-            for queue in read_queues(topic, self._route(topic))
-            if queue.broker_name == broker_name
-        ]
-        table = self._again(
-            topic, broker_name, lambda address: bounds(self._admin, address, topic, queues)
-        )
-        if table is None:
+        every = read_queues(topic, self._route(topic))
+        queues = [queue for queue in every if queue.broker_name == broker_name]
+
+        async def ask(address: str) -> tuple[str, dict[MessageQueue, TopicOffset]]:
+            return address, await bounds(self._admin, address, topic, queues)
+
+        if (answer := self._again(topic, broker_name, ask)) is None:
             return {}
+        address, table = answer
+        of_replica = address != broker_address(self._route(topic), broker_name)
+        found = ((queue.queue_id, table[queue]) for queue in queues)
         return {
-            Queue(topic, broker_name, queue.queue_id): Bounds(
-                table[queue].min_offset, table[queue].max_offset
-            )
-            for queue in queues
+            Queue(topic, broker_name, queue_id): Bounds(at.min_offset, at.max_offset, of_replica)
+            for queue_id, at in found
         }
 
     def _again(

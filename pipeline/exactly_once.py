@@ -150,14 +150,17 @@ class Transactions:
 
     def _bounds(self, places: Iterable[tuple[str, str]]) -> dict[Queue, Bounds]:
         """Of topics and brokers. Raises CommitFailed for one that is not there: what is visible at
-        a broker that is away is not to be taken for missing."""
+        a broker that is away, or not at its replica yet, is not to be taken for missing."""
         brokers: dict[str, set[str]] = {}
         for topic, broker_name in places:
             brokers.setdefault(topic, set()).add(broker_name)
         options = self._reading(brokers)
         with Cluster(options, answered=True) as cluster:
             try:
-                return cluster.bounds(options.topics, brokers)
+                found = cluster.bounds(options.topics, brokers)
+                if not any(at.of_replica for at in found.values()):
+                    return found
+                where = f"the master of a broker of topic {', '.join(options.topics)} is away"
             except BrokerDown as error:
                 where = f"broker {error.broker_name} of topic {error.topic} does not answer"
             except DataLoss as error:
@@ -176,8 +179,7 @@ class Transactions:
             for batch in read(options, _MESSAGE_ID, Partition((each,)))
             for message_id in batch.column(0).to_pylist()
         }
-        left = (each.without(seen) for each in prepared)
-        return [each for each in left if len(each)]
+        return [left for each in prepared if len(left := each.without(seen))]
 
     def _reading(self, topics: Iterable[str]) -> ReadOptions:
         """How topics are read, to see what is visible there."""

@@ -139,8 +139,13 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ahead(self, began: Mapping[Queue, int]) -> tuple[Offsets, Offsets]:
         """Where each queue ends now (or where availableNow is to end), and where it goes on: at its
-        beginning if it ends before where we are, for it is another one."""
-        bounds = self._bounds_of_all(began)
+        beginning if it ends before where we are, for it is another one. Not so at a replica, which
+        may lack the last messages of a master that is away: there a queue stays where it is."""
+        bounds = {
+            queue: at
+            for queue, at in self._bounds_of_all(began).items()
+            if not at.of_replica or at.end >= began.get(queue, 0)
+        }
         ends = {queue: at.end for queue, at in bounds.items()}
         if self._target is not None:
             for queue in ends.keys() & began.keys():  # its broker was away when the query began

@@ -9,7 +9,7 @@ import pytest
 from mq.client import absence
 from mq.client.absence import Absences
 from mq.client.consumer import Consumer
-from mq.client.errors import ClientError
+from mq.client.errors import ClientError, MQError, SystemBusy
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
 from mq.client.machine import clock
@@ -405,6 +405,74 @@ async def test_a_queue_that_is_paused_stays_so_where_it_goes_on_elsewhere(
             assert got == [b"2", b"3", b"4"]
 
 
+@pytest.mark.parametrize("fails", ["its commit", "its taking"])
+@in_a_loop
+async def test_a_queue_that_is_reset_again_goes_on_where_it_was_put_last(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker was to be told of the first place still, which is tried for a minute."""
+    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.leaving.MOVE_AGAIN_SECONDS", 0.01)
+    refuses: set[str] = set()
+
+    class Busy(LocalOffsetStore):
+        async def commit(self, *of: Any, **options: Any) -> list[MQError]:
+            if "its commit" in refuses:
+                return [SystemBusy("", "")]
+            return await super().commit(*of, **options)
+
+        async def committed(self, queue: MessageQueue) -> int | None:
+            if "its taking" in refuses:
+                raise SystemBusy("", "")
+            return await super().committed(queue)
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        store = Busy(tmp_path, "client", GROUP)
+        async with LitePullConsumer(
+            there.address, GROUP, offsets=store, consume_from=FIRST
+        ) as consumer:
+            await consumer.assign([QUEUE])
+            refuses.add(fails)
+            await consumer.reader.reset({QUEUE: 2})
+            assert consumer.assigned == []
+            await consumer.reader.reset({QUEUE: 4})
+            refuses.clear()
+            assert [message.body for message in await consumer.poll()] == [b"4"]
+
+
+@in_a_loop
+async def test_a_queue_that_is_assigned_again_is_not_paused_though_it_was_as_it_was_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken away while its broker was still to be told of the reset."""
+    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    is_told = asyncio.Event()
+
+    class Late(LocalOffsetStore):
+        async def commit(self, *of: Any, **options: Any) -> list[MQError]:
+            await is_told.wait()
+            return await super().commit(*of, **options)
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        store = Late(tmp_path, "client", GROUP)
+        async with LitePullConsumer(
+            there.address, GROUP, offsets=store, consume_from=FIRST
+        ) as consumer:
+            await consumer.assign([QUEUE])
+            consumer.pause([QUEUE])
+            await consumer.reader.reset({QUEUE: 2})
+            assert consumer.assigned == []
+            await consumer.assign([])
+            is_told.set()
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 3:
+                got += [message.body for message in await consumer.poll()]
+            assert got == numbers(5)[2:]
+
+
 @pytest.mark.parametrize("why", ["paused", "full"])
 @in_a_loop
 async def test_a_topic_that_was_made_again_while_nobody_pulled_is_read_from_its_beginning(
@@ -504,7 +572,12 @@ async def test_a_queue_that_is_paused_is_committed_when_its_topic_is_there_again
 
 @pytest.mark.parametrize("is_another", [False, True])
 @pytest.mark.parametrize(
-    "refusal", [ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION]
+    "refusal",
+    [
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.SYSTEM_ERROR,
+    ],
 )
 @in_a_loop
 async def test_where_nobody_tells_when_the_first_message_was_stored_it_is_read(

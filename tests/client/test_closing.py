@@ -9,9 +9,14 @@ from mq.client.errors import ClientError
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.producer import Producer
 from mq.client.session import Session
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.scenarios import in_a_loop
+from tests.client.scripted import name_server, scripted
 from tests.waiting import until
 
 TURNS = range(1, 7)  # of the loop, between the beginning of the closing and the opening
@@ -83,6 +88,36 @@ async def test_a_member_that_is_closed_while_it_opens_leaves_its_group(kind: str
             await asyncio.gather(opening, return_exceptions=True)
             await until(lambda: not work_of(session))
             assert one.assigned == []
+
+
+@pytest.mark.parametrize("kind", ["push", "lite"])
+@in_a_loop
+async def test_a_member_whose_opening_is_given_up_leaves_its_group(kind: str) -> None:
+    """A broker had heard of it, and kept queues for it as long as the session was open."""
+    heard = asyncio.Event()
+    left: list[str] = []
+
+    def hear(request: Command, channel: Channel) -> None:  # and answer nothing
+        heard.set()
+
+    def leave(request: Command, channel: Channel) -> Command:
+        left.append(request.fields["consumerGroup"])
+        return request.reply(0)
+
+    handlers: dict[int, Handler] = {RequestCode.HEART_BEAT: hear}
+    handlers[RequestCode.UNREGISTER_CLIENT] = leave
+    async with (
+        scripted(handlers) as broker,
+        scripted(name_server({"broker-a": broker})) as namesrv,
+        Session(namesrv) as session,
+    ):
+        one = member(kind, session)
+        opening = asyncio.create_task(one.open())
+        await heard.wait()
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        await one.close()
+        assert left == [GROUP]
 
 
 @pytest.mark.parametrize("kind", ["push", "lite"])

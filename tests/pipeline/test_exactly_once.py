@@ -1,5 +1,6 @@
 """Commits of what tasks have prepared, with drivers that die in the middle, without Spark."""
 
+import asyncio
 import dataclasses
 import uuid
 from pathlib import Path
@@ -8,11 +9,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mq.daemons.broker.store_config import BrokerRole
-from mq.protocol.bodies import MessageQueue
+from mq.daemons.dispatch import Handler
+from mq.protocol.bodies import (
+    BrokerData,
+    MessageQueue,
+    QueueData,
+    TopicOffset,
+    TopicRouteData,
+    TopicStatsTable,
+)
 from mq.protocol.codes import RequestCode
 from mq.protocol.flags import SysFlag
 from mq.protocol.headers.transaction import pack_halves
 from mq.testing import RunningBroker
+from tests.client.scripted import scripted
 from tests.pipeline.conftest import require_spark
 
 require_spark()
@@ -31,6 +41,7 @@ from mq.pipeline.prepared import (  # noqa: E402
     to_parts,
 )
 from mq.pipeline.sink import BatchWriter  # noqa: E402
+from mq.pipeline.write_options import parse_write_options  # noqa: E402
 from tests.pipeline.schemas import schema_of  # noqa: E402
 
 import pyarrow as pa  # noqa: E402  # isort: skip
@@ -111,6 +122,39 @@ def test_a_commit_that_meets_a_slave_is_not_taken_for_one(
         object.__setattr__(store, "broker_role", role)
         transactions.commit(prepared)
     assert bodies_of(mq_broker, mq_topic) == sorted(TEXTS)
+
+
+def test_what_a_replica_has_not_got_yet_is_not_taken_for_missing() -> None:
+    """It was committed once more when the master was back: a Java broker makes it visible twice."""
+    stats = TopicStatsTable()
+    stats.offset_table[MessageQueue("T", "a", 0)] = TopicOffset(max_offset=9)
+
+    def missing(name_server: str) -> None:
+        given = {"nameServer": name_server, "topic": "T", "exactlyOnce": "true"}
+        prepared = [Prepared("T", "a", -1, bytes(32))]
+        with Transactions(parse_write_options(given)) as transactions:
+            with pytest.raises(CommitFailed, match="is away: it cannot be asked what is visible"):
+                transactions._missing(prepared, {Queue("T", "a", 0): 9})
+
+    async def script() -> None:
+        replica: dict[int, Handler] = {
+            RequestCode.GET_TOPIC_STATS_INFO: lambda request, channel: request.reply(
+                0, None, stats.encode()
+            )
+        }
+        async with scripted(replica) as address:
+            queues = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
+            those = BrokerData(cluster="c", broker_name="a", broker_addrs={1: address})
+            route = TopicRouteData(queue_datas=[queues], broker_datas=[those]).encode()
+            names: dict[int, Handler] = {
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: lambda request, channel: request.reply(
+                    0, None, route
+                )
+            }
+            async with scripted(names) as name_server:
+                await asyncio.to_thread(missing, name_server)
+
+    asyncio.run(script())
 
 
 def test_of_two_drivers_the_first_decision_counts(

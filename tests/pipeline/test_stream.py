@@ -1,5 +1,6 @@
 """Streams, in a real Spark, of a real broker."""
 
+import asyncio
 import json
 import os
 import time
@@ -11,9 +12,21 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
 from mq.pipeline.progress import lag_by_queue
-from mq.protocol.bodies import MessageQueue
+from mq.protocol.bodies import (
+    BrokerData,
+    MessageQueue,
+    QueueData,
+    TopicOffset,
+    TopicRouteData,
+    TopicStatsTable,
+)
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.testing import RunningBroker
+from tests.client.scripted import scripted
 from tests.pipeline.conftest import PATIENCE, require_streams
 from tests.pipeline.filling import fill
 
@@ -232,6 +245,53 @@ def test_a_topic_made_anew_is_a_loss_also_beside_another_with_many_messages(
         assert batch <= 10 or name == "minOffsetsPerTrigger"
         start = end
     assert read == [3, 50]
+
+
+@pytest.mark.parametrize("limit", ["", "5"])
+def test_a_queue_stays_where_it_is_while_a_replica_that_is_behind_stands_for_its_master(
+    limit: str,
+) -> None:
+    """It was taken for another one: a loss, for good as the checkpoint says so, or, with
+    failOnDataLoss off, all of it once more."""
+    require_streams()
+    from pyspark.sql.types import StructType
+
+    from mq.pipeline.options import parse_options
+    from mq.pipeline.stream import StreamReader
+
+    end = 9
+    addresses: dict[int, str] = {}
+
+    def stats(request: Command, channel: Channel) -> Command:
+        table = TopicStatsTable()
+        table.offset_table[MessageQueue("Orders", "broker-a", 0)] = TopicOffset(max_offset=end)
+        return request.reply(0, None, table.encode())
+
+    def route(request: Command, channel: Channel) -> Command:
+        queues = QueueData(broker_name="broker-a", read_queue_nums=1, write_queue_nums=1, perm=6)
+        those = BrokerData(cluster="c", broker_name="broker-a", broker_addrs=addresses)
+        body = TopicRouteData(queue_datas=[queues], broker_datas=[those]).encode()
+        return request.reply(0, None, body)
+
+    def latest(name_server: str, start: dict[str, Any]) -> object:
+        options = {"nameServer": name_server, "topic": "Orders"}
+        options |= {"maxOffsetsPerTrigger": limit} if limit else {}
+        reader = StreamReader(parse_options(options), StructType())
+        return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+    async def scenario() -> None:
+        nonlocal end
+        start = {"Orders": {"broker-a": {"0": 10}}}
+        handlers: dict[int, Handler] = {RequestCode.GET_TOPIC_STATS_INFO: stats}
+        names: dict[int, Handler] = {RequestCode.GET_ROUTEINFO_BY_TOPIC: route}
+        async with scripted(handlers) as broker, scripted(names) as name_server:
+            addresses[1] = broker
+            assert await asyncio.to_thread(latest, name_server, start) == start
+            end = 12
+            ended = {"Orders": {"broker-a": {"0": 12}}}
+            assert await asyncio.to_thread(latest, name_server, start) == ended
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.long

@@ -1,0 +1,208 @@
+"""Queues that nobody has pulled from for a while are looked at: whoever answers, and tells what."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mq.client.consumer import Consumer
+from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.local_offsets import LocalOffsetStore
+from mq.client.process_queue import FlowLimits
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
+from mq.protocol.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.message import StoredMessage
+from mq.protocol.record_codec import encode_record
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.scenarios import in_a_loop
+from tests.client.scripted import accept_heartbeats, name_server, scripted
+from tests.waiting import until
+
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
+NAME = "broker-a"
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.pulling.RECONNECT_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
+
+
+def replica(end: int, *, first: int = 0) -> dict[int, Handler]:
+    """One of a set that has messages up to `end`, a second apart, each with its number; it has the
+    replica asked next. It says of `first` when the oldest was stored."""
+
+    def time_of(offset: int) -> int:
+        return 1_000 * offset
+
+    def pull(request: Command, channel: Channel) -> Command:
+        offset = int(request.fields["queueOffset"])
+        figures = {"minOffset": 0, "maxOffset": end, "suggestWhichBrokerId": 1}
+        fields = {name: str(figure) for name, figure in figures.items()}
+        if offset >= end:
+            fields["nextBeginOffset"] = str(end)
+            return request.reply(ResponseCode.PULL_NOT_FOUND, fields)
+        fields["nextBeginOffset"] = str(offset + 1)
+        message = StoredMessage(TOPIC, b"%d" % offset, queue_offset=offset)
+        message.store_timestamp = time_of(offset)
+        return request.reply(0, fields, encode_record(message))
+
+    codes = RequestCode
+    handlers: dict[int, Handler] = {**accept_heartbeats(), codes.PULL_MESSAGE: pull}
+    handlers[codes.QUERY_CONSUMER_OFFSET] = lambda request, _: request.reply(0, {"offset": "0"})
+    handlers[codes.UPDATE_CONSUMER_OFFSET] = lambda request, _: request.reply(0)
+    handlers[codes.GET_EARLIEST_MSG_STORETIME] = lambda request, _: request.reply(
+        0, {"timestamp": str(time_of(first))}
+    )
+    return handlers
+
+
+@asynccontextmanager
+async def named(addresses: dict[int, str]) -> AsyncIterator[str]:
+    """A name server that knows the topic at one set, of these by id."""
+
+    def answer(request: Command, channel: Channel) -> Command:
+        queues = QueueData(broker_name=NAME, read_queue_nums=1, write_queue_nums=1, perm=6)
+        those = BrokerData(cluster="c", broker_name=NAME, broker_addrs=dict(addresses))
+        route = TopicRouteData(queue_datas=[queues], broker_datas=[those])
+        return request.reply(0, None, route.encode())
+
+    handlers: dict[int, Handler] = {**name_server({}), RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}
+    async with scripted(handlers) as address:
+        yield address
+
+
+async def polled(consumer: LitePullConsumer, count: int) -> list[bytes]:
+    got: list[bytes] = []
+    async with asyncio.timeout(20):
+        while len(got) < count:
+            got += [message.body for message in await consumer.poll()]
+    return got
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+@in_a_loop
+async def test_a_queue_that_was_paused_is_read_from_a_replica_while_its_master_is_away(
+    is_named: bool,
+) -> None:
+    """Only its master was asked whether it is the same topic: nobody read it until then."""
+    async with AsyncExitStack() as parts, AsyncExitStack() as dies:
+        master = await dies.enter_async_context(scripted(replica(5)))
+        slave = await parts.enter_async_context(scripted(replica(10)))
+        addresses = {0: master, 1: slave}
+        names = await parts.enter_async_context(named(addresses))
+        async with LitePullConsumer(names, GROUP, auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            assert await polled(consumer, 3) == numbers(3)
+            consumer.pause([QUEUE])
+            await dies.aclose()
+            if not is_named:
+                del addresses[0]
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            consumer.resume([QUEUE])
+            assert await polled(consumer, 7) == numbers(10)[3:]
+
+
+@in_a_loop
+async def test_a_replica_that_has_more_than_its_master_is_read_to_the_end_by_who_is_slow() -> None:
+    """Its master had deleted what was read: that what is left there is younger told of another
+    topic, and the queue was read from its beginning again, for ever."""
+    limits = FlowLimits(messages=1)  # it is full until a message is finished
+    async with AsyncExitStack() as parts:
+        master = await parts.enter_async_context(scripted(replica(8, first=2**40)))
+        slave = await parts.enter_async_context(scripted(replica(8)))
+        names = await parts.enter_async_context(named({0: master, 1: slave}))
+        async with LitePullConsumer(names, GROUP, limits=limits) as consumer:
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 8:
+                got += await polled(consumer, 1)
+                held = consumer.reader.held[QUEUE]
+                await until(lambda held=held: held.is_unseen)  # type: ignore[misc]
+            assert got == numbers(8)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@in_a_loop
+async def test_a_full_queue_is_given_up_where_it_is_though_its_broker_has_lost_the_groups_offset(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was killed before it had saved it: the offset was gone, but not the topic."""
+    monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.0)
+    limits = FlowLimits(messages=5)
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        offsets = there.pair.broker.stores.offsets
+        async with LitePullConsumer(
+            there.address, GROUP, {TOPIC: "*"}, limits=limits, consume_from=FIRST
+        ) as consumer:
+            assert await polled(consumer, 5) == numbers(5)
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            await consumer.commit()
+            offsets.remove_topic(TOPIC)
+            if closes:
+                await consumer.close()
+            else:
+                await consumer.reader.assign([])  # as a rebalance that takes the queue away
+            assert offsets.query(GROUP, TOPIC, 0) == 5
+
+
+@in_a_loop
+async def test_a_member_with_a_file_of_its_own_notes_how_far_it_is_though_its_broker_is_away(
+    tmp_path: Path,
+) -> None:
+    """That cannot tell which topic it has, and is not told either."""
+    got: list[bytes] = []
+
+    async def listener(message: StoredMessage) -> None:
+        got.append(message.body)
+
+    async with AsyncExitStack() as parts, AsyncExitStack() as dies:
+        master = await dies.enter_async_context(scripted(replica(5)))
+        names = await parts.enter_async_context(named({0: master}))
+        async with Consumer(
+            names, GROUP, {TOPIC: "*"}, listener=listener, consume_from=FIRST,
+            broadcasting=True, offset_directory=tmp_path,
+        ) as consumer:  # fmt: skip
+            await until(lambda: got == numbers(5))
+            held = consumer.reader.held[QUEUE]
+            await dies.aclose()
+            await until(lambda: held.is_unseen)
+        written = LocalOffsetStore(tmp_path, consumer.session.client_id, GROUP)
+        assert await written.committed(QUEUE) == 5
+
+
+@in_a_loop
+async def test_a_queue_whose_first_messages_are_at_a_broker_that_is_away_is_read_on() -> None:
+    """A Java broker (5.x) that has the end of a static topic's queue refuses to tell of them."""
+    handlers = replica(10)
+    pull = handlers[RequestCode.PULL_MESSAGE]
+    is_away = False
+
+    def refuse(request: Command, channel: Channel) -> Command:
+        return request.reply(ResponseCode.SYSTEM_ERROR, remark="connect failed")
+
+    def pull_of_end(request: Command, channel: Channel) -> object:
+        is_there = not is_away or int(request.fields["queueOffset"])
+        return pull(request, channel) if is_there else refuse(request, channel)
+
+    handlers[RequestCode.PULL_MESSAGE] = pull_of_end  # type: ignore[assignment]
+    handlers[RequestCode.GET_EARLIEST_MSG_STORETIME] = refuse
+    async with scripted(handlers) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(
+            names, GROUP, auto_commit=False, limits=FlowLimits(messages=3)
+        ) as consumer:
+            await consumer.assign([QUEUE])
+            got = await polled(consumer, 3)
+            is_away = True
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            assert got + await polled(consumer, 7) == numbers(10)
