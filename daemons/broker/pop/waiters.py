@@ -170,11 +170,12 @@ class Waiters:
         line.unwoken.discard(channel)
         self.wake_group(line.group, line.topic)
 
-    def wake_when_free(self, group: str, topic: str) -> None:
-        """What is out in order of a topic may come again at another time than before."""
+    def wake_when_free(self, group: str, topic: str, since: int) -> None:
+        """What is out in order of a topic, and was at a time in ms, may come again at another time
+        than before."""
         line = self._lines.get((group, topic))
         if line is not None:
-            self._wake_later(line, (), clock.milliseconds())
+            self._wake_later(line, (), since)
 
     def _wake_later(self, line: Line, kinds: Iterable[Kind], since: int) -> None:
         """Have a line woken without a message: those of some kinds soon, and all when what is out
