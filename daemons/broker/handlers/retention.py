@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -49,19 +49,33 @@ class RetentionHandlers:
     async def clean_queues(self, command: Command, channel: Channel) -> Command:
         """Take queues off the disk whose messages have all been deleted by age.
 
-        They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue). Queues that
-        the broker itself reads stay: how far it has come is kept as an offset. (Java spares those
-        of the delay levels only, and then does not deliver what is put in the others.)
+        They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue), and their
+        groups there. (Java leaves these where they were: they pass over what comes next.) Queues
+        that the broker itself reads stay: how far it has come is kept as an offset. (Java spares
+        those of the delay levels only, and then does not deliver what is put in the others.)
         """
-        cleared = 0
-        for queue in list(self._store.queues):
-            if self._is_expired(queue):
-                log.info("%s cleans %r: its messages are gone", channel.remote, queue)
-                queue.clear()
-                cleared += 1
-                if cleared % _QUEUES_A_TURN == 0:
-                    await asyncio.sleep(0)
+        expired = [queue for queue in self._store.queues if self._is_expired(queue)]
+        with saving():
+            self._store.note_cleared(expired)
+        for begin in range(0, len(expired), _QUEUES_A_TURN):
+            self._clear(filter(self._is_expired, expired[begin : begin + _QUEUES_A_TURN]), channel)
+            await asyncio.sleep(0)
+        with saving("groups may be back behind a restart where they were in what is gone; clean "
+                    "once more, for their offsets cannot be saved"):  # fmt: skip
+            await self._offsets.save_removals()
         return command.reply()
+
+    def _clear(self, queues: Iterable[ConsumeQueue], channel: Channel) -> None:
+        """Raises OSError where the files of one cannot be taken away."""
+        cleared: set[tuple[str, int]] = set()
+        try:
+            for queue in queues:
+                log.info("%s cleans %r: its messages are gone", channel.remote, queue)
+                cleared.add((queue.topic, queue.queue_id))
+                queue.clear()
+        finally:
+            if cleared:
+                self._offsets.begin_anew(cleared)
 
     def _is_expired(self, queue: ConsumeQueue) -> bool:
         if not 0 < queue.appended == queue.minimum or _is_read_by_broker(queue.topic):

@@ -16,7 +16,7 @@ were read since the file was written (SEEN_GROUP tells) move them on.
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mq.client.machine import clock
@@ -406,7 +406,16 @@ class PopCheckPoints:
         """Forget what was popped of a topic that was deleted: its offsets are those of other
         messages once it is made again. Records of before are passed over also behind a kill: the
         store keeps when it was."""
-        for point in [point for point in self._table.values() if point.topic == topic]:
+        self._forget_all(point for point in self._table.values() if point.topic == topic)
+
+    def forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
+        """Likewise of queues, by topic and id, that begin anew."""
+        self._forget_all(
+            point for point in self._table.values() if (point.topic, point.queue_id) in cleared
+        )
+
+    def _forget_all(self, points: Iterable[PopCheckPoint]) -> None:
+        for point in list(points):
             self._forget(point)
         for revive in self._queues.values():
             self._commit(revive)

@@ -4,7 +4,7 @@ A group's place in a queue is its consumer offset; while check points are on the
 it is ahead of that. It is committed when they are stored, and goes back when they are not.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from mq.client.machine import chance, clock
@@ -107,6 +107,10 @@ class Pops:
     def forget_group(self, group: str) -> None:
         """A group that was deleted with its offsets is nowhere."""
         self._places = {key: place for key, place in self._places.items() if key[0] != group}
+
+    def forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
+        """Nor in queues, by topic and id, that begin anew."""
+        self._places = {key: place for key, place in self._places.items() if key[1:] not in cleared}
 
     # where a group is -----------------------------------------------------------------------
 
