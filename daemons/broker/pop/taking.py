@@ -99,6 +99,7 @@ class Pops:
         self._points = points
         self._order = order
         self._places: dict[tuple[str, str, int], _Place] = {}
+        self.looks_in_vain = 0  # all that there were
 
     def forget_topic(self, topic: str) -> None:
         """No group is anywhere in a topic that was deleted, whatever is on its way to the disk."""
@@ -273,6 +274,7 @@ class Pops:
                 break
             start = found.next_offset  # nothing there fits, or the offset was none of the queue's
             looks.in_vain()
+            self.looks_in_vain += 1
             if looks.are_over:
                 break
         self._pass_over(key, begin, start)
