@@ -407,11 +407,14 @@ class MessageStore:
         """
         self.appender.commit()
         self._deletions.add(topics, self.log.position, self.log.minimum)
-        try:
-            for topic in topics:
+        stuck: OSError | None = None
+        for topic in topics:
+            try:
                 self.queues.delete_topic(topic)
-        except OSError as error:
-            raise QueuesLeft(error.errno, error.strerror) from error
+            except OSError as error:
+                stuck = error
+        if stuck is not None:
+            raise QueuesLeft(stuck.errno, stuck.strerror) from stuck
 
     def note_cleared(self, queues: Iterable[ConsumeQueue]) -> None:
         """Note that what the log has had for queues by now is in none of them any more, however

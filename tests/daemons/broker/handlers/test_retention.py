@@ -1,12 +1,16 @@
 """Cleaning at request: what is not needed goes, what is needed stays."""
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from mq.client.machine import files
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -155,6 +159,32 @@ def test_queues_of_topics_that_are_not_there_are_deleted(tmp_path: Path) -> None
             await ask(session, broker.address, RequestCode.CLEAN_UNUSED_TOPIC)
             queues = tmp_path / "consumequeue"
             assert ((queues / "Kept").exists(), (queues / "Dropped").exists()) == (True, False)
+
+    asyncio.run(script())
+
+
+def test_what_is_not_there_goes_though_a_queue_before_it_cannot_be_taken_off_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed, however often it was cleaned: made anew, the topic had its messages of before."""
+
+    async def script() -> None:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            store = broker.stores.messages
+            for topic, queue_id in (("Stuck", 0), ("Stuck", 1), ("Dropped", 0)):
+                await put(store, topic, queue_id, b"x")
+            remove = files.remove_tree
+
+            def stuck(folder: Path) -> None:
+                if folder == tmp_path / "consumequeue" / "Stuck" / "0":
+                    raise OSError(errno.EIO, "Input/output error")
+                remove(folder)
+
+            monkeypatch.setattr(files, "remove_tree", stuck)
+            reply = await session.invoke(broker.address, Command(RequestCode.CLEAN_UNUSED_TOPIC))
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            left = [(queue.topic, queue.queue_id) for queue in store.queues if queue.appended]
+            assert left == [("Stuck", 0)]
 
     asyncio.run(script())
 
