@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
+from mq.client.machine import clock
 from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import QueuesLeft
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.store_times import store_time
 from mq.daemons.broker.tables.offsets import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
@@ -21,6 +23,8 @@ log = logging.getLogger(__name__)
 # Deleted before others are served: noted in one write, and the files of each take milliseconds.
 _TOPICS_A_TURN = 10
 _QUEUES_A_TURN = 40  # likewise
+# So soon a slave has copied the topics of its master, ms, unless that cannot be.
+_COPIED_WITHIN = 3600 * 1000
 
 _READ_BY_BROKER = (
     names.SCHEDULE_TOPIC,
@@ -114,7 +118,19 @@ class RetentionHandlers:
             self._offsets.remove_topic(topic)
 
     def _is_unused(self, topic: str) -> bool:
-        return self._topics.get(topic) is None and not self._topics.is_system(topic)
+        if self._topics.get(topic) is not None or self._topics.is_system(topic):
+            return False
+        return self._store.replica is None or self._is_old(topic)
+
+    def _is_old(self, topic: str) -> bool:
+        """Whether no message of a topic came lately: of one that was just made at the master a
+        slave has messages before it knows it."""
+        since = clock.milliseconds() - _COPIED_WITHIN
+        return all(
+            queue.readable == queue.appended
+            and store_time(self._store, topic, queue.queue_id, queue.readable - 1) < since
+            for queue in self._store.queues.of_topic(topic)
+        )
 
     @serves(RequestCode.DELETE_EXPIRED_COMMITLOG)
     async def delete_log_files(self, command: Command, channel: Channel) -> Command:
