@@ -279,7 +279,7 @@ class PopHandlers:
             command, ResponseCode.SUCCESS, header.encode(), b"".join(bodies), remark="FOUND"
         )
         if header.rest_num:
-            self._waiters.wake_group(request.group, request.topic)
+            self._waiters.wake_for_rest(request.group, request.topic)
 
     def _answer_nothing(
         self, command: Command, channel: Channel, request: PopRequest, code: ResponseCode

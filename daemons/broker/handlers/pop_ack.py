@@ -257,7 +257,8 @@ class AckHandlers:
             until,
         ):
             raise _too_late(header.topic, receipt)
-        self._waiters.wake_when_free(header.consumer_group, header.topic)
+        # It was out until now: by the time they are to be woken, it may not be any more.
+        self._waiters.wake_when_free(header.consumer_group, header.topic, now - 1)
         fields = ChangeInvisibleTimeResponseHeader(
             pop_time=receipt.pop_time,
             invisible_time=until - receipt.pop_time,

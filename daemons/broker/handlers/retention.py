@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from mq.client.machine import clock
 from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import QueuesLeft
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.store_times import store_time
 from mq.daemons.broker.tables.offsets import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
@@ -21,6 +23,8 @@ log = logging.getLogger(__name__)
 # Deleted before others are served: noted in one write, and the files of each take milliseconds.
 _TOPICS_A_TURN = 10
 _QUEUES_A_TURN = 40  # likewise
+# So soon a slave has copied the topics of its master, ms, unless that cannot be.
+_COPIED_WITHIN = 3600 * 1000
 
 _READ_BY_BROKER = (
     names.SCHEDULE_TOPIC,
@@ -49,19 +53,33 @@ class RetentionHandlers:
     async def clean_queues(self, command: Command, channel: Channel) -> Command:
         """Take queues off the disk whose messages have all been deleted by age.
 
-        They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue). Queues that
-        the broker itself reads stay: how far it has come is kept as an offset. (Java spares those
-        of the delay levels only, and then does not deliver what is put in the others.)
+        They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue), and their
+        groups there. (Java leaves these where they were: they pass over what comes next.) Queues
+        that the broker itself reads stay: how far it has come is kept as an offset. (Java spares
+        those of the delay levels only, and then does not deliver what is put in the others.)
         """
-        cleared = 0
-        for queue in list(self._store.queues):
-            if self._is_expired(queue):
-                log.info("%s cleans %r: its messages are gone", channel.remote, queue)
-                queue.clear()
-                cleared += 1
-                if cleared % _QUEUES_A_TURN == 0:
-                    await asyncio.sleep(0)
+        expired = [queue for queue in self._store.queues if self._is_expired(queue)]
+        with saving():
+            self._store.note_cleared(expired)
+        for begin in range(0, len(expired), _QUEUES_A_TURN):
+            self._clear(filter(self._is_expired, expired[begin : begin + _QUEUES_A_TURN]), channel)
+            await asyncio.sleep(0)
+        with saving("groups may be back behind a restart where they were in what is gone; clean "
+                    "once more, for their offsets cannot be saved"):  # fmt: skip
+            await self._offsets.save_removals()
         return command.reply()
+
+    def _clear(self, queues: Iterable[ConsumeQueue], channel: Channel) -> None:
+        """Raises OSError where the files of one cannot be taken away."""
+        cleared: set[tuple[str, int]] = set()
+        try:
+            for queue in queues:
+                log.info("%s cleans %r: its messages are gone", channel.remote, queue)
+                cleared.add((queue.topic, queue.queue_id))
+                queue.clear()
+        finally:
+            if cleared:
+                self._offsets.begin_anew(cleared)
 
     def _is_expired(self, queue: ConsumeQueue) -> bool:
         if not 0 < queue.appended == queue.minimum or _is_read_by_broker(queue.topic):
@@ -100,7 +118,19 @@ class RetentionHandlers:
             self._offsets.remove_topic(topic)
 
     def _is_unused(self, topic: str) -> bool:
-        return self._topics.get(topic) is None and not self._topics.is_system(topic)
+        if self._topics.get(topic) is not None or self._topics.is_system(topic):
+            return False
+        return self._store.replica is None or self._is_old(topic)
+
+    def _is_old(self, topic: str) -> bool:
+        """Whether no message of a topic came lately: of one that was just made at the master a
+        slave has messages before it knows it."""
+        since = clock.milliseconds() - _COPIED_WITHIN
+        return all(
+            queue.readable == queue.appended
+            and store_time(self._store, topic, queue.queue_id, queue.readable - 1) < since
+            for queue in self._store.queues.of_topic(topic)
+        )
 
     @serves(RequestCode.DELETE_EXPIRED_COMMITLOG)
     async def delete_log_files(self, command: Command, channel: Channel) -> Command:

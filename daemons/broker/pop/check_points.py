@@ -16,7 +16,7 @@ were read since the file was written (SEEN_GROUP tells) move them on.
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mq.client.machine import clock
@@ -130,6 +130,8 @@ class PopCheckPoints:
         self._table: dict[Key, PopCheckPoint] = {}
         # What was put and has not come back, by physical offset: it need not be read from bytes.
         self._fresh: dict[int, _Fresh] = {}
+        # Of it those that may be acknowledged already: where the disk is slow, they are given out.
+        self._unread: dict[Key, PopCheckPoint] = {}
         self._due: list[tuple[int, int, PopCheckPoint]] = []  # a heap, by time and arrival
         self._counter = 0
         # Acknowledgements that came before their check points, and until when they may wait.
@@ -176,7 +178,7 @@ class PopCheckPoints:
         for revive in self._queues.values():
             revive.queue.waiting.pop(revive, None)
             revive.open.clear()
-        for table in (self._table, self._fresh, self._orphans):
+        for table in (self._table, self._fresh, self._unread, self._orphans):
             table.clear()
         self.forgetting.clear()
         self._due.clear()
@@ -220,6 +222,7 @@ class PopCheckPoints:
             on_stored(refusal)
 
         self._put(record, point, stored)
+        self._unread[point.key] = point
         point.stored_at = self._store.appender.batch_timestamp()
 
     def acknowledge(
@@ -227,7 +230,7 @@ class PopCheckPoints:
     ) -> None:
         """Write that messages were consumed. Raises StoreRefused."""
         self._make_topic()
-        point = self._table.get(key)
+        point = self._table.get(key) or self._unread.get(key)
 
         def stored(refusal: StoreRefused | None) -> None:
             self._forget_refused(record, refusal)
@@ -254,6 +257,7 @@ class PopCheckPoints:
         if not is_stored(refusal):
             fresh = self._fresh.pop(record.physical_offset, None)
             if fresh is not None and isinstance(fresh.content, PopCheckPoint):
+                self._unread.pop(fresh.content.key, None)
                 self.forgetting.gone(fresh.content)
             self.forgetting.settled.set()
 
@@ -331,6 +335,7 @@ class PopCheckPoints:
     def _take_fresh(self, revive: _ReviveQueue, fresh: _Fresh, physical: int) -> None:
         content = fresh.content
         if isinstance(content, PopCheckPoint):
+            self._unread.pop(content.key, None)
             content.revive_offset = fresh.queue_offset
             self._take_check_point(revive, content, physical)
             if self._table.get(content.key) is not content:
@@ -406,7 +411,16 @@ class PopCheckPoints:
         """Forget what was popped of a topic that was deleted: its offsets are those of other
         messages once it is made again. Records of before are passed over also behind a kill: the
         store keeps when it was."""
-        for point in [point for point in self._table.values() if point.topic == topic]:
+        self._forget_all(point for point in self._table.values() if point.topic == topic)
+
+    def forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
+        """Likewise of queues, by topic and id, that begin anew."""
+        self._forget_all(
+            point for point in self._table.values() if (point.topic, point.queue_id) in cleared
+        )
+
+    def _forget_all(self, points: Iterable[PopCheckPoint]) -> None:
+        for point in list(points):
             self._forget(point)
         for revive in self._queues.values():
             self._commit(revive)

@@ -8,7 +8,7 @@ ConsumerOrderInfoManager; after a crash what was out comes again at once.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import orjson
@@ -251,6 +251,15 @@ class OrderedPops:
     def forget_group(self, group: str) -> None:
         """As `forget_topic`, a group."""
         self._keep_only(lambda key: not key.endswith(SEPARATOR + group))
+
+    def forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
+        """As `forget_topic`, queues by topic and id."""
+        out = [(key, queue_id) for key, queues in self._table.items() for queue_id in queues]
+        for key, queue_id in [*out, *self._left_at]:
+            if (key.partition(SEPARATOR)[0], queue_id) in cleared:
+                self._table.get(key, {}).pop(queue_id, None)
+                self._left_at.pop((key, queue_id), None)
+                self._changed(key, queue_id)
 
     def _keep_only(self, is_kept: Callable[[str], bool]) -> None:
         kept = {key: queues for key, queues in self._table.items() if is_kept(key)}

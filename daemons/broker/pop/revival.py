@@ -8,7 +8,7 @@ has to be tried.
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from functools import partial
 
 from mq.client.machine import clock
@@ -59,6 +59,7 @@ class Revival:
         self._groups = groups
         self._attempts: Counter[PopCheckPoint] = Counter()  # that the disk has failed
         self._pauses_until = 0.0  # of the monotonic clock: what was put has been refused since
+        self._busy: deque[PopCheckPoint] = deque()  # due, and not to be revived now
         self._size = 0  # bytes of messages put in this turn
         self.revived = 0
 
@@ -86,33 +87,37 @@ class Revival:
         if pause > 0:
             return pause
         now = clock.milliseconds()
-        busy: list[PopCheckPoint] = []
-        goes_on = self._revive_some(now, busy)
-        for point in busy:
-            self._points.push(point)
-        if busy:
-            self._points.changed.clear()  # those just pushed are not to be looked at at once
-            if not goes_on:
-                return RETRY_SECONDS
+        goes_on = self._revive_some(now)
         first = self._points.next_due()
-        return _LONGEST_SLEEP if first is None else min(_LONGEST_SLEEP, max(first - now, 0) / 1000)
+        if first is not None and first <= now:  # more than this turn had time for
+            return 0.0 if goes_on else RETRY_SECONDS
+        if self._busy:
+            self._look_again_at_some()
+            return RETRY_SECONDS
+        return _LONGEST_SLEEP if first is None else min(_LONGEST_SLEEP, (first - now) / 1000)
 
-    def _revive_some(self, now: int, busy: list[PopCheckPoint]) -> bool:
-        """Revive what one turn of the loop has time for, and add to ``busy`` what cannot be revived
-        now; returns whether something was, and there is more."""
-        began, is_any = clock.perf_counter(), False
+    def _revive_some(self, now: int) -> bool:
+        """Revive what one turn of the loop has time for; returns False if all that there was of it
+        cannot be revived now. That waits behind all others, which it does not hold up."""
+        began, is_any, busy = clock.perf_counter(), False, 0
         self._size = 0
         for _ in range(_AT_ONCE):
             point = self._points.pop_due(now)
             if point is None:
-                return False
+                break
             if point.acks_under_way or not self._try(point):
-                busy.append(point)
+                self._busy.append(point)
+                busy += 1
             else:
                 is_any = True
             if self._size >= _MOST_BYTES or clock.perf_counter() - began > _TURN_SECONDS:
                 break
-        return is_any
+        return is_any or not busy
+
+    def _look_again_at_some(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._busy))):
+            self._points.push(self._busy.popleft())
+        self._points.changed.clear()  # those just pushed are not to be looked at at once
 
     def _try(self, point: PopCheckPoint) -> bool:
         """Revive a check point, or set it aside; False if that is not possible now."""

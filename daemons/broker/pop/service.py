@@ -1,6 +1,7 @@
 """Pop consumption as the broker composes it: its parts, their requests and their work."""
 
 import contextlib
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -66,6 +67,7 @@ class PopService:
         groups.on_deleted.append(waiters.end_group)
         offsets.on_topic_removed.append(self._forget_topic)
         offsets.on_group_removed.append(self._forget_group)
+        offsets.on_queues_cleared.append(self._forget_queues)
         # Offsets are saved before what is out in order, here too: see `OrderedPops.save`. So what
         # would move a group that is made anew has ended by then.
         save_order = partial(self.order.save, offsets.save_now)
@@ -85,6 +87,12 @@ class PopService:
         self.points.forget_group(group)
         self._pops.forget_group(group)
         self.order.forget_group(group)
+
+    def _forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
+        """Likewise of queues, by topic and id, that begin anew."""
+        self.points.forget_queues(cleared)
+        self._pops.forget_queues(cleared)
+        self.order.forget_queues(cleared)
 
     def handlers(self) -> dict[int, Handler]:
         return handlers_of(self._pop, self._peek, self._ack, self._assignment)

@@ -4,7 +4,7 @@ A group's place in a queue is its consumer offset; while check points are on the
 it is ahead of that. It is committed when they are stored, and goes back when they are not.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from mq.client.machine import chance, clock
@@ -99,6 +99,7 @@ class Pops:
         self._points = points
         self._order = order
         self._places: dict[tuple[str, str, int], _Place] = {}
+        self.looks_in_vain = 0  # all that there were
 
     def forget_topic(self, topic: str) -> None:
         """No group is anywhere in a topic that was deleted, whatever is on its way to the disk."""
@@ -107,6 +108,10 @@ class Pops:
     def forget_group(self, group: str) -> None:
         """A group that was deleted with its offsets is nowhere."""
         self._places = {key: place for key, place in self._places.items() if key[0] != group}
+
+    def forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
+        """Nor in queues, by topic and id, that begin anew."""
+        self._places = {key: place for key, place in self._places.items() if key[1:] not in cleared}
 
     # where a group is -----------------------------------------------------------------------
 
@@ -269,6 +274,7 @@ class Pops:
                 break
             start = found.next_offset  # nothing there fits, or the offset was none of the queue's
             looks.in_vain()
+            self.looks_in_vain += 1
             if looks.are_over:
                 break
         self._pass_over(key, begin, start)

@@ -76,6 +76,12 @@ class Waiters:
         """Something may be there for those that wait."""
         line = self._lines.get((group, topic))
         if line is not None:
+            self._ask_all(line, set())
+
+    def wake_for_rest(self, group: str, topic: str) -> None:
+        """One of those that wait has left something for others."""
+        line = self._lines.get((group, topic))
+        if line is not None:
             line.wake()
 
     def wake_group_soon(self, group: str, topic: str) -> None:
@@ -85,8 +91,15 @@ class Waiters:
             self._wake_later(line, line.kinds, clock.milliseconds())
 
     def _ask(self, line: Line, queue: ConsumeQueue | None) -> None:
-        """Ask those of a line that get something out of a queue; None for all of them."""
-        self._ask_all(line, set() if queue is None else line.strangers_to(queue))
+        """Ask those of a line that get something out of a queue; None for all of them.
+
+        But for kinds that are asked again soon: each of very many messages, and lines, would have
+        them look at what is not for them for some ms.
+        """
+        done = set() if queue is None else line.strangers_to(queue)
+        if self._behind:
+            done |= {kind for kind in line.kinds if (line, kind) in self._behind}
+        self._ask_all(line, done)
 
     def _ask_all(self, line: Line, done: set[Kind]) -> None:
         """Ask those of a line, but for kinds for whom there is nothing, or not in this turn."""
@@ -110,9 +123,11 @@ class Waiters:
             if held.channel.stalled:
                 self._wake_again(line, held.channel)
                 continue
-            begun = clock.perf_counter()
-            if self._is_behind(held, done, blocked):
+            begun, looks = clock.perf_counter(), self._pops.looks_in_vain
+            is_behind = self._is_behind(held, done, blocked)
+            if is_behind:
                 more.add(held.kind)
+            if is_behind or self._pops.looks_in_vain > looks:  # also before it found something
                 spent += clock.perf_counter() - begun
         self._wake_later(line, more, began)
 
@@ -170,11 +185,12 @@ class Waiters:
         line.unwoken.discard(channel)
         self.wake_group(line.group, line.topic)
 
-    def wake_when_free(self, group: str, topic: str) -> None:
-        """What is out in order of a topic may come again at another time than before."""
+    def wake_when_free(self, group: str, topic: str, since: int) -> None:
+        """What is out in order of a topic, and was at a time in ms, may come again at another time
+        than before."""
         line = self._lines.get((group, topic))
         if line is not None:
-            self._wake_later(line, (), clock.milliseconds())
+            self._wake_later(line, (), since)
 
     def _wake_later(self, line: Line, kinds: Iterable[Kind], since: int) -> None:
         """Have a line woken without a message: those of some kinds soon, and all when what is out
@@ -197,16 +213,18 @@ class Waiters:
         """Ask some of those again for whom there is more; the others follow soon."""
         began = clock.perf_counter()
         took = 0.0
-        for line, kind in list(self._behind):
-            self._behind.pop((line, kind), None)
-            self._ask_all(line, line.kinds.keys() - {kind})
-            took = clock.perf_counter() - began
-            if took > STEP_SECONDS:
-                break
-        self._timer = None
-        if self._behind:
-            pause = took * _REST if took > STEP_SECONDS else _SOON
-            self._timer = asyncio.get_running_loop().call_later(pause, self._ask_again)
+        try:
+            for line, kind in list(self._behind):
+                self._behind.pop((line, kind), None)
+                self._ask_all(line, line.kinds.keys() - {kind})
+                took = clock.perf_counter() - began
+                if took > STEP_SECONDS:
+                    break
+        finally:  # nothing else would have the others asked
+            self._timer = None
+            if self._behind:
+                pause = took * _REST if took > STEP_SECONDS else _SOON
+                self._timer = asyncio.get_running_loop().call_later(pause, self._ask_again)
 
     def _forget(self, line: Line) -> None:
         if self._lines.get((line.group, line.topic)) is line:

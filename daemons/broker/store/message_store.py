@@ -7,7 +7,7 @@ reverse, and answers questions about what is stored. Messages come in through `a
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 
@@ -407,11 +407,22 @@ class MessageStore:
         """
         self.appender.commit()
         self._deletions.add(topics, self.log.position, self.log.minimum)
-        try:
-            for topic in topics:
+        stuck: OSError | None = None
+        for topic in topics:
+            try:
                 self.queues.delete_topic(topic)
-        except OSError as error:
-            raise QueuesLeft(error.errno, error.strerror) from error
+            except OSError as error:
+                stuck = error
+        if stuck is not None:
+            raise QueuesLeft(stuck.errno, stuck.strerror) from stuck
+
+    def note_cleared(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Note that what the log has had for queues by now is in none of them any more, however
+        often they are read from it: they begin at offset 0 again. Raises OSError."""
+        self.appender.commit()
+        cleared = {(queue.topic, queue.queue_id): self.log.position for queue in queues}
+        if cleared:
+            self._deletions.add_queues(cleared, self.log.minimum)
 
     def _queue_deleted(self, queue: ConsumeQueue) -> None:
         self.checkpointer.dirty.pop(queue, None)

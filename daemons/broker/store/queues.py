@@ -128,8 +128,14 @@ class Queues:
         """
         if topic not in self._queues:
             return
+        stuck: OSError | None = None
         for queue in self.of_topic(topic):
-            self.delete_queue(queue)
+            try:
+                self.delete_queue(queue)
+            except OSError as error:  # the others go all the same
+                stuck = error
+        if stuck is not None:
+            raise stuck
         files.remove_tree(self._root / topic)
         files.remove_tree(self._extension_root / topic)
         del self._queues[topic]

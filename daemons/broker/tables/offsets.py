@@ -8,7 +8,7 @@ who deletes a topic or a group is answered when it is in the file.
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from mq.daemons.broker.copy_version import CopyVersion
@@ -44,6 +44,8 @@ class ConsumerOffsets:
         # who keep more of how far groups have come.
         self.on_topic_removed: list[Callable[[str], None]] = []
         self.on_group_removed: list[Callable[[str], None]] = []
+        # Likewise with queues, by topic and id, that were cleared.
+        self.on_queues_cleared: list[Callable[[Collection[tuple[str, int]]], None]] = []
         # Awaited before it is saved that offsets were removed: they save what is kept more of that,
         # and nothing that was on its way then may bring it back. They may raise OSError.
         self.before_removals_are_saved: list[Callable[[], Awaitable[None]]] = []
@@ -189,6 +191,21 @@ class ConsumerOffsets:
         self._remove(key for key in list(self.table) if key.startswith(topic + SEPARATOR))
         for callback in self.on_topic_removed:
             callback(topic)
+
+    def begin_anew(self, cleared: Collection[tuple[str, int]]) -> None:
+        """Have groups be at the beginning of queues, by topic and id, that were cleared, and have
+        offset 0 next: they would pass over what comes there."""
+        topics = {topic for topic, _ in cleared}
+        for key, queues in self.table.items():
+            topic = key.partition(SEPARATOR)[0]
+            if topic not in topics:
+                continue
+            for queue_id, offset in queues.items():
+                if offset > 0 and (topic, queue_id) in cleared:
+                    queues[queue_id] = 0
+                    self._dirty = True
+        for callback in self.on_queues_cleared:
+            callback(cleared)
 
     def _remove(self, keys: Iterable[str]) -> None:
         for key in keys:

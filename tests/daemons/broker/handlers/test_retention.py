@@ -1,18 +1,24 @@
 """Cleaning at request: what is not needed goes, what is needed stays."""
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from mq.client.machine import files
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.handlers import retention
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_records
 from tests import answered
+from tests.daemons.broker.replication.pair import caught_up, pair
 from tests.daemons.broker.running import broker_on
 from tests.daemons.broker.running import send as send_later
 from tests.daemons.broker.store.stores import put
@@ -160,6 +166,52 @@ def test_queues_of_topics_that_are_not_there_are_deleted(tmp_path: Path) -> None
             await ask(session, broker.address, RequestCode.CLEAN_UNUSED_TOPIC)
             queues = tmp_path / "consumequeue"
             assert ((queues / "Kept").exists(), (queues / "Dropped").exists()) == (True, False)
+
+    asyncio.run(script())
+
+
+def test_what_is_not_there_goes_though_a_queue_before_it_cannot_be_taken_off_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed, however often it was cleaned: made anew, the topic had its messages of before."""
+
+    async def script() -> None:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            store = broker.stores.messages
+            for topic, queue_id in (("Stuck", 0), ("Stuck", 1), ("Dropped", 0)):
+                await put(store, topic, queue_id, b"x")
+            remove = files.remove_tree
+
+            def stuck(folder: Path) -> None:
+                if folder == tmp_path / "consumequeue" / "Stuck" / "0":
+                    raise OSError(errno.EIO, "Input/output error")
+                remove(folder)
+
+            monkeypatch.setattr(files, "remove_tree", stuck)
+            reply = await session.invoke(broker.address, Command(RequestCode.CLEAN_UNUSED_TOPIC))
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            left = [(queue.topic, queue.queue_id) for queue in store.queues if queue.appended]
+            assert left == [("Stuck", 0)]
+
+    asyncio.run(script())
+
+
+def test_a_slave_keeps_what_is_of_a_topic_that_it_may_not_have_copied_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cleaning of the whole cluster took the first messages of a new topic from its slaves."""
+
+    async def script() -> None:
+        async with pair(tmp_path) as (its_master, slave), Session("127.0.0.1:1") as session:
+            await send(session, its_master.address, "New", b"x")
+            await caught_up(slave, its_master)
+            store = slave.stores.messages
+            assert slave.stores.topics.get("New") is None
+            await ask(session, slave.address, RequestCode.CLEAN_UNUSED_TOPIC)
+            assert store.end_offset("New", 0) == 1
+            monkeypatch.setattr(retention, "_COPIED_WITHIN", -60_000)
+            await ask(session, slave.address, RequestCode.CLEAN_UNUSED_TOPIC)
+            assert store.end_offset("New", 0) == 0
 
     asyncio.run(script())
 

@@ -93,7 +93,10 @@ def test_the_same_attempt_is_given_the_same_again_at_once(tmp_path: Path) -> Non
     run(tmp_path, script)
 
 
-def test_a_message_may_be_asked_for_again_at_another_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("later", [200, 0])
+def test_a_message_may_be_asked_for_again_at_another_time(tmp_path: Path, later: int) -> None:
+    """At once, too: nobody was woken for that."""
+
     async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
         await fill(peer, 1)
         (popped,) = await consumer.in_order()
@@ -105,7 +108,7 @@ def test_a_message_may_be_asked_for_again_at_another_time(tmp_path: Path) -> Non
                 while number == "0":
                     asked = await peer.ask(RequestCode.POLLING_INFO, fields)
                     number = asked.fields["pollingNum"]
-            reply = await consumer.hide(popped, 200)
+            reply = await consumer.hide(popped, later)
             assert reply.code == ResponseCode.SUCCESS
             assert reply.fields["popTime"] == popped.receipt.split(" ")[1]
             assert numbers(await waiting) == [0]

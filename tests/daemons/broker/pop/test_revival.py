@@ -1,6 +1,7 @@
 """What is popped and not acknowledged comes again: how much of it at a time."""
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import check_points, revival
 from mq.protocol.codes import ResponseCode
-from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill, run
+from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, bodies, fill, run
 from tests.daemons.broker.running import now
 from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time
@@ -91,5 +92,37 @@ def test_very_many_that_have_ended_and_are_due_at_once_are_let_go_of_some_at_a_t
             assert len(points._due) == 4
         await until(lambda: not len(points))
         assert bodies(await consumer.pop(pollTime="20000", bornTime=str(now()))) == [b"5"]
+
+    run(tmp_path, script)
+
+
+def test_those_that_cannot_be_read_do_not_hold_up_what_is_due_behind_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a read of the disk that takes longer than a turn, each was tried for ten seconds before
+    the next one was."""
+    monkeypatch.setattr(revival, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(revival, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(revival, "MOST_ATTEMPTS", 10**9)
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        pop = broker.services.pop
+        await fill(peer, 3)
+        read, fails = pop.revival._writer.read_entry, True
+
+        def failing(topic: str, queue_id: int, offset: int) -> object:
+            if fails and topic == TOPIC and offset < 2:
+                raise OSError(errno.EIO, "the disk")
+            return read(topic, queue_id, offset)
+
+        monkeypatch.setattr(pop.revival._writer, "read_entry", failing)
+        with stopped_time() as clock:
+            for _ in range(3):
+                await consumer.pop(maxMsgNums="1", invisibleTime="1")
+                clock.advance(1)
+        await until(lambda: [point.offsets for point in pop.points._table.values()] == [(0,), (1,)])
+        fails = False
+        await until(lambda: not len(pop.points))
+        assert bodies(await consumer.pop()) == [b"0", b"1", b"2"]
 
     run(tmp_path, script)

@@ -181,6 +181,32 @@ def test_what_is_popped_while_the_disk_is_slow_is_given_out_once(
     asyncio.run(script())
 
 
+def test_what_is_acknowledged_while_the_disk_is_slow_does_not_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its check point was due when it could be read, and the acknowledgement could not be yet."""
+
+    async def script() -> None:
+        settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "1000"}
+        async with broker_on(tmp_path, **settings) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 1)
+            log, pop = broker.stores.messages.log, broker.services.pop
+            with flushes_held_up(monkeypatch):
+                (popped,) = await consumer.pop(invisibleTime="1000")
+                end = log.position
+                acknowledged = asyncio.create_task(consumer.ack(popped))
+                await until(lambda: log.written > end)
+                clock.advance(2000)
+            assert (await acknowledged).code == ResponseCode.SUCCESS
+            await until(lambda: not len(pop.points))
+            assert pop.revival.revived == 0
+            assert await consumer.pop() == []
+
+    with stopped_time() as clock:
+        asyncio.run(script())
+
+
 def test_a_pop_of_all_queues_looks_at_what_is_not_for_it_for_some_time_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,78 @@
+"""Queues that are cleaned when all their messages are gone by age: they begin at offset 0 again,
+and so do their groups."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.app import Broker
+from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.broker.harness import create_topic, send
+from tests.daemons.broker.killed import copy_as_killed
+from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, Popped, bodies, fill, run
+from tests.daemons.broker.pop.small_files import SMALL
+from tests.daemons.peer import Peer
+
+LONG_AGO = 1_000_000_000
+
+
+async def clean_what_is_expired(broker: Broker, peer: Peer) -> None:
+    """Have all messages that are there deleted by age, and their queues cleaned."""
+    await create_topic(peer, "Other", 1)
+    for _ in range(4):  # more than a file
+        await send(peer, "Other", bytes(20_000), 0)
+    store = broker.stores.messages
+    await store.flusher.drain()
+    await store.checkpointer.checkpoint()
+    for file in store.log.files[:-1]:
+        os.utime(file.path, (LONG_AGO, LONG_AGO))
+    for code in (RequestCode.DELETE_EXPIRED_COMMITLOG, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE):
+        assert (await peer.ask(code)).code == ResponseCode.SUCCESS
+    assert store.end_offset(TOPIC, 0) == 0
+
+
+@pytest.mark.parametrize("in_order", ["true", "false"])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_comes_next_is_given_to_who_had_others_out_there(
+    tmp_path: Path, in_order: str, is_killed: bool
+) -> None:
+    """The group passed it over, and old receipts acknowledged it."""
+    killed, copy = tmp_path / "killed", tmp_path / "copy"
+    old: list[Popped] = []
+
+    async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 3)
+        old.extend(await consumer.pop(order=in_order))
+        await broker.services.pop.save()
+        await broker.stores.offsets.save()
+        await clean_what_is_expired(broker, peer)
+        for number in range(3):
+            await send(peer, TOPIC, b"new %d" % number)
+        copy_as_killed(killed, copy)
+        if not is_killed:
+            await after(broker, peer, consumer)
+
+    async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        assert len(broker.services.pop.points) == 0
+        assert bodies(await consumer.pop(order=in_order)) == [b"new 0", b"new 1", b"new 2"]
+        if in_order == "true":
+            codes = [(await consumer.ack(one)).code for one in old]
+            assert codes == [ResponseCode.NO_MESSAGE] * 3
+
+    run(killed, before, **SMALL)
+    if is_killed:
+        run(copy, after, **SMALL)
+
+
+def test_it_is_given_to_a_group_that_had_acknowledged_all_of_before(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 3)
+        for one in await consumer.pop():
+            assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+        await clean_what_is_expired(broker, peer)
+        for number in range(3):
+            await send(peer, TOPIC, b"new %d" % number)
+        assert bodies(await consumer.pop()) == [b"new 0", b"new 1", b"new 2"]
+
+    run(tmp_path, script, **SMALL)
