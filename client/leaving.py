@@ -143,12 +143,12 @@ class LeavingQueues:
         takes the queue next would go on at the former one. It may be moved once more meanwhile."""
         until = clock.monotonic() + MOVE_SECONDS
         while True:
+            offset = self._moves.get(queue, offset)
             self._offsets.update(queue, offset)
             errors = await self._offsets.commit([queue], again=is_moved)
-            told, offset = offset, self._moves.get(queue, offset)
-            if not errors and offset == told:
-                return
             if not errors:
+                if self._moves.get(queue, offset) == offset:
+                    return
                 continue
             goes_on = is_moved and errors[0].retriable and clock.monotonic() < until
             what = "tries again to move" if goes_on else "gives up"
@@ -157,7 +157,6 @@ class LeavingQueues:
             if not goes_on:
                 return
             await asyncio.sleep(MOVE_AGAIN_SECONDS)
-            offset = self._moves.get(queue, offset)
 
     async def _offset(self, held: ProcessQueue, looks: bool) -> int | None:
         """What to commit of a queue that is given up; None where nothing is ours to commit."""

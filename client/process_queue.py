@@ -155,6 +155,10 @@ class ProcessQueue:
         another one, and nothing is committed until that is known."""
         return self.absent_pause > 0
 
+    def note_pull(self) -> None:
+        """Its broker has answered for it, or pushed a message of it."""
+        self.last_pull, self.seen_at = clock.time(), clock.monotonic()
+
     @property
     def is_unseen(self) -> bool:
         """Whether its topic may be another one by now: nobody has pulled from it for a while, for

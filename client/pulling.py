@@ -128,7 +128,8 @@ class Pulling:
                 return False
             return self._accept(held, result, asked)
         except asyncio.CancelledError:  # who holds a pull answers it when the topic is deleted
-            held.seen_at = held.seen_at if is_unseen else clock.monotonic()
+            if not is_unseen:
+                held.seen_at = clock.monotonic()
             raise
         except TopicNotExist as error:
             if await self._is_of_master(held, error):
@@ -208,7 +209,7 @@ class Pulling:
             return False
         pushes.taken(message.store_timestamp)
         held.next_offset = offset + 1
-        held.last_pull, held.seen_at = clock.time(), clock.monotonic()
+        held.note_pull()
         counts.pulled += 1
         tags = self._subscriptions.tags(held.queue.topic)
         if tags is not None and tags.tags and not tags.matches(message.tags):
@@ -240,7 +241,7 @@ class Pulling:
         if held.next_offset > asked:
             messages = [one for one in messages if one.queue_offset >= held.next_offset]
         held.next_offset = max(held.next_offset, result.next_offset)
-        held.last_pull, held.seen_at = clock.time(), clock.monotonic()
+        held.note_pull()
         if held.pushes is not None:
             newest = messages[-1].store_timestamp if messages else 0
             held.pushes.pulled(result.min_offset, newest)
