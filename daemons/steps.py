@@ -11,6 +11,10 @@ from mq.daemons.channel import Channel
 
 # What others wait at most for one step; a send takes a hundredth of it.
 STEP_SECONDS = 0.002
+# So long one turn of the loop goes over what each request may make very much of: twenty thousand
+# held pulls with one long filter, which a connection may have, would stop everything for half a
+# second with each message. Likewise what is not for a pop, and popped messages that come again.
+TURN_SECONDS = 0.005
 # After heavy work others have so many times what it took, and so many seconds at most.
 REST = 6.0
 LONGEST_REST = 1.0

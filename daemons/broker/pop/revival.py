@@ -21,6 +21,7 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
+from mq.daemons.steps import TURN_SECONDS
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
 
@@ -29,10 +30,9 @@ log = logging.getLogger(__name__)
 RETRY_QUEUES = 1  # PopAckConstants.retryQueueNum
 
 _AT_ONCE = 256  # check points revived in one turn of the loop
-# Of messages that come again in one turn, and how long it lasts; the last check point may be beyond
-# them.
+# Of messages that come again in one turn, which lasts TURN_SECONDS; the last check point may be
+# beyond them.
 _MOST_BYTES = 4 * 1024 * 1024
-_TURN_SECONDS = 0.005
 _LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
 # The oldest check point is written again when so many records, or so many milliseconds, lie behind
 # it: a start need not read far back, and its log file may be deleted by age.
@@ -110,7 +110,7 @@ class Revival:
                 busy += 1
             else:
                 is_any = True
-            if self._size >= _MOST_BYTES or clock.perf_counter() - began > _TURN_SECONDS:
+            if self._size >= _MOST_BYTES or clock.perf_counter() - began > TURN_SECONDS:
                 break
         return is_any or not busy
 

@@ -24,12 +24,12 @@ from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.broker.store.waiters import OnStored
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
+from mq.daemons.steps import TURN_SECONDS
 from mq.protocol.record import RECORD_IDENTITY
 
 # Looks into one queue by one request; each passes over 800 entries that do not match. A request
-# looks at what is not for it for so many seconds, and then for one look more.
+# looks at what is not for it for TURN_SECONDS, and then for one look more.
 _MOST_LOOKS = 8
-_TURN_SECONDS = 0.005
 # So many ms a pop may be told that it was later than it is: see `_free_time`.
 _MOST_LATER = 1000
 # A pop that has got so many bytes takes no more: one frame must hold them, with a large message.
@@ -70,7 +70,7 @@ class _Looks:
     __slots__ = ("_until", "are_over")
 
     def __init__(self) -> None:
-        self._until = clock.perf_counter() + _TURN_SECONDS
+        self._until = clock.perf_counter() + TURN_SECONDS
         self.are_over = False
 
     def in_vain(self) -> None:

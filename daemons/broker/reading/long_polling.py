@@ -19,6 +19,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.waiters import log_failure
 from mq.daemons.channel import Channel
+from mq.daemons.steps import TURN_SECONDS
 from mq.protocol.tags import TagExpression
 
 # A pull that so many new messages did not fit is answered all the same: it goes on behind them,
@@ -39,10 +40,6 @@ _BYTES_OF_LONG = 20
 
 # Longer waits are cut: whoever asks for more learns after an hour that nothing has come.
 LONGEST_HOLD = 3600.0
-
-# So long pulls look in one turn of the loop at what has come. Twenty thousand with one long filter,
-# which a connection may hold, would stop everything for half a second with each message.
-TURN_SECONDS = 0.005
 
 _KEPT = "held pulls"  # among what a connection makes us keep
 

@@ -17,7 +17,7 @@ from tests.waiting import until
 
 
 @pytest.mark.parametrize(
-    ("limit", "value", "most"), [("_MOST_BYTES", 2, 2), ("_TURN_SECONDS", 0.0, 1)]
+    ("limit", "value", "most"), [("_MOST_BYTES", 2, 2), ("TURN_SECONDS", 0.0, 1)]
 )
 def test_messages_that_are_due_at_once_come_again_some_in_each_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float, most: int
@@ -101,7 +101,7 @@ def test_those_that_cannot_be_read_do_not_hold_up_what_is_due_behind_them(
 ) -> None:
     """With a read of the disk that takes longer than a turn, each was tried for ten seconds before
     the next one was."""
-    monkeypatch.setattr(revival, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(revival, "TURN_SECONDS", 0.0)
     monkeypatch.setattr(revival, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(revival, "MOST_ATTEMPTS", 10**9)
 

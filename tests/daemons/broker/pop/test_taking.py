@@ -212,7 +212,7 @@ def test_a_pop_of_all_queues_looks_at_what_is_not_for_it_for_some_time_only(
 ) -> None:
     """It looked so long at each, and nobody else was served: for 16 queues 0.04 s, and with a
     filter by properties 0.26 s."""
-    monkeypatch.setattr(taking, "_TURN_SECONDS", -1.0)
+    monkeypatch.setattr(taking, "TURN_SECONDS", -1.0)
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
