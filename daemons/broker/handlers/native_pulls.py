@@ -22,7 +22,7 @@ _MOST_CODES = 64
 # What is prefetched: of so many pulls, and entries at most, 10 KB; and of so many bytes of the log,
 # for each chunk of it is asked for.
 _PREFETCHED_PULLS = 16
-_MOST_PREFETCHED = 512
+_MOST_ENTRIES = 512
 _LONGEST_PREFETCHED = 16 * 1024 * 1024
 
 
@@ -132,7 +132,7 @@ class NativePulls:
         """
         limits = self._limits(maximum)
         wanted = limits[0]
-        entries = queue.entries(offset, min(_PREFETCHED_PULLS * wanted, _MOST_PREFETCHED))
+        entries = queue.entries(offset, min(_PREFETCHED_PULLS * wanted, _MOST_ENTRIES))
         while len(entries) > layout.ENTRY_SIZE and _length(entries) > _LONGEST_PREFETCHED:
             entries = entries[: len(entries) // layout.ENTRY_SIZE // 2 * layout.ENTRY_SIZE]
         if wanted < 1 or limits[1] < 0 or len(entries) < 2 * wanted * layout.ENTRY_SIZE:

@@ -40,7 +40,7 @@ _BETWEEN, _ABSENT = b"\xff", b"\xfe"
 _MOST_PLANS = 4096
 _MOST_BYTES = 512 * 1024  # of their texts: expressions over tags take some twenty times as many
 _LONGEST = 1024  # bytes of the texts of one
-# Plans with something prefetched, some 6 KB each; beyond it that of all is forgotten.
+# Plans with something prefetched, some 10 KB each; beyond it that of all is forgotten.
 _MOST_PREFETCHED = 1024
 _NOT_AGAIN_FOR = 0.2  # seconds, where there was nothing to prefetch
 # Seconds between two pulls of who has something prefetched. That counts for 0.2 s at most: who asks
@@ -66,13 +66,17 @@ class PullPlan:
     maximum: int
     sys_flag: int
     commits: bool
-    expression: Expression | None
+    expression: TagExpression | None
     fields: Mapping[str, str]
-    takes_all: bool
     expected: range = range(0)  # where who reads one message after the other asks next
     asked_at: float = 0  # when that was found out, by the monotonic clock
     prefetched: object = None
     prefetches_at: float = 0  # of the monotonic clock, or later
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether no message is filtered out: what comes next can be prefetched."""
+        return self.expression is not None and not self.expression.codes
 
 
 class PlannedPulls:
@@ -137,7 +141,6 @@ class PlannedPulls:
             self.forget()
         if key not in self._plans:
             self._bytes += len(key)
-        by_tags = expression if isinstance(expression, TagExpression) else None
         self._plans[key] = PullPlan(
             fields["consumerGroup"],
             fields["topic"],
@@ -146,9 +149,8 @@ class PlannedPulls:
             int(fields["maxMsgNums"]),
             sys_flag,
             commits,
-            by_tags if by_header else None,
+            expression if by_header and isinstance(expression, TagExpression) else None,
             {name: fields[name] for name in _SAME if name in fields},
-            by_header and by_tags is not None and not by_tags.codes,
         )
 
     def take(self, data: bytes, position: int, channel: Channel) -> int:
@@ -187,7 +189,7 @@ class PlannedPulls:
         if not queue.minimum <= offset < queue.readable or committed > queue.appended:
             return None
         try:
-            expression = plan.expression
+            expression: Expression | None = plan.expression
             if expression is None:
                 expression = self._expression(plan.fields, plan.sys_flag, plan.group, plan.topic)
             answer = self._path.answer(
