@@ -9,7 +9,7 @@ import pytest
 from mq.client import absence
 from mq.client.absence import Absences
 from mq.client.consumer import Consumer
-from mq.client.errors import ClientError, MQError, SystemBusy
+from mq.client.errors import ClientError
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
 from mq.client.machine import clock
@@ -18,53 +18,28 @@ from mq.client.pull_consumer import PullResult, PullStatus
 from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
 from mq.protocol.record_codec import encode_record
-from tests.client.clusters import FIRST, GROUP, TOPIC, Cluster, cluster, numbers
+from tests.client.absent_topics import (
+    LAST,
+    QUEUE,
+    Listener,
+    hide,
+    notice_soon,
+    remake,
+    show,
+)
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.scenarios import in_a_loop
 from tests.client.scripted import accept_heartbeats, name_server, scripted
 from tests.waiting import until
 
-LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-QUEUE = MessageQueue(TOPIC, "broker-a", 0)
-CONFIG = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
-
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(absence, "FIRST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr("mq.client.pulling.LONG_POLL_SECONDS", 0.2)
-    monkeypatch.setattr("mq.client.reader.REBALANCE_AGAIN_SECONDS", 0.05)
-
-
-async def hide(there: Cluster) -> None:
-    """Have the broker know nothing of the topic, as one whose table is late; all else stays."""
-    await there.pair.broker.stores.topics.delete(TOPIC)
-
-
-async def show(there: Cluster) -> None:
-    await there.pair.broker.stores.topics.update(CONFIG)
-
-
-async def remake(there: Cluster, *bodies: bytes, tag: str | None = None) -> None:
-    await there.admin.create_topic(there.pair.broker.address, CONFIG)
-    await there.send(*bodies, tag=tag)
-
-
-class Listener:
-    """Waits in the first message until it may go on."""
-
-    def __init__(self) -> None:
-        self.got: list[bytes] = []
-        self.goes_on = asyncio.Event()
-
-    async def __call__(self, message: StoredMessage) -> None:
-        self.got.append(message.body)
-        await self.goes_on.wait()
+    notice_soon(monkeypatch)
 
 
 @pytest.mark.parametrize("kind", ["clustering", "ordered", "broadcasting"])
@@ -126,107 +101,6 @@ async def test_a_replay_goes_on_where_its_user_has_put_it() -> None:
             while len(again) < 5:
                 again += await consumer.poll()
             assert [message.body for message in again] == numbers(5)
-
-
-@in_a_loop
-async def test_a_member_that_leaves_commits_nothing_of_an_absent_topic() -> None:
-    listener = Listener()
-    listener.goes_on.set()
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        async with there.consumer(listener=listener, consume_from=LAST) as consumer:
-            await until(lambda: len(listener.got) == 5)
-            held = consumer.reader.held[QUEUE]
-            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
-            await until(lambda: held.is_absent)
-            await consumer.reader.assign([])  # as a rebalance that takes the queue away
-            assert held.dropped
-        assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) < 0
-
-
-@pytest.mark.parametrize(
-    ("becomes", "committed"), [("another", 0), ("absent", -1), ("the same again", 1)]
-)
-@in_a_loop
-async def test_a_queue_that_is_given_up_behind_a_long_listener_is_committed_as_its_topic_is_by_then(
-    becomes: str, committed: int
-) -> None:
-    listener = Listener()
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        async with there.consumer(listener=listener, ordered=True) as consumer:
-            await until(lambda: bool(listener.got))
-            held = consumer.reader.held[QUEUE]
-            giving_up = asyncio.create_task(consumer.reader.assign([]))
-            await until(lambda: held.dropped)  # nobody pulls it any more
-            if becomes == "another":
-                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
-                await remake(there, *[b"new%d" % number for number in range(20)])
-            else:
-                await hide(there)
-            if becomes == "the same again":
-                await show(there)
-            listener.goes_on.set()
-            await giving_up
-            assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == committed
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("seen", [False, True])
-@pytest.mark.parametrize(
-    ("becomes", "committed"), [("another", 0), ("absent", -1), ("the same again", 5)]
-)
-@in_a_loop
-async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_another_topic(
-    ordered: bool, seen: bool, becomes: str, committed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether it has `seen` that the topic was absent before, or not."""
-    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.0)
-    listener = Listener()
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        consumer = there.consumer(listener=listener, ordered=ordered, concurrency=5)
-        async with consumer:
-            await until(lambda: len(listener.got) == (1 if ordered else 5))
-            held = consumer.reader.held[QUEUE]
-            if seen:
-                await hide(there)
-                await until(lambda: held.is_absent)
-            closing = asyncio.create_task(consumer.close(grace=60.0))
-            await until(lambda: consumer.reader._is_stopped and not consumer.reader._pulls)
-            if becomes == "another":
-                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
-                await remake(there, *[b"new%d" % number for number in range(20)])
-            else:
-                await hide(there)
-            if becomes == "the same again":
-                await show(there)
-            listener.goes_on.set()
-            await closing
-        if ordered:
-            committed = min(committed, 1)
-        assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == committed
-
-
-@in_a_loop
-async def test_a_member_that_is_opened_again_commits_in_a_topic_that_was_made_again_meanwhile() -> (
-    None
-):
-    """It had told that very offset less than a minute before: of the former topic."""
-    consumed = []
-    async with cluster(queues=1) as there:
-        consumer = LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST)
-        for bodies in (numbers(5), [b"new%d" % number for number in range(5)]):
-            await there.send(*bodies)
-            async with consumer:
-                got: list[bytes] = []
-                while len(got) < 5:
-                    got += [message.body for message in await consumer.poll()]
-            consumed.append(there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0))
-            assert got == bodies
-            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
-            await remake(there)
-    assert consumed == [5, 5]
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -322,157 +196,6 @@ def test_another_topic_is_read_from_its_beginning_by_who_has_read_none_of_the_fo
     assert asyncio.run(scenario()) == new
 
 
-@in_a_loop
-async def test_a_place_that_a_user_puts_as_another_topic_is_found_stays() -> None:
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
-            await consumer.assign([QUEUE])
-            got: list[bytes] = []
-            while len(got) < 5:
-                got += [message.body for message in await consumer.poll()]
-            reader = consumer.reader
-            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
-            await until(lambda: reader.held[QUEUE].is_absent)
-            async with reader._changing:  # as a rebalance that is under way
-                seeking = asyncio.create_task(reader.seek(QUEUE, 15))
-                await asyncio.sleep(0)
-                await remake(there, *[b"new%d" % number for number in range(20)])
-                await until(reader._pulls[QUEUE].done)
-            await seeking
-            got = []
-            while b"new19" not in got:
-                got += [message.body for message in await consumer.poll()]
-            assert got == [b"new%d" % number for number in range(15, 20)]
-
-
-@pytest.mark.parametrize("sought", [0, 3, 5])
-@in_a_loop
-async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topic(
-    sought: int,
-) -> None:
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
-            await consumer.assign([QUEUE])
-            consumer.pause([QUEUE])
-            await consumer.seek(QUEUE, sought)
-            held = consumer.reader.held[QUEUE]
-            await hide(there)
-            consumer.resume([QUEUE])
-            await until(lambda: held.is_absent)
-            await show(there)
-            await there.send(b"5")
-            got: list[StoredMessage] = []
-            while not got or got[-1].body != b"5":
-                got += await consumer.poll()
-            assert [message.body for message in got] == numbers(6)[sought:]
-            assert consumer.reader.held[QUEUE] is held
-
-
-@pytest.mark.parametrize("assigns", [False, True])
-@pytest.mark.parametrize("why", ["another topic", "a reset"])
-@in_a_loop
-async def test_a_queue_that_is_paused_stays_so_where_it_goes_on_elsewhere(
-    why: str, assigns: bool
-) -> None:
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        subscriptions = {} if assigns else {TOPIC: "*"}
-        async with LitePullConsumer(
-            there.address, GROUP, subscriptions, consume_from=FIRST
-        ) as consumer:
-            if assigns:
-                await consumer.assign([QUEUE])
-            got: list[bytes] = []
-            while len(got) < 5:
-                got += [message.body for message in await consumer.poll()]
-            held = consumer.reader.held[QUEUE]
-            if why == "a reset":
-                consumer.pause([QUEUE])
-                await consumer.reader.reset({QUEUE: 2})
-            else:
-                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
-                await until(lambda: held.is_absent)
-                consumer.pause([QUEUE])
-                await remake(there, b"2", b"3", b"4")
-            await until(lambda: held.dropped and QUEUE in consumer.reader.held)
-            assert await consumer.poll(0.3) == []
-            consumer.resume([QUEUE])
-            got = []
-            while len(got) < 3:
-                got += [message.body for message in await consumer.poll()]
-            assert got == [b"2", b"3", b"4"]
-
-
-@pytest.mark.parametrize("fails", ["its commit", "its taking"])
-@in_a_loop
-async def test_a_queue_that_is_reset_again_goes_on_where_it_was_put_last(
-    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its broker was to be told of the first place still, which is tried for a minute."""
-    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
-    monkeypatch.setattr("mq.client.leaving.MOVE_AGAIN_SECONDS", 0.01)
-    refuses: set[str] = set()
-
-    class Busy(LocalOffsetStore):
-        async def commit(self, *of: Any, **options: Any) -> list[MQError]:
-            if "its commit" in refuses:
-                return [SystemBusy("", "")]
-            return await super().commit(*of, **options)
-
-        async def committed(self, queue: MessageQueue) -> int | None:
-            if "its taking" in refuses:
-                raise SystemBusy("", "")
-            return await super().committed(queue)
-
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        store = Busy(tmp_path, "client", GROUP)
-        async with LitePullConsumer(
-            there.address, GROUP, offsets=store, consume_from=FIRST
-        ) as consumer:
-            await consumer.assign([QUEUE])
-            refuses.add(fails)
-            await consumer.reader.reset({QUEUE: 2})
-            assert consumer.assigned == []
-            await consumer.reader.reset({QUEUE: 4})
-            refuses.clear()
-            assert [message.body for message in await consumer.poll()] == [b"4"]
-
-
-@in_a_loop
-async def test_a_queue_that_is_assigned_again_is_not_paused_though_it_was_as_it_was_reset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was taken away while its broker was still to be told of the reset."""
-    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
-    is_told = asyncio.Event()
-
-    class Late(LocalOffsetStore):
-        async def commit(self, *of: Any, **options: Any) -> list[MQError]:
-            await is_told.wait()
-            return await super().commit(*of, **options)
-
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        store = Late(tmp_path, "client", GROUP)
-        async with LitePullConsumer(
-            there.address, GROUP, offsets=store, consume_from=FIRST
-        ) as consumer:
-            await consumer.assign([QUEUE])
-            consumer.pause([QUEUE])
-            await consumer.reader.reset({QUEUE: 2})
-            assert consumer.assigned == []
-            await consumer.assign([])
-            is_told.set()
-            await consumer.assign([QUEUE])
-            got: list[bytes] = []
-            while len(got) < 3:
-                got += [message.body for message in await consumer.poll()]
-            assert got == numbers(5)[2:]
-
-
 @pytest.mark.parametrize("why", ["paused", "full"])
 @in_a_loop
 async def test_a_topic_that_was_made_again_while_nobody_pulled_is_read_from_its_beginning(
@@ -503,71 +226,6 @@ async def test_a_topic_that_was_made_again_while_nobody_pulled_is_read_from_its_
             while b"new19" not in got:
                 got += [message.body for message in await consumer.poll()]
             assert [body for body in got if body != b"5"] == new
-
-
-@pytest.mark.parametrize("closes", [False, True])
-@in_a_loop
-async def test_a_full_queue_is_given_up_at_the_beginning_of_a_topic_that_was_made_again(
-    closes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        limits = FlowLimits(messages=5)
-        async with LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, limits=limits) as consumer:
-            got: list[bytes] = []
-            while len(got) < 5:
-                got += [message.body for message in await consumer.poll()]
-            held = consumer.reader.held[QUEUE]
-            await until(lambda: held.is_unseen)
-            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
-            await remake(there, *[b"new%d" % number for number in range(20)])
-            consumer._finish_returned()
-            if closes:
-                await consumer.close()
-            else:
-                await consumer.reader.assign([])  # as a rebalance that takes the queue away
-            assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 0
-
-
-@in_a_loop
-async def test_a_member_that_closes_commits_where_a_topic_is_there_again() -> None:
-    """It has not seen that yet: it is asked ever more slowly."""
-    listener = Listener()
-    listener.goes_on.set()
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        async with there.consumer(listener=listener) as consumer:
-            await until(lambda: len(listener.got) == 5)
-            held = consumer.reader.held[QUEUE]
-            await hide(there)
-            await until(lambda: held.is_absent)
-            held.absent_pause = 60.0  # the next one
-            await until(lambda: held.absent_pause == absence.LONGEST_PAUSE_SECONDS)
-            await show(there)
-        assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 5
-
-
-@in_a_loop
-async def test_a_queue_that_is_paused_is_committed_when_its_topic_is_there_again() -> None:
-    async with cluster(queues=1) as there:
-        await there.send(*numbers(5))
-        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
-            await consumer.assign([QUEUE])
-            got: list[StoredMessage] = []
-            while len(got) < 5:
-                got += await consumer.poll()
-            held = consumer.reader.held[QUEUE]
-            await hide(there)
-            await until(lambda: held.is_absent)
-            consumer.pause([QUEUE])
-            await show(there)
-            await there.send(b"5")
-            await until(lambda: not held.is_absent)
-            await consumer.commit()
-            assert await consumer.committed(QUEUE) == 5
-            consumer.resume([QUEUE])
-            assert [message.body for message in await consumer.poll()] == [b"5"]
 
 
 @pytest.mark.parametrize("is_another", [False, True])

@@ -1,0 +1,47 @@
+"""Topics that a broker lacks for a moment, or that are made again, and that are noticed soon."""
+
+import asyncio
+
+import pytest
+
+from mq.client import absence
+from mq.protocol.bodies import ConsumeFromWhere, MessageQueue, TopicConfig
+from mq.protocol.message import StoredMessage
+from tests.client.clusters import TOPIC, Cluster
+
+LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
+CONFIG = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
+
+
+def notice_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(absence, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.pulling.LONG_POLL_SECONDS", 0.2)
+    monkeypatch.setattr("mq.client.reader.REBALANCE_AGAIN_SECONDS", 0.05)
+
+
+async def hide(there: Cluster) -> None:
+    """Have the broker know nothing of the topic, as one whose table is late; all else stays."""
+    await there.pair.broker.stores.topics.delete(TOPIC)
+
+
+async def show(there: Cluster) -> None:
+    await there.pair.broker.stores.topics.update(CONFIG)
+
+
+async def remake(there: Cluster, *bodies: bytes, tag: str | None = None) -> None:
+    await there.admin.create_topic(there.pair.broker.address, CONFIG)
+    await there.send(*bodies, tag=tag)
+
+
+class Listener:
+    """Waits in the first message until it may go on."""
+
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+        self.goes_on = asyncio.Event()
+
+    async def __call__(self, message: StoredMessage) -> None:
+        self.got.append(message.body)
+        await self.goes_on.wait()

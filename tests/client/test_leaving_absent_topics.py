@@ -1,0 +1,193 @@
+"""What members commit that leave queues whose topic is absent, or another one by then."""
+
+import asyncio
+
+import pytest
+
+from mq.client import absence
+from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.process_queue import FlowLimits
+from mq.protocol.message import StoredMessage
+from tests.client.absent_topics import (
+    LAST,
+    QUEUE,
+    Listener,
+    hide,
+    notice_soon,
+    remake,
+    show,
+)
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.scenarios import in_a_loop
+from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    notice_soon(monkeypatch)
+
+
+@in_a_loop
+async def test_a_member_that_leaves_commits_nothing_of_an_absent_topic() -> None:
+    listener = Listener()
+    listener.goes_on.set()
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with there.consumer(listener=listener, consume_from=LAST) as consumer:
+            await until(lambda: len(listener.got) == 5)
+            held = consumer.reader.held[QUEUE]
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await until(lambda: held.is_absent)
+            await consumer.reader.assign([])  # as a rebalance that takes the queue away
+            assert held.dropped
+        assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) < 0
+
+
+@pytest.mark.parametrize(
+    ("becomes", "committed"), [("another", 0), ("absent", -1), ("the same again", 1)]
+)
+@in_a_loop
+async def test_a_queue_that_is_given_up_behind_a_long_listener_is_committed_as_its_topic_is_by_then(
+    becomes: str, committed: int
+) -> None:
+    listener = Listener()
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with there.consumer(listener=listener, ordered=True) as consumer:
+            await until(lambda: bool(listener.got))
+            held = consumer.reader.held[QUEUE]
+            giving_up = asyncio.create_task(consumer.reader.assign([]))
+            await until(lambda: held.dropped)  # nobody pulls it any more
+            if becomes == "another":
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+                await remake(there, *[b"new%d" % number for number in range(20)])
+            else:
+                await hide(there)
+            if becomes == "the same again":
+                await show(there)
+            listener.goes_on.set()
+            await giving_up
+            assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == committed
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize(
+    ("becomes", "committed"), [("another", 0), ("absent", -1), ("the same again", 5)]
+)
+@in_a_loop
+async def test_a_member_that_closes_behind_a_long_listener_commits_nothing_in_another_topic(
+    ordered: bool, seen: bool, becomes: str, committed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it has `seen` that the topic was absent before, or not."""
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.0)
+    listener = Listener()
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        consumer = there.consumer(listener=listener, ordered=ordered, concurrency=5)
+        async with consumer:
+            await until(lambda: len(listener.got) == (1 if ordered else 5))
+            held = consumer.reader.held[QUEUE]
+            if seen:
+                await hide(there)
+                await until(lambda: held.is_absent)
+            closing = asyncio.create_task(consumer.close(grace=60.0))
+            await until(lambda: consumer.reader._is_stopped and not consumer.reader._pulls)
+            if becomes == "another":
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+                await remake(there, *[b"new%d" % number for number in range(20)])
+            else:
+                await hide(there)
+            if becomes == "the same again":
+                await show(there)
+            listener.goes_on.set()
+            await closing
+        if ordered:
+            committed = min(committed, 1)
+        assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == committed
+
+
+@in_a_loop
+async def test_a_member_that_is_opened_again_commits_in_a_topic_that_was_made_again_meanwhile() -> (
+    None
+):
+    """It had told that very offset less than a minute before: of the former topic."""
+    consumed = []
+    async with cluster(queues=1) as there:
+        consumer = LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST)
+        for bodies in (numbers(5), [b"new%d" % number for number in range(5)]):
+            await there.send(*bodies)
+            async with consumer:
+                got: list[bytes] = []
+                while len(got) < 5:
+                    got += [message.body for message in await consumer.poll()]
+            consumed.append(there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0))
+            assert got == bodies
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await remake(there)
+    assert consumed == [5, 5]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@in_a_loop
+async def test_a_full_queue_is_given_up_at_the_beginning_of_a_topic_that_was_made_again(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        limits = FlowLimits(messages=5)
+        async with LitePullConsumer(there.address, GROUP, {TOPIC: "*"}, limits=limits) as consumer:
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await remake(there, *[b"new%d" % number for number in range(20)])
+            consumer._finish_returned()
+            if closes:
+                await consumer.close()
+            else:
+                await consumer.reader.assign([])  # as a rebalance that takes the queue away
+            assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 0
+
+
+@in_a_loop
+async def test_a_member_that_closes_commits_where_a_topic_is_there_again() -> None:
+    """It has not seen that yet: it is asked ever more slowly."""
+    listener = Listener()
+    listener.goes_on.set()
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with there.consumer(listener=listener) as consumer:
+            await until(lambda: len(listener.got) == 5)
+            held = consumer.reader.held[QUEUE]
+            await hide(there)
+            await until(lambda: held.is_absent)
+            held.absent_pause = 60.0  # the next one
+            await until(lambda: held.absent_pause == absence.LONGEST_PAUSE_SECONDS)
+            await show(there)
+        assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 5
+
+
+@in_a_loop
+async def test_a_queue_that_is_paused_is_committed_when_its_topic_is_there_again() -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            got: list[StoredMessage] = []
+            while len(got) < 5:
+                got += await consumer.poll()
+            held = consumer.reader.held[QUEUE]
+            await hide(there)
+            await until(lambda: held.is_absent)
+            consumer.pause([QUEUE])
+            await show(there)
+            await there.send(b"5")
+            await until(lambda: not held.is_absent)
+            await consumer.commit()
+            assert await consumer.committed(QUEUE) == 5
+            consumer.resume([QUEUE])
+            assert [message.body for message in await consumer.poll()] == [b"5"]

@@ -1,0 +1,179 @@
+"""Queues that their user or an operator has put elsewhere: where they go on, and whether paused."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mq.client.errors import MQError, SystemBusy
+from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.local_offsets import LocalOffsetStore
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.message import StoredMessage
+from tests.client.absent_topics import (
+    QUEUE,
+    hide,
+    notice_soon,
+    remake,
+    show,
+)
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.scenarios import in_a_loop
+from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    notice_soon(monkeypatch)
+
+
+@in_a_loop
+async def test_a_place_that_a_user_puts_as_another_topic_is_found_stays() -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            reader = consumer.reader
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await until(lambda: reader.held[QUEUE].is_absent)
+            async with reader._changing:  # as a rebalance that is under way
+                seeking = asyncio.create_task(reader.seek(QUEUE, 15))
+                await asyncio.sleep(0)
+                await remake(there, *[b"new%d" % number for number in range(20)])
+                await until(reader._pulls[QUEUE].done)
+            await seeking
+            got = []
+            while b"new19" not in got:
+                got += [message.body for message in await consumer.poll()]
+            assert got == [b"new%d" % number for number in range(15, 20)]
+
+
+@pytest.mark.parametrize("sought", [0, 3, 5])
+@in_a_loop
+async def test_a_place_that_a_user_has_put_is_kept_while_a_broker_lacks_the_topic(
+    sought: int,
+) -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            consumer.pause([QUEUE])
+            await consumer.seek(QUEUE, sought)
+            held = consumer.reader.held[QUEUE]
+            await hide(there)
+            consumer.resume([QUEUE])
+            await until(lambda: held.is_absent)
+            await show(there)
+            await there.send(b"5")
+            got: list[StoredMessage] = []
+            while not got or got[-1].body != b"5":
+                got += await consumer.poll()
+            assert [message.body for message in got] == numbers(6)[sought:]
+            assert consumer.reader.held[QUEUE] is held
+
+
+@pytest.mark.parametrize("assigns", [False, True])
+@pytest.mark.parametrize("why", ["another topic", "a reset"])
+@in_a_loop
+async def test_a_queue_that_is_paused_stays_so_where_it_goes_on_elsewhere(
+    why: str, assigns: bool
+) -> None:
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        subscriptions = {} if assigns else {TOPIC: "*"}
+        async with LitePullConsumer(
+            there.address, GROUP, subscriptions, consume_from=FIRST
+        ) as consumer:
+            if assigns:
+                await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            held = consumer.reader.held[QUEUE]
+            if why == "a reset":
+                consumer.pause([QUEUE])
+                await consumer.reader.reset({QUEUE: 2})
+            else:
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+                await until(lambda: held.is_absent)
+                consumer.pause([QUEUE])
+                await remake(there, b"2", b"3", b"4")
+            await until(lambda: held.dropped and QUEUE in consumer.reader.held)
+            assert await consumer.poll(0.3) == []
+            consumer.resume([QUEUE])
+            got = []
+            while len(got) < 3:
+                got += [message.body for message in await consumer.poll()]
+            assert got == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("fails", ["its commit", "its taking"])
+@in_a_loop
+async def test_a_queue_that_is_reset_again_goes_on_where_it_was_put_last(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker was to be told of the first place still, which is tried for a minute."""
+    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.leaving.MOVE_AGAIN_SECONDS", 0.01)
+    refuses: set[str] = set()
+
+    class Busy(LocalOffsetStore):
+        async def commit(self, *of: Any, **options: Any) -> list[MQError]:
+            if "its commit" in refuses:
+                return [SystemBusy("", "")]
+            return await super().commit(*of, **options)
+
+        async def committed(self, queue: MessageQueue) -> int | None:
+            if "its taking" in refuses:
+                raise SystemBusy("", "")
+            return await super().committed(queue)
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        store = Busy(tmp_path, "client", GROUP)
+        async with LitePullConsumer(
+            there.address, GROUP, offsets=store, consume_from=FIRST
+        ) as consumer:
+            await consumer.assign([QUEUE])
+            refuses.add(fails)
+            await consumer.reader.reset({QUEUE: 2})
+            assert consumer.assigned == []
+            await consumer.reader.reset({QUEUE: 4})
+            refuses.clear()
+            assert [message.body for message in await consumer.poll()] == [b"4"]
+
+
+@in_a_loop
+async def test_a_queue_that_is_assigned_again_is_not_paused_though_it_was_as_it_was_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken away while its broker was still to be told of the reset."""
+    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    is_told = asyncio.Event()
+
+    class Late(LocalOffsetStore):
+        async def commit(self, *of: Any, **options: Any) -> list[MQError]:
+            await is_told.wait()
+            return await super().commit(*of, **options)
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        store = Late(tmp_path, "client", GROUP)
+        async with LitePullConsumer(
+            there.address, GROUP, offsets=store, consume_from=FIRST
+        ) as consumer:
+            await consumer.assign([QUEUE])
+            consumer.pause([QUEUE])
+            await consumer.reader.reset({QUEUE: 2})
+            assert consumer.assigned == []
+            await consumer.assign([])
+            is_told.set()
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 3:
+                got += [message.body for message in await consumer.poll()]
+            assert got == numbers(5)[2:]
