@@ -67,8 +67,11 @@ def accept_heartbeats() -> dict[int, Handler]:
 
 
 async def routed(session: Session, topic: str) -> None:
-    """Return when a name server knows a topic that a broker has just made by itself."""
-    async with asyncio.timeout(15):
+    """Return when a name server knows a topic that a broker has just made by itself.
+
+    What could not be told at once is told with all topics half a minute later, by Java's, too.
+    """
+    async with asyncio.timeout(60):
         while True:
             try:
                 await session.fresh_route(topic)

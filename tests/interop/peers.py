@@ -155,6 +155,9 @@ class JavaBroker(Process):
             "waitTimeMillsInSendQueue": 10_000,
             # Refusals for a full disk have tests of their own.
             "diskMaxUsedSpaceRatio": 95,
+            # It tells name servers once of a topic that it makes. What fails then is made good when
+            # it tells them of everything, by default each half minute.
+            "registerNameServerPeriod": 10_000,
             **(CALM_5 if release.startswith("5") else {}),
         }
         write_properties(home / "broker.conf", {**settings, **config})

@@ -44,7 +44,7 @@ def mixed(
     release: str = request.param
     tmp = tmp_path_factory.mktemp(f"mixed-{release}")
     with OurNameServer(tmp) as namesrv:
-        config = {"brokerName": "java-broker", "registerNameServerPeriod": 10000}
+        config = {"brokerName": "java-broker"}
         with peers.JavaBroker(release, tmp, namesrv.address, config) as broker:
             yield Mixed(release, namesrv, broker)
 
