@@ -309,6 +309,17 @@ class ConsumeQueue:
         self.written = self.readable = self.appended
         return True
 
+    def restore_all(self, index: int, entries: bytes) -> bool:
+        """The same for entries that follow each other, up to one that is not new."""
+        if not self.restore(index, entries[:_ENTRY_SIZE]):
+            return False
+        if self.extension is not None:
+            starts = range(_ENTRY_SIZE, len(entries), _ENTRY_SIZE)
+            return all(self.restore(self.appended, entries[n : n + _ENTRY_SIZE]) for n in starts)
+        self.append_packed(entries[_ENTRY_SIZE:], len(entries) // _ENTRY_SIZE - 1)
+        self.written = self.readable = self.appended
+        return True
+
     def _filling(self, behind: bytes) -> bytes:
         """What stands in a gap before an entry.
 

@@ -30,7 +30,7 @@ from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import PUT, key_hash
 from mq.daemons.broker.store.numbering import BeginAnew, Doubt, Numbering
-from mq.daemons.broker.store.queues import Queues
+from mq.daemons.broker.store.queues import Queues, implausible
 from mq.daemons.broker.store.records import (
     BadRecord,
     Record,
@@ -38,7 +38,6 @@ from mq.daemons.broker.store.records import (
     queue_tags_code,
     read_record,
 )
-from mq.daemons.broker.store.recovery import implausible
 from mq.protocol.checksum import crc32
 from mq.protocol.native import native
 from mq.protocol.properties import decode
@@ -242,7 +241,7 @@ class Replica:
     def _take_natively(self, data: bytes, start: int, begin: int, file_end: int) -> int:
         """The same for those that are as records usually are, of queues that are there."""
         size, touched, items, messages, timestamp = _read_records(
-            data, start, begin, file_end - begin
+            data, start, begin, file_end - begin, 0
         )
         if not messages:
             return 0
@@ -369,7 +368,7 @@ class Replica:
         return batches
 
     def _dispatch(self, record: Record, batch: Batch) -> None:
-        why = implausible(record)
+        why = implausible(record.topic, record.queue_id, record.queue_offset)
         if why:
             log.error("%s, at %d", why, record.physical)
             return
