@@ -45,7 +45,7 @@ from mq.daemons.broker.store.replay import Replay
 log = logging.getLogger(__name__)
 
 # After a crash this much before the checkpoint is verified too, when the last file is not longer:
-# small stores are checked whole, large ones from the checkpoint on. A record takes Python some 30 us,
+# small stores are checked whole, large ones from the checkpoint on. Python takes 30 us a record,
 # the native path one or two.
 VERIFY_BACK = 128 * 1024 * 1024
 

@@ -5,6 +5,7 @@ go one by one, in their order: delayed ones, halves of transactions, those of ho
 addresses, of a queue whose numbers do not go up by one, and whatever may be damage.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -24,8 +25,10 @@ from mq.daemons.broker.store.records import (
     queue_tags_code,
     read_file,
 )
-from mq.protocol.native import native
+from mq.protocol.native import failures, native
 from mq.protocol.properties import decode
+
+log = logging.getLogger(__name__)
 
 _read_records: Any = getattr(native, "read_records", None)
 
@@ -63,6 +66,7 @@ class Replay:
         self._on_damage = on_damage
         self._seen: set[ConsumeQueue] = set()
         self._from_minimum = False
+        self._native = _read_records
         #: Queues whose files disagree with the log.
         self.suspect: dict[ConsumeQueue, None] = {}
         self.records = 0
@@ -86,11 +90,11 @@ class Replay:
     def _one_by_one(self) -> Iterator[Record]:
         """The records that are to be put one by one; those between them are put meanwhile. Raises
         BadRecord."""
-        most = 1 << 60 if _read_records is None else _A_FEW
         position = self.end
         while (file := self._log.file_at(position)) is not None:
-            if _read_records is not None:
+            if self._native is not None:
                 position = self._put_usual(file, position)
+            most = 1 << 60 if self._native is None else _A_FEW
             count = 0
             try:
                 for record in islice(read_file(file, position - file.start), most):
@@ -118,10 +122,16 @@ class Replay:
     def _put_piece(self, data: bytes, physical: int) -> int:
         """Put those with which bytes at an offset begin; returns how many bytes they are."""
         taken, room, index = 0, len(data), self._index
-        while taken < len(data):
+        while self._native is not None and taken < room:
             begin = physical + taken
             origin = 0 if index is None else index.origin
-            size, touched, items, count, timestamp = _read_records(data, taken, begin, room, origin)
+            try:
+                found = self._native(data, taken, begin, room, origin)
+            except failures:  # it has changed nothing
+                log.exception("the log is read by Python: the native path has failed")
+                self._native = None
+                break
+            size, touched, items, count, timestamp = found
             if not count or not self._put_many(begin, size, touched, items, timestamp):
                 break
             taken += size

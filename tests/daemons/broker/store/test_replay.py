@@ -11,6 +11,7 @@ from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.protocol.flags import SysFlag
 from mq.protocol.names import SCHEDULE_TOPIC
+from tests.daemons.broker.store.damaged_copies import all_bodies, damaged_copy, expected
 from tests.daemons.broker.store.stores import HOST, crashed_copy, put, with_store
 
 IPV6 = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")
@@ -125,3 +126,20 @@ def compare(folder: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_both_paths_make_the_same_of_any_log(tmp_path: Path, seed: int) -> None:
     compare(tmp_path, seed)
+
+
+def test_a_start_whose_native_path_fails_reads_the_log_by_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    crashed, _ = damaged_copy(tmp_path)
+    monkeypatch.setattr(replay, "_read_records", fail)
+
+    async def look(store: MessageStore) -> None:
+        assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
+
+    with_store(crashed, look)
+    assert caplog.text.count("the native path has failed") == 1
+
+
+def fail(*_: object) -> None:
+    raise RuntimeError("a panic")
