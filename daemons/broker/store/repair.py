@@ -92,8 +92,10 @@ def fit(root: Path, config: MessageStoreConfig) -> MessageStoreConfig:
     log_files = _sizes(layout.commit_log_path(root), 0)
     if log_files:
         config = config.replace(mapped_file_size_commit_log=max(log_files))
-    if queue_files := _sizes(layout.consume_queue_path(root), 2):
-        config = config.replace(mapped_file_size_consume_queue=queue_files[0])
+    queue_files = _sizes(layout.consume_queue_path(root), 2)
+    # One that was cut short is damaged, and made again.
+    if longest := max((n for n in queue_files if n % layout.ENTRY_SIZE == 0), default=0):
+        config = config.replace(mapped_file_size_consume_queue=longest)
     for path in index_files(root)[:1]:
         size = files.size(path)
         if (items_at := index_items_at(size)) is not None:
