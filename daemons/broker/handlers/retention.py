@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from mq.client.machine import clock
 from mq.daemons.broker.handlers.topic import saving
@@ -61,25 +61,30 @@ class RetentionHandlers:
         expired = [queue for queue in self._store.queues if self._is_expired(queue)]
         with saving():
             self._store.note_cleared(expired)
+        stuck: list[OSError] = []
         for begin in range(0, len(expired), _QUEUES_A_TURN):
-            self._clear(filter(self._is_expired, expired[begin : begin + _QUEUES_A_TURN]), channel)
+            some = list(filter(self._is_expired, expired[begin : begin + _QUEUES_A_TURN]))
+            stuck += self._clear(some, channel)
             await asyncio.sleep(0)
         with saving("groups may be back behind a restart where they were in what is gone; clean "
                     "once more, for their offsets cannot be saved"):  # fmt: skip
             await self._offsets.save_removals()
+        with saving("not all queues can be cleaned; clean once more"):
+            if stuck:
+                raise stuck[0]
         return command.reply()
 
-    def _clear(self, queues: Iterable[ConsumeQueue], channel: Channel) -> None:
-        """Raises OSError where the files of one cannot be taken away."""
-        cleared: set[tuple[str, int]] = set()
-        try:
-            for queue in queues:
-                log.info("%s cleans %r: its messages are gone", channel.remote, queue)
-                cleared.add((queue.topic, queue.queue_id))
+    def _clear(self, queues: Sequence[ConsumeQueue], channel: Channel) -> list[OSError]:
+        """Returns why the files of some cannot be taken away; the others' are."""
+        stuck: list[OSError] = []
+        for queue in queues:
+            log.info("%s cleans %r: its messages are gone", channel.remote, queue)
+            try:
                 queue.clear()
-        finally:
-            if cleared:
-                self._offsets.begin_anew(cleared)
+            except OSError as error:
+                stuck.append(error)
+        self._offsets.begin_anew({(queue.topic, queue.queue_id) for queue in queues})
+        return stuck
 
     def _is_expired(self, queue: ConsumeQueue) -> bool:
         if not 0 < queue.appended == queue.minimum or _is_read_by_broker(queue.topic):

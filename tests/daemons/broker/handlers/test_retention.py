@@ -14,6 +14,7 @@ from mq.client.machine import files
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.handlers import retention
+from mq.protocol import fastjson
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_records
@@ -192,6 +193,39 @@ def test_what_is_not_there_goes_though_a_queue_before_it_cannot_be_taken_off_the
             assert reply.code == ResponseCode.SYSTEM_ERROR
             left = [(queue.topic, queue.queue_id) for queue in store.queues if queue.appended]
             assert left == [("Stuck", 0)]
+
+    asyncio.run(script())
+
+
+def test_queues_are_cleaned_though_one_before_them_cannot_be_taken_off_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stayed, however often all were cleaned, and nobody saved where groups are."""
+
+    async def script() -> None:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            store, offsets = broker.stores.messages, broker.stores.offsets
+            for topic in ("Stuck", "Old"):
+                await put(store, topic, 0, b"x")
+                offsets.commit("G", topic, 0, 1)
+            await delete_old(broker, session)
+            remove = files.remove
+
+            def stuck(path: files.AnyPath) -> None:
+                if Path(path).parent == tmp_path / "consumequeue" / "Stuck" / "0":
+                    raise OSError(errno.EIO, "Input/output error")
+                remove(path)
+
+            monkeypatch.setattr(files, "remove", stuck)
+            command = Command(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+            reply = await session.invoke(broker.address, command)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert [store.end_offset(topic, 0) for topic in ("Stuck", "Old")] == [1, 0]
+            saved = fastjson.loads((tmp_path / "config" / "consumerOffset.json").read_bytes())
+            assert saved["offsetTable"]["Old@G"] == {"0": 0}
+            monkeypatch.undo()
+            await ask(session, broker.address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+            assert store.end_offset("Stuck", 0) == 0
 
     asyncio.run(script())
 
