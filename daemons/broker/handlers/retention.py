@@ -59,8 +59,6 @@ class RetentionHandlers:
         those of the delay levels only, and then does not deliver what is put in the others.)
         """
         expired = [queue for queue in self._store.queues if self._is_expired(queue)]
-        with saving():
-            self._store.note_cleared(expired)
         stuck: list[OSError] = []
         for begin in range(0, len(expired), _QUEUES_A_TURN):
             some = list(filter(self._is_expired, expired[begin : begin + _QUEUES_A_TURN]))
@@ -75,7 +73,14 @@ class RetentionHandlers:
         return command.reply()
 
     def _clear(self, queues: Sequence[ConsumeQueue], channel: Channel) -> list[OSError]:
-        """Returns why the files of some cannot be taken away; the others' are."""
+        """Returns why some cannot be cleaned; the others are.
+
+        It is noted in the same turn: a check point that is written again in between would count.
+        """
+        try:
+            self._store.note_cleared(queues)
+        except OSError as error:
+            return [error]
         stuck: list[OSError] = []
         for queue in queues:
             log.info("%s cleans %r: its messages are gone", channel.remote, queue)
