@@ -10,6 +10,7 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import QueuesLeft
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import store_time
+from mq.daemons.broker.store.waiters import wake
 from mq.daemons.broker.tables.offsets import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
@@ -89,6 +90,9 @@ class RetentionHandlers:
             except OSError as error:
                 stuck.append(error)
         self._offsets.begin_anew({(queue.topic, queue.queue_id) for queue in queues})
+        # Who waits where a queue ended is moved to its beginning now: when as many messages had
+        # come as there had been, it would be given what lies behind them.
+        wake(queues)
         return stuck
 
     def _is_expired(self, queue: ConsumeQueue) -> bool:

@@ -37,7 +37,7 @@ class Waiting(Protocol):
     """Whoever waits for a queue's next message, a held pull mostly."""
 
     def wake(self) -> None:
-        """The queue has got messages, or was deleted."""
+        """The queue has got messages, or was emptied or deleted."""
         ...
 
 

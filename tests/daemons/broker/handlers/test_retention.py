@@ -23,6 +23,7 @@ from tests.daemons.broker.replication.pair import caught_up, pair
 from tests.daemons.broker.running import broker_on
 from tests.daemons.broker.running import send as send_later
 from tests.daemons.broker.store.stores import put
+from tests.waiting import until
 
 FILE_SIZE = 64 * 1024
 LONG_AGO = 1_000_000_000
@@ -226,6 +227,33 @@ def test_queues_are_cleaned_though_one_before_them_cannot_be_taken_off_the_disk(
             monkeypatch.undo()
             await ask(session, broker.address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
             assert store.end_offset("Stuck", 0) == 0
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize("tags", ["*", "a"])
+def test_a_pull_that_waits_in_a_queue_that_is_cleaned_is_sent_to_its_beginning(
+    tmp_path: Path, tags: str
+) -> None:
+    """It waited on where the queue had ended, and passed over as many of the next messages."""
+
+    async def script() -> None:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            store = broker.stores.messages
+            for _ in range(2):
+                await send(session, broker.address, "Old", b"old")
+            await delete_old(broker, session)
+            fields = {"consumerGroup": "G", "topic": "Old", "queueId": "0", "maxMsgNums": "32"}
+            fields |= {"queueOffset": "2", "sysFlag": "6", "commitOffset": "0"}
+            fields |= {"suspendTimeoutMillis": "60000", "subscription": tags, "subVersion": "0"}
+            command = Command(RequestCode.PULL_MESSAGE, fields)
+            pull = asyncio.create_task(session.invoke(broker.address, command, 30))
+            queue = store.queues.get_or_make("Old", 0)
+            await until(lambda: queue.waiting)
+            await ask(session, broker.address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+            reply = await pull
+            assert reply.code == ResponseCode.PULL_OFFSET_MOVED
+            assert reply.fields["nextBeginOffset"] == "0"
 
     asyncio.run(script())
 
