@@ -94,18 +94,17 @@ class OrderText:
         """What makes the file of a table, as `OrderTable.encode` does; in a thread. It is put into
         words in steps: what changes meanwhile may be there as it was, or as it is."""
         steps = Steps()
-        parts: list[tuple[str, list[bytes]]] = []
+        parts: dict[str, list[bytes]] = {}
         for key, queues in list(table.items()):
-            texts: list[bytes] = []
+            parts[key] = []
             for text in self._up_to_date(key, dict(queues)):
-                texts.append(text)
+                parts[key].append(text)
                 await steps.rest()
-            parts.append((key, texts))
         if len(self._texts) > len(table):  # also of what is not out any more
             self._texts = {key: texts for key, texts in self._texts.items() if key in table}
 
         def encode() -> bytes:
-            texts = (b"%s:{%s}" % (orjson.dumps(key), b",".join(of)) for key, of in parts)
+            texts = (b"%s:{%s}" % (orjson.dumps(key), b",".join(of)) for key, of in parts.items())
             return b'{"table":{%s}}' % b",".join(texts)
 
         return encode
@@ -149,11 +148,13 @@ class OrderedPops:
         self._forget_lost(end_of)
         for key, queues in self._table.items():
             topic, _, group = key.partition(SEPARATOR)
-            for queue_id, info in queues.items():
+            for queue_id, info in list(queues.items()):
                 at = offset_of(group, topic, queue_id)
-                if at >= 0:
+                if at < 0:  # its group was deleted, which a kill cut short: this is saved last
+                    del queues[queue_id]
+                else:
                     self._left_at[key, queue_id] = max(at, info.next_offset())
-                info.pass_over(at)
+                    info.pass_over(at)
                 self._changed(key, queue_id)
 
     def _forget_lost(self, end_of: Callable[[str, int], int]) -> None:

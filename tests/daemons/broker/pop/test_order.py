@@ -278,6 +278,37 @@ def test_so_does_it_where_another_group_was_being_deleted_when_the_kill_came(
     run(copy, partial(moves_its_group, taken))
 
 
+def test_nothing_is_out_of_a_group_whose_deletion_a_kill_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offsets were gone, and what was out was not: the group made anew got nothing, and old
+    receipts put it behind what it had not been given."""
+    killed, copy = tmp_path / "killed", tmp_path / "copy"
+    out: list[Popped] = []
+
+    def kill(target: Path, content: bytes) -> None:
+        copy_as_killed(killed, copy)
+        write_atomically(target, content)
+
+    async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 4)
+        for one in await consumer.in_order():
+            assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+        out.extend(await consumer.in_order())
+        await broker.services.pop.save()
+        monkeypatch.setattr(order, "write_atomically", kill)
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
+
+    async def after(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        assert (await consumer.ack(out[0])).code == ResponseCode.NO_MESSAGE
+        assert numbers(await consumer.in_order()) == [0, 1]
+
+    run(killed, before)
+    monkeypatch.undo()
+    run(copy, after)
+
+
 def test_what_was_out_and_was_lost_in_a_power_cut_does_not_acknowledge_what_comes_in_its_place(
     tmp_path: Path,
 ) -> None:
