@@ -420,10 +420,11 @@ class PopCheckPoints:
         )
 
     def _forget_all(self, points: Iterable[PopCheckPoint]) -> None:
-        for point in list(points):
+        forgotten = list(points)
+        for point in forgotten:
             self._forget(point)
-        for revive in self._queues.values():
-            self._commit(revive)
+        for number in {point.revive_queue_id for point in forgotten}:  # behind `stop` none
+            self._commit(self._queues[number])
 
     def forget_group(self, group: str) -> None:
         """Let nothing come again to a group that was deleted with its offsets: it begins anew."""

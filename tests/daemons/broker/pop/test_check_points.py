@@ -211,6 +211,24 @@ def test_what_a_deleted_group_or_topic_popped_does_not_come_again(tmp_path: Path
     asyncio.run(script())
 
 
+def test_a_topic_that_is_deleted_passes_over_nothing_that_a_slave_has_ended_to_act_upon(
+    tmp_path: Path,
+) -> None:
+    """It had forgotten its check points then: when it acted again, they were behind it for good."""
+
+    async def script() -> None:
+        async with broker_on(tmp_path, **ONE_QUEUE) as broker, Peer(broker.port) as peer:
+            await fill(peer, 1)
+            assert len(await PopConsumer(peer, broker).pop()) == 1
+            points = broker.services.pop.points
+            points.stop()
+            broker.stores.offsets.remove_topic("Other")
+            points.start()
+            assert len(points) == 1
+
+    asyncio.run(script())
+
+
 def test_acknowledgements_without_check_points_are_kept_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
