@@ -105,9 +105,15 @@ class RetentionHandlers:
         """Take the queues off the disk of topics that the broker does not have (any more), and
         forget the offsets in them, which a deletion may have left that failed half way."""
         there = self._store.queues.topics()
-        left: list[QueuesLeft] = []
+        left: list[OSError] = []
         for begin in range(0, len(there), _TOPICS_A_TURN):
-            unused = [one for one in there[begin : begin + _TOPICS_A_TURN] if self._is_unused(one)]
+            unused = []
+            for topic in there[begin : begin + _TOPICS_A_TURN]:
+                try:
+                    if self._is_unused(topic):
+                        unused.append(topic)
+                except OSError as error:  # it cannot be told; it can of others
+                    left.append(error)
             if unused:
                 listed = ", ".join(unused)
                 log.info("%s cleans the queues of topics that are not: %s", channel.remote, listed)
@@ -132,6 +138,7 @@ class RetentionHandlers:
             self._offsets.remove_topic(topic)
 
     def _is_unused(self, topic: str) -> bool:
+        """Raises OSError."""
         if self._topics.get(topic) is not None or self._topics.is_system(topic):
             return False
         return self._store.replica is None or self._is_old(topic)

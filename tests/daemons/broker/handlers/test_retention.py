@@ -14,6 +14,8 @@ from mq.client.machine import files
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.handlers import retention
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.store_times import store_time
 from mq.protocol import fastjson
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -274,6 +276,32 @@ def test_a_slave_keeps_what_is_of_a_topic_that_it_may_not_have_copied_yet(
             monkeypatch.setattr(retention, "_COPIED_WITHIN", -60_000)
             await ask(session, slave.address, RequestCode.CLEAN_UNUSED_TOPIC)
             assert store.end_offset("New", 0) == 0
+
+    asyncio.run(script())
+
+
+def test_a_slave_cleans_though_it_cannot_be_told_how_old_one_topic_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of which the disk did not give the last message ended it, each time anew."""
+
+    def of_a_failing_disk(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
+        if topic == "Unreadable":
+            raise OSError(errno.EIO, "Input/output error")
+        return store_time(store, topic, queue_id, offset)
+
+    async def script() -> None:
+        async with pair(tmp_path) as (its_master, slave), Session("127.0.0.1:1") as session:
+            for topic in ("Unreadable", "Old"):
+                await send(session, its_master.address, topic, b"x")
+            await caught_up(slave, its_master)
+            monkeypatch.setattr(retention, "_COPIED_WITHIN", -60_000)
+            monkeypatch.setattr(retention, "store_time", of_a_failing_disk)
+            store = slave.stores.messages
+            command = Command(RequestCode.CLEAN_UNUSED_TOPIC)
+            reply = await session.invoke(slave.address, command)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert [store.end_offset(topic, 0) for topic in ("Unreadable", "Old")] == [1, 0]
 
     asyncio.run(script())
 
