@@ -248,7 +248,7 @@ def test_a_damaged_wheel_is_made_again_with_what_is_due_and_nothing_twice(
             timer = broker.delivery.timer.timer
             assert timer is not None
             await until(lambda: timer._read_time > first)  # the slot has ended
-            due = {"TIMER_DELIVER_MS": str(now() + 3000)}
+            due = {"TIMER_DELIVER_MS": str(now() + 800)}
             await send(session, broker.address, b"due", due)
 
     async def after() -> None:
