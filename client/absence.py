@@ -35,6 +35,8 @@ class Absences:
         self._of_master = Puller(session, group, master_only=True)
         self._group = group
         self._offsets = offsets
+        # The first message of each queue when it was looked at last: its offset, and when stored.
+        self._first: dict[MessageQueue, tuple[int, int]] = {}
 
     async def wait(self, held: ProcessQueue, asked: float) -> None:
         """The master, `asked` at that time (monotonic), has no such topic: wait before it is asked
@@ -110,6 +112,9 @@ class Absences:
 
         Where we have read none of those that there are, what lies before us was at the end already
         when we began, or was not for us: it was stored before the topic was absent, by our clock.
+
+        A first message that was there before tells of no other topic: where the broker's clock was
+        put back, or differs from ours, the queue would begin anew with each look.
         """
         if held.last_read is not None and held.last_read[0] >= min_offset:
             latest = held.last_read[1]
@@ -117,7 +122,10 @@ class Absences:
             latest = int(held.absent_since * 1000)
         else:
             return False  # nothing lies before us, whichever it is
-        return await self._first_stored(held.queue, min_offset, address) > max(latest, since)
+        first = min_offset, await self._first_stored(held.queue, min_offset, address)
+        known = self._first.get(held.queue)
+        self._first[held.queue] = first
+        return first[1] > max(latest, since) and first != known
 
     async def _first_stored(self, queue: MessageQueue, min_offset: int, address: str) -> int:
         """When the first message was stored (ms), -1 if there is none."""

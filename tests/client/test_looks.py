@@ -1,7 +1,7 @@
 """Queues that nobody has pulled from for a while are looked at: whoever answers, and tells what."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 from mq.client.consumer import Consumer
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
+from mq.client.machine import clock
 from mq.client.process_queue import FlowLimits
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
@@ -34,12 +35,15 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
 
 
-def replica(end: int, *, first: int = 0) -> dict[int, Handler]:
-    """One of a set that has messages up to `end`, a second apart, each with its number; it has the
-    replica asked next. It says of `first` when the oldest was stored."""
+def a_second_apart(offset: int) -> int:
+    return 1_000 * offset
 
-    def time_of(offset: int) -> int:
-        return 1_000 * offset
+
+def replica(
+    end: int, *, first: int = 0, time_of: Callable[[int], int] = a_second_apart
+) -> dict[int, Handler]:
+    """One of a set that has messages up to `end`, each with its number; it has the replica asked
+    next. It says of `first` when the oldest was stored."""
 
     def pull(request: Command, channel: Channel) -> Command:
         offset = int(request.fields["queueOffset"])
@@ -126,6 +130,26 @@ async def test_a_replica_that_has_more_than_its_master_is_read_to_the_end_by_who
                 got += await polled(consumer, 1)
                 held = consumer.reader.held[QUEUE]
                 await until(lambda held=held: held.is_unseen)  # type: ignore[misc]
+            assert got == numbers(8)
+
+
+@in_a_loop
+async def test_a_queue_is_read_to_its_end_though_the_clock_of_its_broker_was_put_back_an_hour() -> (
+    None
+):
+    """Its first messages are younger than those behind them, by what they say: it was read from its
+    beginning again, and again, until the hour was over."""
+    now = int(clock.time() * 1_000)
+    put_back = replica(8, time_of=lambda offset: now + (3_600_000 if offset < 3 else 0) + offset)
+    limits = FlowLimits(messages=1)
+    async with scripted(put_back) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP, limits=limits) as consumer:
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 16 and b"7" not in got:
+                got += await polled(consumer, 1)
+                held = consumer.reader.held.get(QUEUE)
+                await until(lambda held=held: held is None or held.is_unseen)  # type: ignore[misc]
             assert got == numbers(8)
 
 
