@@ -9,6 +9,7 @@ from mq.client.absence import Absences
 from mq.client.errors import (
     ConnectError,
     MQError,
+    RequestTimeout,
     RouteNotFound,
     SubscriptionNotExist,
     SubscriptionNotLatest,
@@ -17,7 +18,7 @@ from mq.client.errors import (
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.machine import clock
 from mq.client.namespace import without_namespace
-from mq.client.offsets import Offsets
+from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import Puller, PullResult, PullStatus
 from mq.client.pull_failures import PullFailures
@@ -81,6 +82,11 @@ class Pulling:
         self._hooks = hooks
         self._failures = PullFailures(group)
         self._absences = Absences(session, group, offsets)
+        # Committed as at any other time is where such a broker has not told which topic it has: not
+        # there, perhaps, but in a file of one's own.
+        self._away: tuple[type[MQError], ...] = (ConnectError,)
+        if not isinstance(offsets, OffsetStore):
+            self._away = ConnectError, RequestTimeout, RouteNotFound
         self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
 
     async def run(self, held: ProcessQueue, counts: ConsumeCounts) -> None:
@@ -155,8 +161,7 @@ class Pulling:
         except TopicNotExist:
             return None
         except MQError as error:
-            if isinstance(error, ConnectError) and not held.is_absent:
-                # Committed as at any other time: not there, perhaps, but in a file of one's own.
+            if isinstance(error, self._away) and not held.is_absent:
                 return held.commit_offset
             log.warning(
                 "group %s gives up %s without its offset: %s", self._group, held.queue, error

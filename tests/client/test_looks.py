@@ -179,26 +179,42 @@ async def test_a_full_queue_is_given_up_where_it_is_though_its_broker_has_lost_t
             assert offsets.query(GROUP, TOPIC, 0) == 5
 
 
+@pytest.mark.parametrize("how", ["away", "in no route", "silent"])
 @in_a_loop
 async def test_a_member_with_a_file_of_its_own_notes_how_far_it_is_though_its_broker_is_away(
-    tmp_path: Path,
+    how: str, tmp_path: Path
 ) -> None:
     """That cannot tell which topic it has, and is not told either."""
     got: list[bytes] = []
+    handlers = replica(5)
+    pull = handlers[RequestCode.PULL_MESSAGE]
+    is_silent = False
+    handlers[RequestCode.PULL_MESSAGE] = lambda request, channel: (
+        None if is_silent else pull(request, channel)
+    )
 
     async def listener(message: StoredMessage) -> None:
         got.append(message.body)
 
     async with AsyncExitStack() as parts, AsyncExitStack() as dies:
-        master = await dies.enter_async_context(scripted(replica(5)))
-        names = await parts.enter_async_context(named({0: master}))
+        master = await dies.enter_async_context(scripted(handlers))
+        addresses = {0: master}
+        names = await parts.enter_async_context(named(addresses))
         async with Consumer(
             names, GROUP, {TOPIC: "*"}, listener=listener, consume_from=FIRST,
-            broadcasting=True, offset_directory=tmp_path,
+            broadcasting=True, offset_directory=tmp_path, timeout=0.5,
         ) as consumer:  # fmt: skip
             await until(lambda: got == numbers(5))
             held = consumer.reader.held[QUEUE]
-            await dies.aclose()
+            if how == "silent":
+                consumer.pause()
+                await until(lambda: held.is_unseen)  # behind the pull that was under way
+                is_silent = True
+            else:
+                await dies.aclose()
+            if how == "in no route":
+                addresses.clear()
+                await consumer.session.fresh_route(TOPIC)
             await until(lambda: held.is_unseen)
         written = LocalOffsetStore(tmp_path, consumer.session.client_id, GROUP)
         assert await written.committed(QUEUE) == 5
