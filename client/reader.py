@@ -250,8 +250,24 @@ class Reader:
         """
         async with self._changing:
             if self.held.get(held.queue) is held:
-                await self._go_on_at({held.queue: min(offset, held.commit_offset)})
+                place = min(offset, held.commit_offset)
+                if self._settings.commits or await self._is_committed_beyond(held.queue, place):
+                    await self._go_on_at({held.queue: place})
+                elif not self._is_stopped:
+                    self._put(held, place)
         self.wake()
+
+    async def _is_committed_beyond(self, queue: MessageQueue, place: int) -> bool:
+        """Whether the group would go on behind a place, or that cannot be said. Who commits by
+        himself may not be done with what lies before it: it is committed only where it has to."""
+        self._leaving.forget_offset(queue)  # it may have been told of another topic
+        try:
+            offset = await self.offsets.committed(queue)
+        except BaseException as error:  # offsets may be kept by the user's own store
+            if is_meant(error):
+                raise
+            return True
+        return offset is not None and offset > place
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at `offset` of a queue that is ours; what is held of it is dropped.
@@ -262,9 +278,12 @@ class Reader:
             former = self.held.get(queue)
             if former is None or self._is_stopped:
                 raise ClientError(f"{queue} is not assigned to this consumer")
-            former.dropped = True
-            self._pulls.pop(queue).cancel()
-            self._read(queue, offset).paused = former.paused
+            self._put(former, offset)
+
+    def _put(self, former: ProcessQueue, offset: int) -> None:
+        former.dropped = True
+        self._pulls.pop(former.queue).cancel()
+        self._read(former.queue, offset).paused = former.paused
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Have exactly these queues: take those that are new and give up the others.
