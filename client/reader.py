@@ -113,7 +113,8 @@ class Reader:
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
-        self._moving: dict[MessageQueue, bool] = {}  # to go on elsewhere, and whether paused then
+        # To be taken again elsewhere, or at all: whether they are paused then.
+        self._moving: dict[MessageQueue, bool] = {}
         self._rebalances = True
         self._is_stopped = False  # no queue is taken any more
         self._assigned: set[MessageQueue] = set()  # by hand
@@ -211,8 +212,9 @@ class Reader:
             self.pause_queue(queue, paused)
 
     def pause_queue(self, queue: MessageQueue, paused: bool) -> None:
-        """Pull nothing of a queue that is ours any more, or go on."""
-        if queue in self._moving:
+        """Pull nothing of a queue that is ours any more, or go on. One that is assigned by hand is
+        ours also while it cannot be taken yet."""
+        if queue in self._moving or queue in self._assigned - self.held.keys():
             self._moving[queue] = paused
         if (held := self.held.get(queue)) is not None:
             held.paused = paused
@@ -328,6 +330,8 @@ class Reader:
         if share is None:
             return False
         mine = share.mine
+        for queue in [one for one in self._moving if one.topic == topic and one not in mine]:
+            del self._moving[queue]  # it is another member's now
         had = [queue for queue in self.held if queue.topic == topic]
         complete = await self._change(mine, had)
         if self._on_assigned is not None and self._announced.get(topic, set()) != mine:
@@ -342,9 +346,6 @@ class Reader:
 
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
         before = self.held.keys() | set()
-        topics = {queue.topic for queue in [*mine, *had]}
-        for queue in [one for one in self._moving if one.topic in topics and one not in mine]:
-            del self._moving[queue]  # it is another member's now
         counts = Counter(queue.topic for queue in mine)
         self._queue_counts.update(counts)
         await self._session.all([self._drop(queue) for queue in had if queue not in mine])

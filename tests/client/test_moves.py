@@ -177,3 +177,60 @@ async def test_a_queue_that_is_assigned_again_is_not_paused_though_it_was_as_it_
             while len(got) < 3:
                 got += [message.body for message in await consumer.poll()]
             assert got == numbers(5)[2:]
+
+
+@in_a_loop
+async def test_a_queue_that_was_paused_as_it_was_reset_is_not_when_another_member_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the only one of its topic, and a share without queues told of no topic."""
+    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    is_told = asyncio.Event()
+    share = [QUEUE]
+
+    class Late(LocalOffsetStore):
+        async def commit(self, *of: Any, **options: Any) -> list[MQError]:
+            await is_told.wait()
+            return await super().commit(*of, **options)
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(
+            there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST,
+            offsets=Late(tmp_path, "client", GROUP), strategy=lambda *_: list(share),
+        ) as consumer:  # fmt: skip
+            await until(lambda: consumer.assigned == [QUEUE])
+            consumer.pause([QUEUE])
+            share.clear()
+            await consumer.reader.reset({QUEUE: 2})
+            await consumer.reader.rebalance()
+            is_told.set()
+            share.append(QUEUE)
+            consumer.reader.wake()
+            await until(lambda: consumer.assigned == [QUEUE])
+            assert [message.body for message in await consumer.poll(2)] == numbers(5)[2:]
+
+
+@in_a_loop
+async def test_a_queue_that_is_paused_before_it_could_be_taken_is_not_read(tmp_path: Path) -> None:
+    is_away = True
+
+    class Away(LocalOffsetStore):
+        async def committed(self, queue: MessageQueue) -> int | None:
+            if is_away:
+                raise SystemBusy("", "")
+            return await super().committed(queue)
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(
+            there.address, GROUP, offsets=Away(tmp_path, "client", GROUP), consume_from=FIRST
+        ) as consumer:
+            await consumer.assign([QUEUE])
+            assert consumer.assigned == []
+            consumer.pause([QUEUE])
+            is_away = False
+            await until(lambda: consumer.assigned == [QUEUE])
+            assert await consumer.poll(0.3) == []
+            consumer.resume([QUEUE])
+            assert [message.body for message in await consumer.poll()] == numbers(5)
