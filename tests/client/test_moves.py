@@ -1,6 +1,7 @@
 """Queues that their user or an operator has put elsewhere: where they go on, and whether paused."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 from mq.client.errors import MQError, SystemBusy
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
+from mq.daemons.channel import Channel
 from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
 from tests.client.absent_topics import (
     QUEUE,
@@ -20,6 +24,8 @@ from tests.client.absent_topics import (
 )
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.scenarios import in_a_loop
+from tests.client.scripted import scripted
+from tests.client.test_looks import named, polled, replica
 from tests.waiting import until
 
 
@@ -234,3 +240,38 @@ async def test_a_queue_that_is_paused_before_it_could_be_taken_is_not_read(tmp_p
             assert await consumer.poll(0.3) == []
             consumer.resume([QUEUE])
             assert [message.body for message in await consumer.poll()] == numbers(5)
+
+
+@in_a_loop
+async def test_a_queue_goes_on_where_it_was_reset_to_though_its_broker_left_the_route_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that was restarted before it had heard of that."""
+    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.leaving.MOVE_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("mq.client.route_changes.LOOK_SECONDS", 0.1)
+    told: list[str] = []
+
+    def commit(request: Command, channel: Channel) -> Command:
+        told.append(request.fields["commitOffset"])
+        return request.reply(0)
+
+    handlers = {**replica(9), RequestCode.UPDATE_CONSUMER_OFFSET: commit}
+    handlers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda request, _: request.reply(
+        0, {"offset": told[-1] if told else "5"}
+    )
+    addresses: dict[int, str] = {}
+    async with named(addresses) as names, AsyncExitStack() as dies:
+        addresses[0] = await dies.enter_async_context(scripted(handlers))
+        async with LitePullConsumer(names, GROUP) as consumer:
+            await consumer.assign([QUEUE])
+            assert await polled(consumer, 4) == numbers(9)[5:]
+            await dies.aclose()
+            addresses.clear()
+            await consumer.session.fresh_route(TOPIC)
+            told.clear()
+            await consumer.reader.reset({QUEUE: 2})
+            async with scripted(handlers) as again:
+                addresses[0] = again
+                assert await polled(consumer, 7) == numbers(9)[2:]
+                assert told[0] == "2"
