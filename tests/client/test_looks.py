@@ -1,8 +1,6 @@
 """Queues that nobody has pulled from for a while are looked at: whoever answers, and tells what."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -13,19 +11,17 @@ from mq.client.local_offsets import LocalOffsetStore
 from mq.client.machine import clock
 from mq.client.process_queue import FlowLimits
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler
-from mq.protocol.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
-from mq.protocol.record_codec import encode_record
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.replicas import NAME, named, polled, replica
 from tests.client.scenarios import in_a_loop
-from tests.client.scripted import accept_heartbeats, name_server, scripted
+from tests.client.scripted import scripted
 from tests.waiting import until
 
-QUEUE = MessageQueue(TOPIC, "broker-a", 0)
-NAME = "broker-a"
+QUEUE = MessageQueue(TOPIC, NAME, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -33,61 +29,6 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.RECONNECT_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
-
-
-def a_second_apart(offset: int) -> int:
-    return 1_000 * offset
-
-
-def replica(
-    end: int, *, first: int = 0, time_of: Callable[[int], int] = a_second_apart
-) -> dict[int, Handler]:
-    """One of a set that has messages up to `end`, each with its number; it has the replica asked
-    next. It says of `first` when the oldest was stored."""
-
-    def pull(request: Command, channel: Channel) -> Command:
-        offset = int(request.fields["queueOffset"])
-        figures = {"minOffset": 0, "maxOffset": end, "suggestWhichBrokerId": 1}
-        fields = {name: str(figure) for name, figure in figures.items()}
-        if offset >= end:
-            fields["nextBeginOffset"] = str(end)
-            return request.reply(ResponseCode.PULL_NOT_FOUND, fields)
-        fields["nextBeginOffset"] = str(offset + 1)
-        message = StoredMessage(TOPIC, b"%d" % offset, queue_offset=offset)
-        message.store_timestamp = time_of(offset)
-        return request.reply(0, fields, encode_record(message))
-
-    codes = RequestCode
-    handlers: dict[int, Handler] = {**accept_heartbeats(), codes.PULL_MESSAGE: pull}
-    handlers[codes.QUERY_CONSUMER_OFFSET] = lambda request, _: request.reply(0, {"offset": "0"})
-    handlers[codes.UPDATE_CONSUMER_OFFSET] = lambda request, _: request.reply(0)
-    handlers[codes.GET_EARLIEST_MSG_STORETIME] = lambda request, _: request.reply(
-        0, {"timestamp": str(time_of(first))}
-    )
-    return handlers
-
-
-@asynccontextmanager
-async def named(addresses: dict[int, str]) -> AsyncIterator[str]:
-    """A name server that knows the topic at one set, of these by id."""
-
-    def answer(request: Command, channel: Channel) -> Command:
-        queues = QueueData(broker_name=NAME, read_queue_nums=1, write_queue_nums=1, perm=6)
-        those = BrokerData(cluster="c", broker_name=NAME, broker_addrs=dict(addresses))
-        route = TopicRouteData(queue_datas=[queues], broker_datas=[those])
-        return request.reply(0, None, route.encode())
-
-    handlers: dict[int, Handler] = {**name_server({}), RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}
-    async with scripted(handlers) as address:
-        yield address
-
-
-async def polled(consumer: LitePullConsumer, count: int) -> list[bytes]:
-    got: list[bytes] = []
-    async with asyncio.timeout(20):
-        while len(got) < count:
-            got += [message.body for message in await consumer.poll()]
-    return got
 
 
 @pytest.mark.parametrize("is_named", [False, True])

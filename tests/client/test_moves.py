@@ -23,9 +23,9 @@ from tests.client.absent_topics import (
     show,
 )
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.replicas import named, polled, replica
 from tests.client.scenarios import in_a_loop
 from tests.client.scripted import scripted
-from tests.client.test_looks import named, polled, replica
 from tests.waiting import until
 
 
