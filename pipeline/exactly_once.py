@@ -149,8 +149,8 @@ class Transactions:
         return {queue: at.end for queue, at in bounds.items()}
 
     def _bounds(self, places: Iterable[tuple[str, str]]) -> dict[Queue, Bounds]:
-        """Of topics and brokers. Raises CommitFailed for one that is not there: what is visible at
-        a broker that is away, or not at its replica yet, is not to be taken for missing."""
+        """Of topics at some brokers. Raises CommitFailed for one that is not there: what is visible
+        at a broker that is away, or not at its replica yet, is not to be taken for missing."""
         brokers: dict[str, set[str]] = {}
         for topic, broker_name in places:
             brokers.setdefault(topic, set()).add(broker_name)

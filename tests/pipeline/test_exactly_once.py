@@ -157,6 +157,43 @@ def test_what_a_replica_has_not_got_yet_is_not_taken_for_missing() -> None:
     asyncio.run(script())
 
 
+def test_a_broker_whose_master_is_away_does_not_hold_up_what_is_prepared_at_others() -> None:
+    """Its replica was asked, too, and refused for."""
+    stats = TopicStatsTable()
+    for name in "ab":
+        stats.offset_table[MessageQueue("T", name, 0)] = TopicOffset(max_offset=9)
+
+    def ends(name_server: str) -> dict[Queue, int]:
+        given = {"nameServer": name_server, "topic": "T", "exactlyOnce": "true"}
+        with Transactions(parse_write_options(given)) as transactions:
+            return transactions._ends([Prepared("T", "a", -1, bytes(32))])
+
+    async def script() -> None:
+        handlers: dict[int, Handler] = {
+            RequestCode.GET_TOPIC_STATS_INFO: lambda request, channel: request.reply(
+                0, None, stats.encode()
+            )
+        }
+        async with scripted(handlers) as address:
+            one = {"read_queue_nums": 1, "write_queue_nums": 1, "perm": 6}
+            route = TopicRouteData(
+                queue_datas=[QueueData(broker_name=name, **one) for name in "ab"],
+                broker_datas=[
+                    BrokerData(cluster="c", broker_name=name, broker_addrs={number: address})
+                    for number, name in enumerate("ab")
+                ],
+            ).encode()
+            names: dict[int, Handler] = {
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: lambda request, channel: request.reply(
+                    0, None, route
+                )
+            }
+            async with scripted(names) as name_server:
+                assert await asyncio.to_thread(ends, name_server) == {Queue("T", "a", 0): 9}
+
+    asyncio.run(script())
+
+
 def test_of_two_drivers_the_first_decision_counts(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
