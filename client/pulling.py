@@ -150,36 +150,42 @@ class Pulling:
         return True
 
     async def place(self, held: ProcessQueue) -> int | None:
-        """How far a queue is that nobody has pulled from while its listener was busy, for it is
-        given up; None where its topic is absent, or its broker can be reached and does not tell.
+        """How far a queue is, as `look` says."""
+        found = await self.look(held)
+        return None if found is None else found[0]
+
+    async def look(self, held: ProcessQueue) -> tuple[int, bool] | None:
+        """How far a queue is that nobody has pulled from for a while, as it is to be committed, or
+        given up, and whether it is what it was; None where its topic is absent, or its broker can
+        be reached and does not tell.
 
         It is at the beginning where its topic is another one by now, and not behind an end that it
         has lost.
         """
         try:
-            return await self._place(held)
+            return await self._look(held)
         except TopicNotExist:
             return None
         except MQError as error:
             if isinstance(error, self._away) and not held.is_absent:
-                return held.commit_offset
-            log.warning(
-                "group %s gives up %s without its offset: %s", self._group, held.queue, error
-            )
+                return held.commit_offset, True
+            log.warning("group %s leaves %s without its offset: %s",
+                        self._group, held.queue, error)  # fmt: skip
             return None
 
-    async def _place(self, held: ProcessQueue) -> int:
-        """As `place`. Raises MQError."""
+    async def _look(self, held: ProcessQueue) -> tuple[int, bool]:
+        """As `look`. Raises MQError."""
         self._puller.prefer_master(held.queue)
         asked = held.next_offset
         look = self._absences.is_replaced if held.is_absent else self._absences.is_other
         result = await self._pull(held, looks=True)
         if await look(held, result, asked):
-            return result.min_offset
+            return result.min_offset, False
         held.absent_pause = 0.0
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            return min(held.commit_offset, result.next_offset)
-        return held.commit_offset
+        held.note_pull()
+        if result.status is PullStatus.OFFSET_ILLEGAL and result.next_offset < asked:
+            return min(held.commit_offset, result.next_offset), False
+        return held.commit_offset, True
 
     async def _pull(
         self, held: ProcessQueue, *, waits: bool = True, looks: bool = False

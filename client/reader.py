@@ -107,14 +107,13 @@ class Reader:
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         who = group, settings, offsets, self._locks, self._keep
         self._leaving = LeavingQueues(*who, place=self._pulling.place)
-        self._commits = Commits(group, settings, offsets, self.held, self._locks, self._keep)
+        self._commits = Commits(*who, held=self.held, is_same=self._is_same)
         self._background: list[asyncio.Task[None]] = []
         self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
-        # To be taken again elsewhere, or at all: whether they are paused then.
-        self._moving: dict[MessageQueue, bool] = {}
+        self._moving: dict[MessageQueue, bool] = {}  # to be taken yet, and whether paused then
         self._rebalances = True
         self._is_stopped = False  # no queue is taken any more
         self._assigned: set[MessageQueue] = set()  # by hand
@@ -179,6 +178,17 @@ class Reader:
             await self._drop(queue, place)
         else:
             self._leaving.forget(self._part_with(queue))
+
+    async def _is_same(self, held: ProcessQueue) -> bool:
+        """Whether a queue that nobody has pulled from for a while is what it was; one that is
+        another by now, or has lost its end, begins anew."""
+        found = await self._pulling.look(held)
+        if found is None:
+            return False
+        place, is_same = found
+        if not is_same:
+            self._moved(held, place)
+        return is_same
 
     def offer(self, queue: MessageQueue, message: StoredMessage) -> bool:
         """Take a message that was pushed, if it is the next one of a queue of ours."""
