@@ -9,7 +9,15 @@ import asyncio
 import logging
 
 from mq.client.admin.offsets import OffsetAdmin
-from mq.client.errors import BrokerError, ConnectError, RequestTimeout, TopicNotExist
+from mq.client.errors import (
+    BrokerError,
+    ConnectError,
+    FlowControl,
+    RequestTimeout,
+    ServiceNotAvailable,
+    SystemBusy,
+    TopicNotExist,
+)
 from mq.client.machine import clock
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
@@ -23,6 +31,8 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_SECONDS = 3.0  # pullTimeDelayMillsWhenException
 LONGEST_PAUSE_SECONDS = 20.0  # as between two rebalances
 CLOCKS_DIFFER_SECONDS = 60.0  # ours and a broker's, by so much at most
+
+_LATER = (SystemBusy, ServiceNotAvailable, FlowControl)  # of a broker that tells a moment later
 
 
 class Absences:
@@ -84,7 +94,7 @@ class Absences:
         since = int((held.last_pull - CLOCKS_DIFFER_SECONDS) * 1000)
         try:
             return await self._begins_behind(held, result.min_offset, asked, since, result.address)
-        except TopicNotExist:
+        except (TopicNotExist, *_LATER):
             raise
         except BrokerError as error:
             # Of a static topic the first messages may be at another broker, which is away.

@@ -43,9 +43,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_a_loop
-async def test_a_topic_that_was_made_again_goes_on_where_it_is_when_it_was_absent_for_a_moment() -> (
-    None
-):
+async def test_a_topic_that_was_made_again_goes_on_where_it_is_behind_a_short_absence() -> None:
     """Who commits by himself has an offset in the former one only."""
     new = [b"new%d" % number for number in range(5)]
     async with cluster(queues=1) as there:

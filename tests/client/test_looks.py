@@ -187,3 +187,35 @@ async def test_a_queue_whose_first_messages_are_at_a_broker_that_is_away_is_read
             held = consumer.reader.held[QUEUE]
             await until(lambda: held.is_unseen)
             assert got + await polled(consumer, 7) == numbers(10)
+
+
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE])
+@in_a_loop
+async def test_a_topic_that_was_made_again_is_noticed_though_its_broker_is_busy_at_first(
+    code: ResponseCode,
+) -> None:
+    """That it refuses to tell when the first message was stored counted as no other topic."""
+    now = int(clock.time() * 1_000)
+    is_another = is_busy = False
+    handlers = replica(20, time_of=lambda offset: offset + (now if is_another else 0))
+    pull = handlers[RequestCode.PULL_MESSAGE]
+    refused: list[int] = []
+
+    def refuse(request: Command, channel: Channel) -> Command:
+        refused.append(request.code)
+        return request.reply(code)
+
+    def pull_if_not_busy(request: Command, channel: Channel) -> object:
+        is_refused = is_busy and request.fields["queueOffset"] == "0" and len(refused) < 4
+        return refuse(request, channel) if is_refused else pull(request, channel)
+
+    handlers[RequestCode.PULL_MESSAGE] = pull_if_not_busy  # type: ignore[assignment]
+    handlers[RequestCode.GET_EARLIEST_MSG_STORETIME] = refuse
+    async with scripted(handlers) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP, limits=FlowLimits(messages=1)) as consumer:
+            await consumer.assign([QUEUE])
+            assert await polled(consumer, 3) == numbers(3)
+            is_another = is_busy = True
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            assert await polled(consumer, 3) == numbers(3)
