@@ -9,7 +9,6 @@ from mq.client.absence import Absences
 from mq.client.errors import (
     ConnectError,
     MQError,
-    RequestTimeout,
     RouteNotFound,
     SubscriptionNotExist,
     SubscriptionNotLatest,
@@ -18,10 +17,10 @@ from mq.client.errors import (
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.machine import clock
 from mq.client.namespace import without_namespace
-from mq.client.offsets import Offsets, OffsetStore
+from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import Puller, PullResult, PullStatus
-from mq.client.pull_failures import PullFailures
+from mq.client.pull_failures import PullFailures, errors_of_who_is_away
 from mq.client.queue_locks import is_locked
 from mq.client.running_info import ConsumeCounts
 from mq.client.session import Session
@@ -82,12 +81,9 @@ class Pulling:
         self._hooks = hooks
         self._failures = PullFailures(group)
         self._absences = Absences(session, group, offsets)
-        # Committed as at any other time is where such a broker has not told which topic it has: not
-        # there, perhaps, but in a file of one's own.
-        self._away: tuple[type[MQError], ...] = (ConnectError,)
-        if not isinstance(offsets, OffsetStore):
-            self._away = ConnectError, RequestTimeout, RouteNotFound
-        self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
+        self._away = errors_of_who_is_away(offsets)
+        # Without `hooks`, for these hear of what is taken: what is looked at comes again.
+        self._puller = Puller(session, group, lite=settings.lite)
 
     async def run(self, held: ProcessQueue, counts: ConsumeCounts) -> None:
         """Pull until cancelled, or until the queue turns out to end before where we are."""
@@ -256,6 +252,8 @@ class Pulling:
         if held.pushes is not None:
             newest = messages[-1].store_timestamp if messages else 0
             held.pushes.pulled(result.min_offset, newest)
+        if self._hooks is not None:
+            messages = self._hooks.kept(held.queue, messages)
         self._hand_on(held, messages, result.min_offset, result.max_offset)
         return True
 

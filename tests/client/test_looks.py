@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.consumer import Consumer
+from mq.client.hooks import ConsumeHook
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
 from mq.client.machine import clock
@@ -219,3 +220,31 @@ async def test_a_topic_that_was_made_again_is_noticed_though_its_broker_is_busy_
             held = consumer.reader.held[QUEUE]
             await until(lambda: held.is_unseen)
             assert await polled(consumer, 3) == numbers(3)
+
+
+@in_a_loop
+async def test_a_message_that_was_only_looked_at_is_not_asked_about_of_a_hook_that_sorts_out() -> (
+    None
+):
+    """One that sorts out what it has seen before took it for such when it was pulled."""
+
+    class Once(ConsumeHook):
+        def __init__(self) -> None:
+            self.seen: set[int] = set()
+
+        def keep(self, group: str, queue: MessageQueue, message: StoredMessage) -> bool:
+            is_new = message.queue_offset not in self.seen
+            self.seen.add(message.queue_offset)
+            return is_new
+
+    limits = FlowLimits(messages=1)
+    async with scripted(replica(3)) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP, limits=limits, hooks=[Once()]) as consumer:
+            await consumer.assign([QUEUE])
+            assert await polled(consumer, 1) == [b"0"]
+            consumer.pause([QUEUE])
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            await consumer.commit()
+            consumer.resume([QUEUE])
+            assert await polled(consumer, 2) == [b"1", b"2"]
