@@ -124,7 +124,8 @@ class Absences:
         when we began, or was not for us: it was stored before the topic was absent, by our clock.
 
         A first message that was there before tells of no other topic: where the broker's clock was
-        put back, or differs from ours, the queue would begin anew with each look.
+        put back, or differs from ours, the queue would begin anew with each look. One that has told
+        of another does so until that is begun with: it may be looked at twice before.
         """
         if held.last_read is not None and held.last_read[0] >= min_offset:
             latest = held.last_read[1]
@@ -133,9 +134,12 @@ class Absences:
         else:
             return False  # nothing lies before us, whichever it is
         first = min_offset, await self._first_stored(held.queue, min_offset, address)
-        known = self._first.get(held.queue)
+        was_there = self._first.get(held.queue) == first and held.others_first != first
         self._first[held.queue] = first
-        return first[1] > max(latest, since) and first != known
+        if was_there or first[1] <= max(latest, since):
+            return False
+        held.others_first = first
+        return True
 
     async def _first_stored(self, queue: MessageQueue, min_offset: int, address: str) -> int:
         """When the first message was stored (ms), -1 if there is none."""

@@ -73,6 +73,7 @@ class ProcessQueue:
         self.absent_pause = 0.0  # seconds; above 0 while its topic is absent, see `absence`
         self.absent_since = 0.0  # seconds since 1970: all that lies before us is older
         self.last_read: tuple[int, int] | None = None  # its offset, and when it was stored (ms)
+        self.others_first: tuple[int, int] | None = None  # the same of what is another topic by now
         self._limits = limits or FlowLimits()
         self._paused = False
         self._unfinished: dict[int, int] = {}  # offset: bytes

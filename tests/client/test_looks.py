@@ -223,6 +223,35 @@ async def test_a_topic_that_was_made_again_is_noticed_though_its_broker_is_busy_
 
 
 @in_a_loop
+async def test_a_topic_that_was_made_again_is_another_also_when_it_is_looked_at_once_more() -> None:
+    """Its first message counted as one that was there before, though nothing had come of the first
+    look: a rebalance that was under way gave the queue up at the former place."""
+    now = int(clock.time() * 1_000)
+    is_another = False
+    told: list[int] = []
+    handlers = replica(20, time_of=lambda offset: offset + (now if is_another else 0))
+
+    def tell(request: Command, channel: Channel) -> Command:
+        told.append(int(request.fields["commitOffset"]))
+        return request.reply(0)
+
+    handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = tell
+    async with scripted(handlers) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP) as consumer:
+            await consumer.assign([QUEUE])
+            assert await polled(consumer, 3) == numbers(3)
+            consumer.pause([QUEUE])
+            reader = consumer.reader
+            held = reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            is_another = True
+            async with reader._changing:
+                assert not await reader._is_same(held)
+                await reader._drop(QUEUE)
+            assert told == [0]
+
+
+@in_a_loop
 async def test_a_message_that_was_only_looked_at_is_not_asked_about_of_a_hook_that_sorts_out() -> (
     None
 ):
