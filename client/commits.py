@@ -13,7 +13,7 @@ from typing import Any
 from mq.client.cancellation import is_meant
 from mq.client.errors import ClientError, MQError
 from mq.client.intervals import DEFAULT_INTERVALS
-from mq.client.offsets import Offsets
+from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
 from mq.client.queue_locks import QueueLocks, is_locked
 from mq.client.reader_settings import ReaderSettings
@@ -88,8 +88,8 @@ class Commits:
         for held, offset in told.items():
             self._offsets.update(held.queue, offset)
         errors = await self._offsets.commit([held.queue for held in told], again=again)
-        if not errors:
-            for held, offset in told.items():
+        for held, offset in told.items():
+            if self._is_told(held.queue, offset, errors):
                 held.told = offset
         if again or last:
             lapse = "{}: its lock has lapsed and cannot be renewed now"
@@ -99,6 +99,11 @@ class Commits:
             other = "{}: its broker does not say that it has the same topic still"
             errors += [ClientError(other.format(held.queue)) for held in others]
         return errors
+
+    def _is_told(self, queue: MessageQueue, offset: int, errors: list[MQError]) -> bool:
+        if isinstance(self._offsets, OffsetStore):  # one broker's error says nothing of another's
+            return self._offsets.is_told(queue, offset)
+        return not errors
 
     async def _others(self, unseen: list[ProcessQueue]) -> set[ProcessQueue]:
         """Those that are others by now, or may be."""

@@ -116,6 +116,11 @@ class OffsetStore:
         """What `update` was told last."""
         return self._offsets.get(queue)
 
+    def is_told(self, queue: MessageQueue, offset: int) -> bool:
+        """Whether a master has confirmed that offset last."""
+        told = self._committed.get(queue)
+        return told is not None and told[0] == offset
+
     def forget(self, queue: MessageQueue) -> None:
         """The queue belongs to another member now, or nobody reads it for the time being."""
         self.begin_anew(queue)  # its topic may be another one when it comes back

@@ -1,8 +1,9 @@
 """Sets of scripted brokers, some of which are behind, and a name server that knows them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.daemons.channel import Channel
@@ -51,13 +52,23 @@ def replica(
 
 
 @asynccontextmanager
-async def named(addresses: dict[int, str]) -> AsyncIterator[str]:
-    """A name server that knows the topic at one set, of these by id."""
+async def named(
+    addresses: dict[int, str], others: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[str]:
+    """A name server that knows the topic at one set, of these by id, and at masters by name."""
 
     def answer(request: Command, channel: Channel) -> Command:
-        queues = QueueData(broker_name=NAME, read_queue_nums=1, write_queue_nums=1, perm=6)
-        those = BrokerData(cluster="c", broker_name=NAME, broker_addrs=dict(addresses))
-        route = TopicRouteData(queue_datas=[queues], broker_datas=[those])
+        sets = {NAME: dict(addresses)} | {name: {0: address} for name, address in others.items()}
+        route = TopicRouteData(
+            queue_datas=[
+                QueueData(broker_name=name, read_queue_nums=1, write_queue_nums=1, perm=6)
+                for name in sets
+            ],
+            broker_datas=[
+                BrokerData(cluster="c", broker_name=name, broker_addrs=those)
+                for name, those in sets.items()
+            ],
+        )
         return request.reply(0, None, route.encode())
 
     handlers: dict[int, Handler] = {**name_server({}), RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}
