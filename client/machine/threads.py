@@ -17,6 +17,7 @@ Work = Callable[[], Any]
 Done = Callable[[Any, Exception | None], None]
 
 Lock = threading.Lock
+ReentrantLock = threading.RLock
 
 
 class DiskThread:

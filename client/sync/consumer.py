@@ -1,14 +1,17 @@
 """Consumers that block."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Unpack, cast
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, Unpack, cast
 
 from mq.client import consumer, lite_pull_consumer
 from mq.client.consume_options import ConsumeKeywords, ConsumeOptions, PollKeywords, PollOptions
+from mq.client.errors import ClientError
 from mq.client.options import ClientOptions
 from mq.client.session import Session as AsyncSession
 from mq.client.sync.session import Blocking, Session, at_once, own_options, waiting
 from mq.protocol.message import StoredMessage
+
+T = TypeVar("T")
 
 
 class Consumer(Blocking[consumer.Consumer]):
@@ -50,16 +53,29 @@ class Consumer(Blocking[consumer.Consumer]):
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Messages until the consumer is closed. Several threads may have loops side by side."""
-        messages = aiter(self._client)
+        made = self._client
+        messages = aiter(made)
 
         async def following() -> StoredMessage | None:
             return await anext(messages, None)
 
         try:
-            while (message := self._run(following())) is not None:
+            while (message := self._unless_closed(made, following())) is not None:
                 yield message
         finally:
-            self._run(messages.aclose())  # type: ignore[attr-defined]
+            self._unless_closed(made, messages.aclose())  # type: ignore[attr-defined]
+
+    def _unless_closed(
+        self, made: consumer.Consumer, coroutine: Coroutine[Any, Any, T]
+    ) -> T | None:
+        """What a coroutine returns; None where another thread has closed the consumer, and its loop
+        with it, by now."""
+        try:
+            return self._run(coroutine)
+        except ClientError:
+            if self._made is made:
+                raise
+            return None
 
     retry_later = waiting(consumer.Consumer.retry_later)
     commit = waiting(consumer.Consumer.commit)

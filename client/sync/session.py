@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from mq.client.errors import ClientError
-from mq.client.machine.threads import LoopThread
+from mq.client.machine.threads import LoopThread, ReentrantLock
 from mq.client.options import ClientKeywords, ClientOptions, take
 from mq.client.session import Session as AsyncSession
 from mq.client.sessions import make_session
@@ -18,6 +18,8 @@ A = ParamSpec("A")
 T = TypeVar("T")
 
 _CLOSED = "the client was closed meanwhile"
+_INHERITED = "a client does not outlive a fork: make another one in this process"
+_OWN_THREAD = "this call would wait for itself: await mq.client's in a coroutine"
 
 
 class Session:
@@ -59,10 +61,14 @@ class Session:
         return session
 
     def close(self) -> None:
-        """End the connections and the thread. Safe to call again."""
+        """End the connections and the thread. Safe to call again.
+
+        Raises ClientError in the loop's own thread, which would wait for itself.
+        """
+        self.check_thread()
         thread, session = self._thread, self._session
         self._thread = self._session = None
-        if thread is None or self._process != os.getpid():
+        if thread is None or self.is_inherited:
             return
         try:
             if session is not None:
@@ -97,13 +103,23 @@ class Session:
             raise ClientError(refusal)
         return wait_for(thread, coroutine)
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether it is of another process, which has forked this one."""
+        return self._process != os.getpid()
+
+    def check_thread(self) -> None:
+        """Raises ClientError in the loop's own thread: nobody would do what is waited for there."""
+        if self._thread is not None and self._thread.is_current():
+            raise ClientError(_OWN_THREAD)
+
     def _refusal(self, thread: LoopThread | None) -> str:
-        if self._process != os.getpid():
-            return "a client does not outlive a fork: make another one in this process"
+        if self.is_inherited:
+            return _INHERITED
         if thread is None:
             return "the client is closed, or was not opened: use it in a with block"
         if thread.is_current():
-            return "this call would wait for itself: await mq.client's in a coroutine"
+            return _OWN_THREAD
         return ""
 
 
@@ -157,6 +173,8 @@ class Blocking(Generic[C]):
         self.session = session if isinstance(session, Session) else Session(session, client)
         self._make = make
         self._made: C | None = None
+        self._closing = ReentrantLock()  # who has it closes the client
+        self._is_closing = False
 
     @property
     def _client(self) -> C:
@@ -189,7 +207,27 @@ class Blocking(Generic[C]):
         return made
 
     def close(self) -> None:
-        """End it as the client of `mq.client` does. Safe to call again."""
+        """End it as the client of `mq.client` does. Safe to call again: who does while another
+        thread closes it waits for that, for its session has to last so long.
+
+        Raises ClientError in the loop's own thread, and behind a fork for a client that was open.
+        """
+        if self.session.is_inherited:  # by nobody who would let go of the lock, perhaps
+            made, self._made = self._made, None
+            if made is not None:
+                raise ClientError(_INHERITED)
+            return
+        self.session.check_thread()
+        with self._closing:
+            if self._is_closing:  # a handler of signals, in the midst of it
+                return
+            self._is_closing = True
+            try:
+                self._close()
+            finally:
+                self._is_closing = False
+
+    def _close(self) -> None:
         made, self._made = self._made, None
         try:
             if made is not None and hasattr(made, "close"):

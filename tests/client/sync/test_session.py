@@ -1,16 +1,17 @@
 """Programs without a loop of their own, against daemons that are processes."""
 
+import asyncio
 import inspect
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from mq.client import admin as asynchronous
-from mq.client.errors import ClientError, ConnectError
+from mq.client.errors import ClientError, ConnectError, MQError
 from mq.client.sync import (
     Admin,
     Consumer,
@@ -181,6 +182,94 @@ def test_ctrl_c_ends_a_loop_that_waits_for_messages(name_server: str) -> None:
             for _ in consumer:
                 pass
         later.join()
+
+
+def test_what_a_loop_has_finished_is_committed_where_another_thread_closes_its_consumer(
+    name_server: str,
+) -> None:
+    """The loop ended, its block was left, and the session with it was closed in the midst of it."""
+
+    class Slow:
+        def __init__(self) -> None:
+            self.offsets: dict[MessageQueue, int] = {}
+            self.committed_all = 0
+
+        async def committed(self, queue: MessageQueue) -> int | None:
+            return None
+
+        def update(self, queue: MessageQueue, offset: int) -> None:
+            self.offsets[queue] = offset
+
+        def forget(self, queue: MessageQueue) -> None: ...
+
+        async def commit(
+            self, queues: Iterable[MessageQueue], *, again: bool = False
+        ) -> list[MQError]:
+            await asyncio.sleep(0.3)
+            self.committed_all = sum(self.offsets.values())
+            return []
+
+    make_topic(name_server, "SyncClosed")
+    with Producer(name_server) as producer:
+        for number in range(3):
+            producer.send(Message("SyncClosed", b"%d" % number))
+    store = Slow()
+    consumer = Consumer(
+        name_server, "closed", {"SyncClosed": "*"}, consume_from=FIRST, offsets=store
+    )
+    with consumer:
+        closing = None
+        for number, _ in enumerate(consumer):
+            if number == 2:
+                later = threading.Timer(0.3, consumer.close)
+                later.start()
+                closing = later
+    assert store.committed_all == 3
+    assert closing is not None
+    closing.join()
+
+
+def test_a_loop_ends_where_another_thread_has_closed_its_consumer_meanwhile(
+    name_server: str,
+) -> None:
+    make_topic(name_server, "SyncInside", 1)
+    with Producer(name_server) as producer:
+        for _ in range(2):
+            producer.send(Message("SyncInside", b"x"))
+    seen = 0
+    with Consumer(name_server, "inside", {"SyncInside": "*"}, consume_from=FIRST) as consumer:
+        for _ in consumer:
+            seen += 1
+            closing = threading.Thread(target=consumer.close)
+            closing.start()
+            closing.join()
+    assert seen == 1
+
+
+def test_a_client_that_is_closed_in_the_thread_of_its_loop_says_that_this_cannot_be(
+    name_server: str,
+) -> None:
+    """The loop waited for itself, for ever, and the consumer kept its queues."""
+    make_topic(name_server, "SyncSelf", 1)
+    errors: list[ClientError] = []
+    heard = threading.Event()
+
+    async def listener(message: StoredMessage) -> None:
+        for client in (consumer, session):
+            try:
+                client.close()
+            except ClientError as error:
+                errors.append(error)
+        heard.set()
+
+    with Session(name_server) as session:
+        with Producer(session) as producer:
+            producer.send(Message("SyncSelf", b"x"))
+        with Consumer(
+            session, "self", {"SyncSelf": "*"}, listener=listener, consume_from=FIRST
+        ) as consumer:
+            assert heard.wait(30)
+    assert ["wait for itself" in str(error) for error in errors] == [True, True]
 
 
 def test_a_client_does_not_outlive_a_fork(name_server: str, tmp_path: Path) -> None:
