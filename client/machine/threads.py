@@ -72,6 +72,9 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._stopping = asyncio.Event()
+        # What is taken before the end is cancelled by it; behind that nobody would begin it.
+        self._takes = True
+        self._lock = ReentrantLock()  # a handler of signals may come in between
         ready: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name=name, daemon=True)
         self._thread.start()
@@ -80,7 +83,10 @@ class LoopThread:
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         """Begin a coroutine in the loop. Raises RuntimeError when the thread has ended."""
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            with self._lock:
+                if not self._takes:
+                    raise RuntimeError("the thread of the loop ends")
+                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:
             coroutine.close()
             raise
@@ -92,7 +98,9 @@ class LoopThread:
     def stop(self) -> None:
         """End the thread; what still runs in its loop is cancelled. Idempotent."""
         try:
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            with self._lock:
+                self._takes = False
+                self._loop.call_soon_threadsafe(self._stopping.set)
         except RuntimeError:  # it has ended
             return
         if not self.is_current():
