@@ -171,18 +171,23 @@ class LitePullConsumer(Member):
 
     def _take(self) -> list[StoredMessage]:
         """The first messages that are ready, of a queue that is not paused."""
-        while self._ready and self._ready[0][0].dropped:
-            self._ready.popleft()
-        for index, (held, messages) in enumerate(self._ready):
-            if held.dropped or held.paused:
-                continue
-            del self._ready[index]
-            self._returned = held, messages
-            if self._hooks is not None:
-                self._began = self._hooks.begin(held.queue, messages)
-            self.reader.counts[held.queue.topic].consumed += len(messages)
-            return messages
-        return []
+        paused: list[tuple[ProcessQueue, list[StoredMessage]]] = []
+        try:
+            while self._ready:
+                held, messages = self._ready.popleft()
+                if held.dropped:  # also behind a paused one: they would be there until it goes on
+                    continue
+                if held.paused:
+                    paused.append((held, messages))
+                    continue
+                self._returned = held, messages
+                if self._hooks is not None:
+                    self._began = self._hooks.begin(held.queue, messages)
+                self.reader.counts[held.queue.topic].consumed += len(messages)
+                return messages
+            return []
+        finally:
+            self._ready.extendleft(reversed(paused))
 
     def _finish_returned(self) -> None:
         if self._returned is not None:

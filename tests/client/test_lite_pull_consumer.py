@@ -128,6 +128,30 @@ def test_a_paused_queue_gives_nothing_and_keeps_its_order() -> None:
     asyncio.run(scenario())
 
 
+def test_what_was_pulled_of_a_queue_that_goes_on_elsewhere_is_let_go_behind_a_paused_one() -> None:
+    """Each seek left behind what had been pulled, for as long as the other queue was paused."""
+
+    async def scenario() -> None:
+        async with cluster(queues=2) as there, reading(there) as consumer:
+            other = MessageQueue(TOPIC, "broker-a", 1)
+            await there.producer.send(Message(TOPIC, b"paused"), QUEUE)
+            await consumer.assign([QUEUE, other])
+            held = consumer.reader.held
+            await until(lambda: held[QUEUE].count == 1)
+            consumer.pause([QUEUE])
+            for body in numbers(2):
+                await there.producer.send(Message(TOPIC, body), other)
+            for _ in range(5):
+                await until(lambda: held[other].count == 2)
+                await consumer.seek_to_begin(other)
+                assert await consumer.poll(0) == []
+            assert len(consumer._ready) == 1
+            consumer.resume([QUEUE])
+            assert await take(consumer, 1) == [b"paused"]
+
+    asyncio.run(scenario())
+
+
 def test_offsets_are_committed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.02)
 
