@@ -41,14 +41,15 @@ class Session:
         """As `mq.client.Session`. Raises ClientError for invalid addresses."""
         self.options = take(options or ClientOptions(), cast("dict[str, Any]", keywords))
         self._namesrv = namesrv
-        self._thread: LoopThread | None = None
+        self._thread: LoopThread | None = None  # while it is open
+        self._last_thread: LoopThread | None = None
         self._session: AsyncSession | None = None
         self._process = os.getpid()
 
     def open(self) -> None:
         """Start the loop. Safe to call again."""
         if self._thread is None:
-            self._thread = LoopThread("mq-client")
+            self._thread = self._last_thread = LoopThread("mq-client")
             try:
                 self._session = self.run(self._opened())
             except BaseException:
@@ -110,7 +111,7 @@ class Session:
 
     def check_thread(self) -> None:
         """Raises ClientError in the loop's own thread: nobody would do what is waited for there."""
-        if self._thread is not None and self._thread.is_current():
+        if self._last_thread is not None and self._last_thread.is_current():
             raise ClientError(_OWN_THREAD)
 
     def _refusal(self, thread: LoopThread | None) -> str:
@@ -183,9 +184,16 @@ class Blocking(Generic[C]):
         return self._made
 
     def open(self) -> None:
-        """Connect, and begin. Safe to call again."""
+        """Connect, and begin, behind a closing that is under way. Safe to call again.
+
+        Raises ClientError in the loop's own thread.
+        """
         if self._made is not None:
             return
+        if not self.session.is_inherited:
+            self.session.check_thread()
+            with self._closing:  # of which the session is until then
+                pass
         if self._owns_session:
             self.session.open()
         try:

@@ -184,31 +184,33 @@ def test_ctrl_c_ends_a_loop_that_waits_for_messages(name_server: str) -> None:
         later.join()
 
 
+class Slow:
+    """Offsets that it takes a moment to commit."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[MessageQueue, int] = {}
+        self.begun = threading.Event()
+        self.committed_all = 0
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        return None
+
+    def update(self, queue: MessageQueue, offset: int) -> None:
+        self.offsets[queue] = offset
+
+    def forget(self, queue: MessageQueue) -> None: ...
+
+    async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
+        self.begun.set()
+        await asyncio.sleep(0.3)
+        self.committed_all = sum(self.offsets.values())
+        return []
+
+
 def test_what_a_loop_has_finished_is_committed_where_another_thread_closes_its_consumer(
     name_server: str,
 ) -> None:
     """The loop ended, its block was left, and the session with it was closed in the midst of it."""
-
-    class Slow:
-        def __init__(self) -> None:
-            self.offsets: dict[MessageQueue, int] = {}
-            self.committed_all = 0
-
-        async def committed(self, queue: MessageQueue) -> int | None:
-            return None
-
-        def update(self, queue: MessageQueue, offset: int) -> None:
-            self.offsets[queue] = offset
-
-        def forget(self, queue: MessageQueue) -> None: ...
-
-        async def commit(
-            self, queues: Iterable[MessageQueue], *, again: bool = False
-        ) -> list[MQError]:
-            await asyncio.sleep(0.3)
-            self.committed_all = sum(self.offsets.values())
-            return []
-
     make_topic(name_server, "SyncClosed")
     with Producer(name_server) as producer:
         for number in range(3):
@@ -227,6 +229,27 @@ def test_what_a_loop_has_finished_is_committed_where_another_thread_closes_its_c
     assert store.committed_all == 3
     assert closing is not None
     closing.join()
+
+
+def test_a_consumer_that_is_opened_again_while_another_thread_closes_it_is_open_behind_that(
+    name_server: str,
+) -> None:
+    """It was refused, as a second member of its group, and what closed it was cut short."""
+    make_topic(name_server, "SyncAgain", 1)
+    with Producer(name_server) as producer:
+        producer.send(Message("SyncAgain", b"x"))
+    store = Slow()
+    consumer = Consumer(name_server, "again", {"SyncAgain": "*"}, consume_from=FIRST, offsets=store)
+    consumer.open()
+    loop = iter(consumer)
+    next(loop)
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    assert store.begun.wait(30)
+    with consumer:
+        closing.join()
+        assert next(iter(consumer)).body == b"x"
+    loop.close()  # type: ignore[attr-defined]
 
 
 def test_a_loop_ends_where_another_thread_has_closed_its_consumer_meanwhile(
