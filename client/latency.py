@@ -1,7 +1,7 @@
 """Fault tolerance: avoiding slow brokers (MQFaultStrategy, LatencyFaultToleranceImpl). No I/O."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -65,14 +65,14 @@ class BrokerFaults:
         fault = self._faults.get(broker_name)
         return fault is None or self._clock() >= fault.until
 
-    def least_bad(self) -> str | None:
-        """When all are bad: one of the better half, each in turn; None if nothing is known."""
+    def least_bad(self, names: Iterable[str]) -> str | None:
+        """When all of these are bad: one of the better half, each in turn; None if nothing is known
+        of them."""
         now = self._clock()
-        ranked = sorted(self._faults.values(), key=lambda f: (now < f.until, f.latency, f.until))
+        ranked = sorted(
+            [fault for name in names if (fault := self._faults.get(name)) is not None],
+            key=lambda f: (now < f.until, f.latency, f.until),
+        )
         if not ranked:
             return None
         return ranked[next(self._turns) % max(1, len(ranked) // 2)].name
-
-    def forget(self, broker_name: str) -> None:
-        """The broker is in no route any more."""
-        self._faults.pop(broker_name, None)

@@ -62,13 +62,12 @@ class Target:
             queue = self.next(avoid)
             if faults.is_available(queue.broker_name):
                 return queue
-        name = faults.least_bad()
+        name = faults.least_bad(self.addresses)
         if name is not None:
             for _ in self.queues:
                 queue = self.next()
                 if queue.broker_name == name:
                     return queue
-            faults.forget(name)
         return self.next(avoid)
 
 

@@ -54,14 +54,15 @@ def test_tables_that_do_not_fit_are_refused() -> None:
         FaultTolerance(latency=(0.2, 0.1), avoided=(1, 2))
 
 
-def target() -> Target:
+def target(*names: str) -> Target:
+    names = names or ("a", "b", "c")
     route = TopicRouteData(
         broker_datas=[
             BrokerData(cluster="c", broker_name=name, broker_addrs={0: f"{name}:1"})
-            for name in ("a", "b", "c")
+            for name in names
         ]
     )
-    queues = [MessageQueue("t", name, number) for name in ("a", "b", "c") for number in range(2)]
+    queues = [MessageQueue("t", name, number) for name in names for number in range(2)]
     return Target("t", route, queues, 0)
 
 
@@ -86,11 +87,19 @@ def test_when_all_are_slow_the_better_half_gets_the_messages() -> None:
     assert brokers(faults) == {"b"}
 
 
-def test_a_least_bad_broker_that_is_in_no_route_is_forgotten() -> None:
+def test_what_is_known_of_a_broker_stays_where_a_topic_that_it_lacks_has_slow_ones_only() -> None:
+    """It was the least bad of all, and forgotten, for it was not in that topic's route: what went
+    to other topics was sent there again, into the void."""
     faults = BrokerFaults(FaultTolerance(), Clock())
-    for name, seconds in (("gone", 0.6), ("a", 4.0), ("b", 4.0), ("c", 4.0)):
+    for name, seconds in (("c", 0.6), ("a", 4.0)):
         faults.record(name, seconds)
-    where = target()
-    for _ in range(3):
-        where.next_available(faults)
-    assert faults.is_available("gone")
+    assert {target("a").next_available(faults).broker_name for _ in range(3)} == {"a"}
+    assert brokers(faults) == {"b"}
+
+
+def test_where_all_brokers_of_a_topic_are_slow_its_better_ones_get_the_messages() -> None:
+    faults = BrokerFaults(FaultTolerance(), Clock())
+    for name, seconds in (("b", 0.6), ("d", 0.6), ("a", 1.0), ("c", 4.0)):
+        faults.record(name, seconds)
+    where = target("a", "c")
+    assert {where.next_available(faults).broker_name for _ in range(12)} == {"a"}
