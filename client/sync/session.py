@@ -47,7 +47,9 @@ class Session:
         self._process = os.getpid()
 
     def open(self) -> None:
-        """Start the loop. Safe to call again."""
+        """Start the loop. Safe to call again. Raises ClientError behind a fork."""
+        if self.is_inherited:
+            raise ClientError(_INHERITED)
         if self._thread is None:
             self._thread = self._last_thread = LoopThread("mq-client")
             try:
