@@ -17,6 +17,7 @@ from typing import Protocol
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.mapped_file import DescriptorCache
+from mq.daemons.broker.store.queue_end import find_end
 from mq.daemons.broker.store.queue_extension import QueueExtension
 from mq.daemons.broker.store.queue_files import QueueFiles
 from mq.protocol.names import is_system_topic
@@ -29,7 +30,6 @@ MOST_FILLED = 1_000_000
 
 _ENTRY_SIZE = layout.ENTRY_SIZE
 _FILLER_SIZE = layout.FILLER_SIZE
-_FIRST_ENTRIES = 200  # 4 kB, a page
 _SKIPPED_AT_ONCE = 4096  # entries read in one go while a gap is passed over
 
 
@@ -115,48 +115,12 @@ class ConsumeQueue:
         Raises StoreLoadError if they were made with another size.
         """
         self.files.load()
-        self._set_end(self._find_end())
+        end, last = find_end(self.files)
+        self._set_end(end)
+        if last:
+            self._kept_index, self._kept = end - 1, last
         if self.files.first is not None:
             self.minimum = self.files.first
-
-    def _find_end(self) -> int:
-        """One past the last entry: in the last file that begins with one.
-
-        Most queues end among the first entries of their last file, which are read at once; the end
-        of the others is found by halving.
-        """
-        while (start := self.files.last) is not None:
-            high = self.files.behind(start)
-            low = self._last_of_first(start)
-            if low == start + _FIRST_ENTRIES:
-                while low < high:
-                    middle = (low + high) // 2
-                    if self._is_entry(middle):
-                        low = middle + 1
-                    else:
-                        high = middle
-            if low > start:
-                return low
-            self.files.remove_from(start)
-        return 0
-
-    def _last_of_first(self, start: int) -> int:
-        """One past the last that is an entry among the first of a file."""
-        raw = self.files.read(start, _FIRST_ENTRIES).rstrip(b"\0")
-        end = start + (len(raw) + _ENTRY_SIZE - 1) // _ENTRY_SIZE
-        while end > start and not self._is_entry(end - 1):
-            end -= 1
-        return end
-
-    def _is_entry(self, index: int) -> bool:
-        raw = self.files.read(index, 1)
-        if len(raw) < _ENTRY_SIZE:
-            return False
-        physical, size, _ = layout.ENTRY.unpack(raw)
-        if physical < 0 or size <= 0:
-            return False
-        self._kept_index, self._kept = index, raw
-        return True
 
     def _set_end(self, index: int) -> None:
         self.appended = self.written = self.readable = self._persisted = self.trusted = index
@@ -183,11 +147,17 @@ class ConsumeQueue:
         if index >= self._persisted:
             start = (index - self._persisted) * _ENTRY_SIZE
             return bytes(self._tail[start : start + count * _ENTRY_SIZE])
+        if count == 1:
+            return self._read_one(index)
         on_disk = min(count, self._persisted - index)
         data = self.files.read(index, on_disk)
         if on_disk < count and len(data) == on_disk * _ENTRY_SIZE:
             data += self._tail[: (count - on_disk) * _ENTRY_SIZE]
         return data
+
+    def _read_one(self, index: int) -> bytes:
+        """An entry that is in a file."""
+        return self._kept if index == self._kept_index else self.files.read(index, 1)
 
     def next_file_index(self, index: int) -> int:
         """The first index of the file behind the one that an index is in."""
@@ -195,8 +165,6 @@ class ConsumeQueue:
 
     def entry(self, index: int) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code) of one entry, or None if it cannot be read."""
-        if index == self._kept_index and self.minimum <= index < self.readable:
-            return layout.ENTRY.unpack(self._kept)
         raw = self.entries(index, 1)
         return layout.ENTRY.unpack(raw) if raw else None
 
@@ -247,6 +215,8 @@ class ConsumeQueue:
             if index >= self._persisted:
                 start = (index - self._persisted) * _ENTRY_SIZE
                 raw = bytes(self._tail[start : start + count * _ENTRY_SIZE])
+            elif count == 1:
+                raw = self._read_one(index)
             else:
                 raw = self.files.read(index, min(count, self._persisted - index))
             if not raw:
@@ -261,7 +231,7 @@ class ConsumeQueue:
     def _peek(self, index: int) -> tuple[int, int, int] | None:
         if index >= self._persisted:
             return layout.ENTRY.unpack_from(self._tail, (index - self._persisted) * _ENTRY_SIZE)
-        raw = self.files.read(index, 1)
+        raw = self._read_one(index)
         return layout.ENTRY.unpack(raw) if len(raw) == _ENTRY_SIZE else None
 
     # writing --------------------------------------------------------------------------------
@@ -306,6 +276,17 @@ class ConsumeQueue:
             entry = self.extension.restored(index, entry)
         self._tail += entry
         self.appended += 1
+        self.written = self.readable = self.appended
+        return True
+
+    def restore_all(self, index: int, entries: bytes) -> bool:
+        """The same for entries that follow each other, up to one that is not new."""
+        if not self.restore(index, entries[:_ENTRY_SIZE]):
+            return False
+        if self.extension is not None:
+            starts = range(_ENTRY_SIZE, len(entries), _ENTRY_SIZE)
+            return all(self.restore(self.appended, entries[n : n + _ENTRY_SIZE]) for n in starts)
+        self.append_packed(entries[_ENTRY_SIZE:], len(entries) // _ENTRY_SIZE - 1)
         self.written = self.readable = self.appended
         return True
 

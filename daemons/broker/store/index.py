@@ -294,8 +294,20 @@ class Index:
     def end_timestamp(self) -> int:
         return self.files[-1].end_timestamp if self.files else 0
 
+    @property
+    def origin(self) -> int:
+        """What the times in the last file count from: the store timestamp of its first item."""
+        return self.files[-1].begin_timestamp if self.files else 0
+
+    @property
+    def room(self) -> int:
+        """How many items the last file takes behind its first; 0 before that."""
+        file = self.files[-1] if self.files else None
+        return file.room if file is not None and file.count > 1 else 0
+
     def put(self, items: bytes, timestamp: int) -> None:
-        """Add items, each as PUT, of messages that have one store timestamp.
+        """Add items, each as PUT, of messages that have one store timestamp, or are of one second
+        since `origin`.
 
         Raises OSError if there is no space. All of them may then be put again, as what is found
         twice is answered once.

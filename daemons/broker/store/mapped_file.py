@@ -81,6 +81,11 @@ class MappedFile:
         """Memory that holds a part of the file, and where in the file it begins: all of it."""
         return self.view, 0
 
+    def find(self, part: bytes, position: int) -> int:
+        """Where bytes are next, from a position on; -1 if nowhere. Raises OSError."""
+        assert self.view is not None and self._map is not None
+        return self._map.find(part, position)
+
     def write(self, data: bytes | memoryview, position: int) -> None:
         """Write all of data at a position in the file. Raises OSError, having written a part."""
         files.write_all(self.descriptor, data, position)

@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.queues import Queues
+from mq.daemons.broker.store.queues import Queues, implausible
 from mq.daemons.broker.store.records import Record
-from mq.daemons.broker.store.recovery import implausible
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +66,9 @@ class Numbering:
 
         ``nexts`` are the numbers behind those that came with it, by queue.
         """
-        if not record.is_queued or implausible(record):
-            return True
         key = record.topic, record.queue_id
+        if not record.is_queued or implausible(*key, record.queue_offset):
+            return True
         if key in nexts:
             return record.queue_offset == nexts[key]
         queue = self._queues.get(*key)

@@ -12,12 +12,9 @@ from pathlib import Path
 
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.heads import Heads
 from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from mq.daemons.broker.store.records import BadRecord, EndOfLog, Record, read_file
-from mq.protocol.record import AT, MAGICS, SMALLEST_RECORD, struct_of
-
-_MAGIC_AT = AT["magic"]
-_PHYSICAL = struct_of("physical_offset")
 
 
 @dataclass(frozen=True)
@@ -118,29 +115,8 @@ class OfflineLog:
             yield Hole(file.path, file.end, 0, "the file is shorter than others")
 
 
-class _Heads:
-    """Where records may begin in a file: their magics, asked for from its beginning to its end.
-
-    Each byte is looked at once for each magic, however many places there are: a body may be made
-    of nothing but one magic, and the other one be nowhere.
-    """
-
-    def __init__(self, file: ReadOnlyFile) -> None:
-        self._file = file
-        self._next = dict.fromkeys(MAGICS, -1)  # a place that was found, or the end of the file
-
-    def next(self, position: int) -> int | None:
-        """The first place from a position on, which never goes back."""
-        for magic, place in self._next.items():
-            if place < position:
-                found = self._file.find(magic, position)
-                self._next[magic] = found if found >= 0 else self._file.size
-        place = min(self._next.values())
-        return place if place < self._file.size else None
-
-
 def _walk_file(file: ReadOnlyFile, position: int, *, last: bool) -> Iterator[Record | Hole]:
-    heads = _Heads(file)
+    heads = Heads(file)
     _ = file.data_end  # what is read from now on is no older: a broker may write behind it
     while position < file.size:
         try:
@@ -155,29 +131,9 @@ def _walk_file(file: ReadOnlyFile, position: int, *, last: bool) -> Iterator[Rec
         except BadRecord as error:
             why = str(error)
         end = max(file.data_end, position + 1) if last else file.size
-        found = _next_record(file, heads, position + 1)
+        found = heads.next_record(position + 1)
         stop = end if found is None else found
         yield Hole(file.path, file.start + position, stop - position, why)
         if found is None:
             return
         position = found
-
-
-def _next_record(file: ReadOnlyFile, heads: _Heads, position: int) -> int | None:
-    """Where the next whole record begins: its magic and its own offset say so."""
-    at = position + _MAGIC_AT
-    while (place := heads.next(at)) is not None:
-        start = place - _MAGIC_AT
-        at = place + 1
-        if start + SMALLEST_RECORD > file.size:
-            return None
-        view, begin = file.window(start, SMALLEST_RECORD)
-        (physical,) = _PHYSICAL.unpack_from(view, start - begin)
-        if physical != file.start + start:
-            continue
-        try:
-            if next(read_file(file, start), None) is not None:
-                return start
-        except (BadRecord, EndOfLog):
-            continue
-    return None

@@ -16,6 +16,10 @@ log = logging.getLogger(__name__)
 _MOST_OPEN_FILES = 4096
 LOOKED_BACK = 4096  # entries, for the last that has a unit in the queue's extension
 
+# No broker numbers queues or messages beyond these; what does is a flipped bit.
+_MAX_QUEUE_ID = 1_000_000
+_MAX_QUEUE_OFFSET = 1 << 48
+
 
 class Queues:
     """The queues under ``root`` (the folder consumequeue), with files of ``file_size`` bytes.
@@ -157,6 +161,19 @@ def _is_topic(root: Path, name: str) -> bool:
         log.warning("%s is not the folder of a topic and is left alone: %s", root / name, error)
         return False
     return True
+
+
+def implausible(topic: str, queue_id: int, queue_offset: int) -> str:
+    """Why the part of a record that no checksum covers cannot be true, or ""."""
+    try:
+        check_folder_name(topic)
+    except ValueError as error:
+        return f"a record left out: {error}"
+    if not 0 <= queue_id <= _MAX_QUEUE_ID:
+        return f"a record left out: queue id {queue_id}"
+    if not 0 <= queue_offset <= _MAX_QUEUE_OFFSET:
+        return f"a record left out: queue offset {queue_offset}"
+    return ""
 
 
 def check_folder_name(topic: str) -> None:

@@ -16,6 +16,8 @@ from typing import NamedTuple
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import MOST_FILLED, ConsumeQueue
+from mq.daemons.broker.store.heads import Heads
+from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -26,6 +28,7 @@ from mq.daemons.broker.store.records import (
     read_record,
 )
 from mq.protocol.properties import decode
+from mq.protocol.record import SMALLEST_RECORD
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,7 @@ def rebuild_queues(
     """Make queues again from the records before a physical offset.
 
     ``is_left_out`` says which are not to be in any queue; ``on_damage`` is told of each other one
-    that gets no place, by its physical offset and the reason. Raises BadRecord, OSError.
+    that gets no place, by its physical offset and the reason. Raises OSError.
     """
     wanted = set()
     for queue in suspects:
@@ -93,25 +96,46 @@ def rebuild_queues(
 def _records(
     commit_log: CommitLog, end: int, on_damage: Callable[[int, str], None]
 ) -> Iterator[Record]:
-    """The records before a physical offset. One with a damaged body is among them, and told: it
-    lies before what a start verifies, and all behind it would be gone with it."""
-    position = commit_log.minimum
+    """The records before a physical offset, each damage told by its offset. It lies before what a
+    start verifies, and all behind it would be gone with it: a record of which only the body is
+    damaged is among them, and behind another one the next that is whole."""
+    position, zeros = commit_log.minimum, -1
     while position < end and (file := commit_log.file_at(position)) is not None:
-        try:
-            for record in read_file(file, position - file.start):
-                if record.physical >= end:
-                    return
-                yield record
-                position = record.physical + record.size
-            position = file.end
-        except EndOfLog:
-            return
-        except BadRecord as error:
-            why = str(error)
-            record = read_record(file.view, position - file.start, position, check_body=False)
-            on_damage(position, why)
-            yield record
-            position += record.size
+        heads = Heads(file)
+        while position < min(end, file.end):
+            try:
+                for record in read_file(file, position - file.start):
+                    if record.physical >= end:
+                        return
+                    if zeros >= 0:
+                        on_damage(zeros, "zeros where a record should be")
+                        zeros = -1
+                    yield record
+                    position = record.physical + record.size
+                position = file.end
+                break
+            except EndOfLog:  # unless more follows
+                zeros = position
+            except BadRecord as error:
+                on_damage(position, str(error))
+                damaged = _without_body(file, position)
+                if damaged is not None:
+                    yield damaged
+                    position += damaged.size
+                    continue
+            found = heads.next_record(position - file.start + 1)
+            position = file.end if found is None else file.start + found
+
+
+def _without_body(file: MappedFile, physical: int) -> Record | None:
+    """The record at a physical offset if it may be but for its body."""
+    position = physical - file.start
+    if file.size - position < SMALLEST_RECORD:
+        return None
+    try:
+        return read_record(file.view, position, physical, check_body=False)
+    except BadRecord:
+        return None
 
 
 def _decide(

@@ -90,19 +90,12 @@ def read_log(commit_log: CommitLog, start: int) -> Iterator[Record]:
         position = file.end
 
 
-def with_last(records: Iterator[Record]) -> Iterator[tuple[Record, bool]]:
-    """Each record, and whether none follows it. What `records` raises comes behind the last."""
-    ended: BadRecord | None = None
-    record = next(records, None)
-    while record is not None:
-        try:
-            following = next(records, None)
-        except BadRecord as error:
-            following, ended = None, error
-        yield record, following is None
-        record = following
-    if ended is not None:
-        raise ended
+def is_last(commit_log: CommitLog, record: Record) -> bool:
+    """Whether no record follows one."""
+    try:
+        return next(read_log(commit_log, record.physical + record.size), None) is None
+    except BadRecord:
+        return True
 
 
 def find_entry(

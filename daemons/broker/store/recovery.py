@@ -25,6 +25,7 @@ can neither be lost nor appear twice whatever the queue files said.
 """
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,30 +36,18 @@ from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import Damage, StoreLoadError
-from mq.daemons.broker.store.index import PUT, Index, IndexFile, key_hash
-from mq.daemons.broker.store.queues import Queues, check_folder_name
+from mq.daemons.broker.store.index import Index, IndexFile
+from mq.daemons.broker.store.queues import Queues, implausible
 from mq.daemons.broker.store.rebuild import rebuild_queues
-from mq.daemons.broker.store.records import (
-    BadRecord,
-    Record,
-    is_torn,
-    keys_of,
-    queue_tags_code,
-    read_log,
-    with_last,
-)
-from mq.protocol.properties import decode
+from mq.daemons.broker.store.records import BadRecord, Record, is_last, is_torn
+from mq.daemons.broker.store.replay import Replay
 
 log = logging.getLogger(__name__)
 
 # After a crash this much before the checkpoint is verified too, when the last file is not longer:
-# small stores are checked whole, large ones from the checkpoint on. A record takes some 30 us, so a
-# second at full speed six.
+# small stores are checked whole, large ones from the checkpoint on. Python takes 30 us a record,
+# the native path one or two.
 VERIFY_BACK = 128 * 1024 * 1024
-
-# No broker numbers queues or messages beyond these; what does is a flipped bit.
-MAX_QUEUE_ID = 1_000_000
-MAX_QUEUE_OFFSET = 1 << 48
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -108,8 +97,6 @@ class Recovery:
         self._delays = delays
         self._deletions = deletions
         self._vouched = checkpoint.safe_offset  # by the last broker; not lowered
-        self._suspect: dict[ConsumeQueue, None] = {}
-        self._seen: set[ConsumeQueue] = set()
         self._suspect_index_files = 0
         self.report = Report()
 
@@ -262,25 +249,25 @@ class Recovery:
             self._index.cut(start)
 
     def _replay(self, start: int) -> None:
-        end = start
-        why = ""
-        try:
-            for record, is_last in with_last(read_log(self._log, start)):
-                if self._may_be_torn(record, is_last) and is_torn(self._log, record):
-                    raise BadRecord("a sector of it was not written")
-                self.report.records += 1
-                end = record.physical + record.size
-                self._dispatch(record)
-        except BadRecord as error:
-            why = str(error)
-        for damage in aside.put_aside(self._root, self._log.files, end, why):
+        replay = Replay(
+            self._log,
+            self._queues,
+            self._index,
+            self._delays,
+            self._deletions,
+            self._check_torn,
+            self._left_out,
+        )
+        why = replay.run(start)
+        self.report.records = replay.records
+        for damage in aside.put_aside(self._root, self._log.files, replay.end, why):
             self._note(damage)
-        if not self.report.crashed and self._log.reaches(end):
+        if not self.report.crashed and self._log.reaches(replay.end):
             mark_running(self._root)  # before: amid it the store looks like no closed one
-        self._log.cut(end)
+        self._log.cut(replay.end)
         for queue in self._queues:
-            queue.cut(end)
-        self._rebuild_suspects()
+            queue.cut(replay.end)
+        self._rebuild_suspects(replay.suspect)
         for queue in self._queues:
             queue.set_minimum(self._log.minimum)
         if self._index is not None:
@@ -289,61 +276,41 @@ class Recovery:
             if file.end > start:
                 file.sync()
 
-    def _may_be_torn(self, record: Record, is_last: bool) -> bool:
+    def _check_torn(self, record: Record) -> None:
+        """Raises BadRecord for one of which a power cut, or a full disk, has kept a part away."""
+        if self._may_be_torn(record) and is_torn(self._log, record):
+            raise BadRecord("a sector of it was not written")
+
+    def _may_be_torn(self, record: Record) -> bool:
         """Not what was on the disk before the power cut, nor behind a stop; behind a kill what was
         written last: a full disk takes whole blocks of it, and a kill leaves whole pages."""
         if self.report.machine_crashed:
             return record.physical >= self._vouched
         ends_in_zeros = (record.properties or record.topic).endswith("\0")
-        return self.report.crashed and is_last and ends_in_zeros
+        return self.report.crashed and ends_in_zeros and is_last(self._log, record)
 
-    def _dispatch(self, record: Record) -> None:
-        why = implausible(record)
-        if why:
-            self._damaged(self._root, record.physical, 0, why)
-            return
-        properties = decode(record.properties) if record.properties else {}
-        if record.is_queued and not self._is_gone(record):
-            queue = self._queues.get_or_make(record.topic, record.queue_id)
-            code = queue_tags_code(record.topic, properties, record.store_timestamp, self._delays)
-            entry = layout.ENTRY.pack(record.physical, record.size, code)
-            if queue not in self._seen:
-                self._seen.add(queue)
-                if queue.appended != record.queue_offset and not self._begins_here(queue, record):
-                    self._suspect[queue] = None
-            if queue not in self._suspect and not queue.restore(record.queue_offset, entry):
-                self._suspect[queue] = None
-        if self._index is not None and record.is_indexed:
-            keys = keys_of(properties)
-            if keys and record.physical > self._index.end_offset:
-                items = [PUT.pack(key_hash(record.topic, key), record.physical) for key in keys]
-                self._index.put(b"".join(items), record.store_timestamp)
-
-    def _is_gone(self, record: Record) -> bool:
-        return self._deletions.covers(record.topic, record.queue_id, record.physical)
-
-    def _begins_here(self, queue: ConsumeQueue, record: Record) -> bool:
-        """A queue whose older messages, if it had any, went with log files that are gone."""
-        return queue.appended == 0 and self.report.start == self._log.minimum
-
-    def _rebuild_suspects(self) -> None:
+    def _rebuild_suspects(self, suspects: Collection[ConsumeQueue]) -> None:
         """Make queues again whose files disagree with the log, reading all of it."""
-        if not self._suspect:
+        if not suspects:
             return
-        names = sorted(f"{queue.topic}-{queue.queue_id}" for queue in self._suspect)
+        names = sorted(f"{queue.topic}-{queue.queue_id}" for queue in suspects)
         self.report.rebuilt_queues = names
         log.warning("queue files disagree with the log and are made again: %s", ", ".join(names))
         end = self._log.position
         rebuild_queues(
             self._log,
             self._queues,
-            self._suspect,
+            suspects,
             end,
             self._delays,
-            lambda record: self._is_gone(record) or bool(implausible(record)),
-            lambda physical, why: self._damaged(self._root, physical, 0, why),
+            self._is_left_out,
+            self._left_out,
         )
         self._log.set_end(end)
+
+    def _is_left_out(self, record: Record) -> bool:
+        covered = self._deletions.covers(record.topic, record.queue_id, record.physical)
+        return covered or bool(implausible(record.topic, record.queue_id, record.queue_offset))
 
     def _sync_names(self) -> None:
         """What this process puts into a file that it found must not lose its name.
@@ -369,22 +336,12 @@ class Recovery:
     def _damaged(self, path: Path, offset: int, dropped: int, why: str) -> None:
         self._note(Damage(str(path), offset, dropped, why))
 
+    def _left_out(self, physical: int, why: str) -> None:
+        self._damaged(self._root, physical, 0, why)
+
     def _note(self, damage: Damage) -> None:
         self.report.damages.append(damage)
         log.error("%s", damage)
-
-
-def implausible(record: Record) -> str:
-    """Why the part of a record that no checksum covers cannot be true, or ""."""
-    try:
-        check_folder_name(record.topic)
-    except ValueError as error:
-        return f"a record left out: {error}"
-    if not 0 <= record.queue_id <= MAX_QUEUE_ID:
-        return f"a record left out: queue id {record.queue_id}"
-    if not 0 <= record.queue_offset <= MAX_QUEUE_OFFSET:
-        return f"a record left out: queue offset {record.queue_offset}"
-    return ""
 
 
 def machine_has_crashed(root: Path) -> bool:

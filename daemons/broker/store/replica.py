@@ -30,7 +30,7 @@ from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import PUT, key_hash
 from mq.daemons.broker.store.numbering import BeginAnew, Doubt, Numbering
-from mq.daemons.broker.store.queues import Queues
+from mq.daemons.broker.store.queues import Queues, implausible
 from mq.daemons.broker.store.records import (
     BadRecord,
     Record,
@@ -38,9 +38,8 @@ from mq.daemons.broker.store.records import (
     queue_tags_code,
     read_record,
 )
-from mq.daemons.broker.store.recovery import implausible
 from mq.protocol.checksum import crc32
-from mq.protocol.native import native
+from mq.protocol.native import failures, native
 from mq.protocol.properties import decode
 from mq.protocol.record import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD
 
@@ -89,7 +88,8 @@ class Replica:
         self._first: int | None = None  # where a log that has nothing is to begin
         self._rest = bytearray()  # of the record that has come in part
         self._wanted = 0  # bytes of it that have to be there before it is looked at again
-        self._at_once = 1 << 30 if _read_records is None else _A_FEW
+        self._native = _read_records
+        self._at_once = 1 << 30 if self._native is None else _A_FEW
         self._doubtful = (-1, 0)  # where a damaged record was, and the checksum of its bytes
 
     @property
@@ -195,7 +195,7 @@ class Replica:
         bytes that were."""
         begin = self._log.written if self._first is None else self._first
         file_end = begin - begin % self._log.file_size + self._log.file_size
-        if _read_records is not None and self._appender.extend is None:
+        if self._native is not None and self._appender.extend is None:
             taken = self._take_natively(received, start, begin, file_end)
             if taken:
                 return taken
@@ -241,9 +241,14 @@ class Replica:
 
     def _take_natively(self, data: bytes, start: int, begin: int, file_end: int) -> int:
         """The same for those that are as records usually are, of queues that are there."""
-        size, touched, items, messages, timestamp = _read_records(
-            data, start, begin, file_end - begin
-        )
+        assert self._native is not None
+        try:
+            read = self._native(data, start, begin, file_end - begin, 0)
+        except failures:  # it has changed nothing
+            log.exception("records are read by Python: the native path has failed")
+            self._native, self._at_once = None, 1 << 30
+            return 0
+        size, touched, items, messages, timestamp = read
         if not messages:
             return 0
         found = []
@@ -369,7 +374,7 @@ class Replica:
         return batches
 
     def _dispatch(self, record: Record, batch: Batch) -> None:
-        why = implausible(record)
+        why = implausible(record.topic, record.queue_id, record.queue_offset)
         if why:
             log.error("%s, at %d", why, record.physical)
             return

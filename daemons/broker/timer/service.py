@@ -30,7 +30,7 @@ from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.inheritance import TIMER_LOG, TIMER_WHEEL, Inheritance
 from mq.daemons.broker.timer.log import TimerLog, Unit
 from mq.daemons.broker.timer.request import deliver_time, number
-from mq.daemons.broker.timer.wheel import EMPTY, SLOTS, Slot, TimerWheel
+from mq.daemons.broker.timer.wheel import EMPTY, SLOTS, Slot, TimerWheel, is_wheel
 from mq.daemons.supervision import Work
 from mq.protocol import names
 from mq.protocol.message import StoredMessage
@@ -72,7 +72,7 @@ class Timer:
         self._inherited_path = store.root / "config" / checkpoint.INHERITED_NAME
         other = TimerCheckpoint(self._inherited_path)  # of a start that was killed before it saved
         self._is_inheriting = other.queue_offset > 0
-        is_new = self._is_inheriting or not files.exists(store.root / TIMER_WHEEL)
+        is_new = self._is_inheriting or not is_wheel(store.root / TIMER_WHEEL)
         if is_new and not self._is_inheriting and mark.queue_offset > 0:
             # Without a wheel what it says was done was done by the master before this one.
             other.save(mark.read_time, 0, mark.queue_offset)

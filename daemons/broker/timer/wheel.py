@@ -9,6 +9,7 @@ A position is that of a unit in the timer log; the units of a slot are chained f
 first. A slot that holds another time than the one asked for is empty.
 """
 
+import logging
 import os
 import struct
 from collections.abc import Iterator
@@ -18,8 +19,11 @@ from typing import NamedTuple
 from mq.client.machine import files
 from mq.daemons.service import CannotStart
 
+log = logging.getLogger(__name__)
+
 SLOTS = 2 * 7 * 24 * 3600
 _SLOT = struct.Struct(">qqqii")
+_SIZE = SLOTS * _SLOT.size
 _CHUNK = 4096 * _SLOT.size
 _FIRST_TIMERS = 1_577_836_800_000  # 2020: no release before 2022 wrote such a file
 
@@ -35,20 +39,28 @@ class Slot(NamedTuple):
 EMPTY = Slot(-1, -1, 0)
 
 
+def is_wheel(path: Path) -> bool:
+    """Whether there is a wheel, or one that a kill has left amid being made. Of another size it is
+    damaged, which is logged. Raises OSError."""
+    if not files.exists(path):
+        return False
+    size = files.size(path)
+    if size in (0, _SIZE):
+        return True
+    log.error("%s: %d bytes, and a wheel has %d: it is made again from the log", path, size, _SIZE)
+    return False
+
+
 class TimerWheel:
     """The wheel's file, read and written a slot at a time. ``precision`` is in ms.
 
-    Raises OSError if it cannot be opened, and ValueError if it has another size than a wheel's.
+    Raises OSError if it cannot be opened or made.
     """
 
     def __init__(self, path: Path, precision: int) -> None:
         self.precision = precision
         self._descriptor = files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        size = files.fstat(self._descriptor).st_size
-        if size not in (0, SLOTS * _SLOT.size):
-            files.close(self._descriptor)
-            raise ValueError(f"{path} has {size} bytes, a timer wheel {SLOTS * _SLOT.size}")
-        files.ftruncate(self._descriptor, SLOTS * _SLOT.size)
+        files.ftruncate(self._descriptor, _SIZE)
 
     def check_precision(self, read_time: int) -> None:
         """Refuse a wheel that was written with another precision: every time in it would be wrong.
@@ -82,7 +94,7 @@ class TimerWheel:
 
     def _slots(self) -> Iterator[tuple[int, ...]]:
         empty = bytes(_CHUNK)
-        for position in range(0, SLOTS * _SLOT.size, _CHUNK):
+        for position in range(0, _SIZE, _CHUNK):
             chunk = files.pread(self._descriptor, _CHUNK, position)
             if chunk != empty[: len(chunk)]:  # most of the file is a hole
                 yield from _SLOT.iter_unpack(chunk)

@@ -21,7 +21,7 @@ mod pull;
 mod pull_header;
 mod record;
 mod relay;
-mod replica;
+mod replay;
 mod reply;
 mod room;
 mod select;
@@ -60,7 +60,7 @@ const SOURCES: [(&str, &[u8]); 33] = [
     ("pull_header.rs", include_bytes!("pull_header.rs")),
     ("record.rs", include_bytes!("record.rs")),
     ("relay.rs", include_bytes!("relay.rs")),
-    ("replica.rs", include_bytes!("replica.rs")),
+    ("replay.rs", include_bytes!("replay.rs")),
     ("reply.rs", include_bytes!("reply.rs")),
     ("room.rs", include_bytes!("room.rs")),
     ("select.rs", include_bytes!("select.rs")),
@@ -90,7 +90,7 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_class::<relay::Relay>()?;
     module.add_function(wrap_pyfunction!(prepare::prepare, module)?)?;
     module.add_function(wrap_pyfunction!(select::select, module)?)?;
-    module.add_function(wrap_pyfunction!(replica::read_records, module)?)?;
+    module.add_function(wrap_pyfunction!(replay::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(index::put_items, module)?)?;
     module.add_function(wrap_pyfunction!(tube_sends::read_send, module)?)?;
     module.add_function(wrap_pyfunction!(tube_messages::read_tube_messages, module)?)?;

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from mq.client.machine import files
+from mq.daemons.broker.store import replay
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.mapped_file import MappedFile
@@ -30,6 +31,15 @@ QUEUE_FILE = 400  # 20 entries
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 T = TypeVar("T")
+
+
+@pytest.fixture(params=["native", "Python"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads the log again as a store starts."""
+    if request.param == "Python":
+        monkeypatch.setattr(replay, "_read_records", None)
+    elif replay._read_records is None:
+        pytest.skip("the native path is not built")
 
 
 def settings(root: Path, **changes: Any) -> MessageStoreConfig:

@@ -41,8 +41,9 @@ class Scene:
         return work is not None
 
     def blocks(self, number: int = 0) -> int:
-        """Bytes on the disk."""
-        return self.log.files[number].path.stat().st_blocks * 512
+        """Bytes on the disk, in whole megabytes: a block may list many pieces."""
+        taken = self.log.files[number].path.stat().st_blocks * 512
+        return taken - taken % MEGABYTE
 
 
 @pytest.fixture

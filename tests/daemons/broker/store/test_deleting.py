@@ -10,6 +10,9 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from tests.daemons.broker.store.power import Machine
 from tests.daemons.broker.store.stores import bodies, crashed_copy, put, with_store
+from tests.daemons.broker.store.stores import reader as reader  # a fixture
+
+pytestmark = pytest.mark.usefixtures("reader")
 
 
 @pytest.fixture

@@ -34,6 +34,9 @@ from tests.daemons.broker.store.stores import (
     put,
     with_store,
 )
+from tests.daemons.broker.store.stores import reader as reader  # a fixture
+
+pytestmark = pytest.mark.usefixtures("reader")
 
 
 def test_a_clean_stop_keeps_every_message_and_reads_nothing_again(tmp_path: Path) -> None:
@@ -270,6 +273,48 @@ def test_queues_are_made_again_though_an_old_message_that_no_start_verifies_is_d
         assert len(bodies(store, "orders", 0)) == 101
         (damage,) = store.report.damages
         assert (damage.offset, damage.why) == (damaged, "the checksum of its body is wrong")
+
+    with_store(tmp_path / "crashed", check)
+
+
+@pytest.mark.parametrize(
+    "what", ["size", "magic", "physical_offset", "topic", "body_length", "zeros"]
+)
+def test_queues_are_made_again_though_an_old_message_is_no_record_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """It is told, and all the others are in their places."""
+    monkeypatch.setattr(recovery, "VERIFY_BACK", 0)
+
+    async def work(store: MessageStore) -> list[int]:
+        found = await put(store, "orders", 0, *(b"%d" % number * 90 for number in range(100)))
+        await store.checkpointer.checkpoint()
+        await put(store, "orders", 0, b"new")
+        crashed_copy(store, tmp_path / "crashed")
+        return found
+
+    found = with_store(tmp_path / "store", work)
+    damaged = 10
+    at = found[damaged] % LOG_FILE
+    shutil.rmtree(tmp_path / "crashed" / "consumequeue")
+    path = log_file_of(tmp_path / "crashed", found[damaged])
+    data = bytearray(path.read_bytes())
+    if what == "zeros":
+        data[at : at + 40] = bytes(40)
+    elif what == "topic":
+        data[data.index(b"orders", at)] = 0xFF
+    else:
+        data[at + AT[what]] ^= 0x10
+    path.write_bytes(data)
+
+    async def check(store: MessageStore) -> None:
+        assert [damage.offset for damage in store.report.damages] == [found[damaged]]
+        queue = store.queue("orders", 0)
+        assert queue.readable == 101
+        there = [entry[0] for index in range(101) if (entry := queue.entry(index)) is not None]
+        assert [one for n, one in enumerate(there) if n not in (damaged, 100)] == [
+            one for n, one in enumerate(found) if n != damaged
+        ]
 
     with_store(tmp_path / "crashed", check)
 

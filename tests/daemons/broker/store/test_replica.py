@@ -106,6 +106,23 @@ def test_pieces_of_any_size_make_the_same_log_and_queues(
     on_slave(tmp_path / "slave", check, flush=flush)
 
 
+def test_a_replica_whose_native_path_fails_takes_the_same_by_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = written(tmp_path / "master", 12)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a panic")
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        receive(replica, data, 900)
+        assert log_of(store) == data
+        assert caplog.text.count("the native path has failed") == 1
+
+    monkeypatch.setattr(replica_module, "_read_records", fail)
+    on_slave(tmp_path / "slave", check)
+
+
 def test_a_kill_at_any_byte_leaves_whole_records_only(tmp_path: Path) -> None:
     data = written(tmp_path / "master", 12)
 

@@ -220,6 +220,32 @@ def test_what_was_acknowledged_comes_though_a_power_cut_took_the_name_of_the_whe
     asyncio.run(after())
 
 
+@pytest.mark.parametrize("size", [1, 1000, 50_000_000])
+def test_a_wheel_of_another_size_is_made_again_with_what_is_due_and_nothing_twice(
+    tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def before() -> None:
+        async with broker_on(tmp_path, **SMALL) as broker, Session("127.0.0.1:1") as session:
+            first = now() + 300
+            await send(session, broker.address, b"gone", {"TIMER_DELIVER_MS": str(first)})
+            await pull(session, broker.address, "Later", 1)
+            timer = broker.delivery.timer.timer
+            assert timer is not None
+            await until(lambda: timer._read_time > first)  # the slot has ended
+            due = {"TIMER_DELIVER_MS": str(now() + 3000)}
+            await send(session, broker.address, b"due", due)
+
+    async def after() -> None:
+        async with broker_on(tmp_path, **SMALL) as broker, Session("127.0.0.1:1") as session:
+            found = await pull(session, broker.address, "Later", 2)
+            assert [message.body for message in found] == [b"gone", b"due"]
+
+    asyncio.run(before())
+    os.truncate(tmp_path / "timerwheel", size)
+    asyncio.run(after())
+    assert "timerwheel: " in caplog.text and "made again from the log" in caplog.text
+
+
 def remove_the_files_of_the_timer(root: Path) -> None:
     (root / "timerwheel").unlink()
     (root / "config" / "timercheck").unlink()

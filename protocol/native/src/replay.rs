@@ -1,4 +1,5 @@
-//! Records that a slave gets from its master, as entries of queues and items of the index.
+//! Records of a log that a slave gets from its master, or that a start reads again, as entries of
+//! queues and items of the index.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -41,7 +42,7 @@ struct Record<'a> {
 }
 
 /// Reads the records of `data` from `start` on, as many as are whole and as they usually are, of one
-/// second, and have `room`. The first belongs to the physical offset `begin`.
+/// second since `origin` (ms), and have `room`. The first belongs to the physical offset `begin`.
 #[pyfunction]
 pub fn read_records<'py>(
     py: Python<'py>,
@@ -49,7 +50,9 @@ pub fn read_records<'py>(
     start: usize,
     begin: i64,
     room: usize,
+    origin: i64,
 ) -> Read<'py> {
+    let second_of = |timestamp: i64| timestamp.wrapping_sub(origin).div_euclid(1000);
     let data = data.get(start..).unwrap_or_default();
     let data = &data[..data.len().min(room)];
     let mut targets: Vec<Target> = Vec::new();
@@ -88,10 +91,6 @@ pub fn read_records<'py>(
         })
         .collect();
     (at, touched, PyBytes::new(py, &items), messages, timestamp)
-}
-
-fn second_of(timestamp: i64) -> i64 {
-    timestamp.div_euclid(1000)
 }
 
 /// The size of the record at the begin of bytes; `None` if it is not whole, or another thing.
