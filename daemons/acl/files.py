@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mq.client.machine import clock, files
 from mq.daemons.acl.accounts import Account, AclDocument, parse_document, version_of
 from mq.daemons.acl.addresses import Matcher
@@ -97,6 +95,8 @@ class AclFiles:
         version = version_of(data)
         data["dataVersion"] = [{"counter": version.counter + 1, "timestamp": clock.milliseconds()}]
         _parse(path, data)
+        import yaml
+
         content = yaml.safe_dump(data, allow_unicode=True, sort_keys=False).encode()
         try:
             _replace(path, content)
@@ -108,13 +108,15 @@ def load(path: Path) -> dict[str, Any]:
     """The YAML of a file; a missing or empty one has nothing. Raises AclError."""
     try:
         content = files.read_bytes(path, MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise AclError(f"{path}: over {MOST_BYTES} bytes, which is no ACL file")
-        data = yaml.safe_load(content)
+        import yaml  # which takes a twentieth of a broker's start, and most have no such file
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise AclError(f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > MOST_BYTES:
+        raise AclError(f"{path}: over {MOST_BYTES} bytes, which is no ACL file")
+    try:
+        data = yaml.safe_load(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # The parser's own text quotes the line, which may have a secret in it.
         mark = getattr(error, "problem_mark", None)

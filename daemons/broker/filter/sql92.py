@@ -6,7 +6,6 @@ comes: a broker without such consumers pays nothing for it.
 
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from mq.daemons.broker.filter.errors import FilterSyntaxError, NotComparableError
@@ -115,6 +114,8 @@ _read_long = lru_cache(_MOST_LONG_REMEMBERED)(_read)
 
 @cache
 def _parser() -> "Lark":
+    from importlib.resources import files
+
     from lark import Lark
 
     from mq.daemons.broker.filter.nodes import Builder
