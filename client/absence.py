@@ -9,7 +9,15 @@ import asyncio
 import logging
 
 from mq.client.admin.offsets import OffsetAdmin
-from mq.client.errors import BrokerError, ConnectError, RequestTimeout, TopicNotExist
+from mq.client.errors import (
+    BrokerError,
+    ConnectError,
+    FlowControl,
+    RequestTimeout,
+    ServiceNotAvailable,
+    SystemBusy,
+    TopicNotExist,
+)
 from mq.client.machine import clock
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.process_queue import ProcessQueue
@@ -24,6 +32,8 @@ FIRST_PAUSE_SECONDS = 3.0  # pullTimeDelayMillsWhenException
 LONGEST_PAUSE_SECONDS = 20.0  # as between two rebalances
 CLOCKS_DIFFER_SECONDS = 60.0  # ours and a broker's, by so much at most
 
+_LATER = (SystemBusy, ServiceNotAvailable, FlowControl)  # of a broker that tells a moment later
+
 
 class Absences:
     """The queues of one member whose topic is absent."""
@@ -35,6 +45,8 @@ class Absences:
         self._of_master = Puller(session, group, master_only=True)
         self._group = group
         self._offsets = offsets
+        # The first message of each queue when it was looked at last: its offset, and when stored.
+        self._first: dict[MessageQueue, tuple[int, int]] = {}
 
     async def wait(self, held: ProcessQueue, asked: float) -> None:
         """The master, `asked` at that time (monotonic), has no such topic: wait before it is asked
@@ -82,7 +94,7 @@ class Absences:
         since = int((held.last_pull - CLOCKS_DIFFER_SECONDS) * 1000)
         try:
             return await self._begins_behind(held, result.min_offset, asked, since, result.address)
-        except TopicNotExist:
+        except (TopicNotExist, *_LATER):
             raise
         except BrokerError as error:
             # Of a static topic the first messages may be at another broker, which is away.
@@ -110,6 +122,9 @@ class Absences:
 
         Where we have read none of those that there are, what lies before us was at the end already
         when we began, or was not for us: it was stored before the topic was absent, by our clock.
+
+        A first message that was there before tells of no other topic: where the broker's clock was
+        put back, or differs from ours, the queue would begin anew with each look.
         """
         if held.last_read is not None and held.last_read[0] >= min_offset:
             latest = held.last_read[1]
@@ -117,7 +132,10 @@ class Absences:
             latest = int(held.absent_since * 1000)
         else:
             return False  # nothing lies before us, whichever it is
-        return await self._first_stored(held.queue, min_offset, address) > max(latest, since)
+        first = min_offset, await self._first_stored(held.queue, min_offset, address)
+        known = self._first.get(held.queue)
+        self._first[held.queue] = first
+        return first[1] > max(latest, since) and first != known
 
     async def _first_stored(self, queue: MessageQueue, min_offset: int, address: str) -> int:
         """When the first message was stored (ms), -1 if there is none."""

@@ -7,7 +7,7 @@ behind with that.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from mq.client.cancellation import is_meant
@@ -36,17 +36,21 @@ class Commits:
         group: str,
         settings: ReaderSettings,
         offsets: Offsets,
-        held: Mapping[MessageQueue, ProcessQueue],
         locks: QueueLocks,
         keep_task: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        *,
+        held: Mapping[MessageQueue, ProcessQueue],
+        is_same: Callable[[ProcessQueue], Awaitable[bool]],
     ) -> None:
-        """`held` are the queues that are ours at any time."""
+        """`held` are the queues that are ours at any time. `is_same` looks whether one that nobody
+        has pulled from for a while is what it was then."""
         self._group = group
         self._settings = settings
         self._offsets = offsets
         self._held = held
         self._locks = locks
         self._keep_task = keep_task
+        self._is_same = is_same
         self._look: asyncio.TimerHandle | None = None  # whether much is finished
         self._goes_on = False
 
@@ -68,20 +72,38 @@ class Commits:
         not ours for certain: another member may have come further. Who cannot wait until it is
         renewed, for this is the `last` one or the user's, has it renewed. Nothing of a queue whose
         topic its broker does not have either: it would be an offset in the next one of that name.
+        Nor of a paused one that turns out to be another by now, or cannot be looked at; of one that
+        is full only what is new: its topic may have been made again, too.
         """
         ours, lapsed, absent = self._sorted()
         if lapsed and (again or last):
             await self._locks.renew(lapsed, self._offsets)
             ours, lapsed, absent = self._sorted()
-        for held in ours:
-            self._offsets.update(held.queue, held.commit_offset)
-        errors = await self._offsets.commit([held.queue for held in ours], again=again)
+        unseen = [held for held in ours if held.is_unseen and not held.may_take]
+        news = [held for held in unseen if again or held.told != held.commit_offset]
+        others = await self._others([held for held in news if held.paused])
+        ours, lapsed, absent = self._sorted()
+        left_out = others.union(set(unseen).difference(news))
+        told = {held: held.commit_offset for held in ours if held not in left_out}
+        for held, offset in told.items():
+            self._offsets.update(held.queue, offset)
+        errors = await self._offsets.commit([held.queue for held in told], again=again)
+        if not errors:
+            for held, offset in told.items():
+                held.told = offset
         if again or last:
             lapse = "{}: its lock has lapsed and cannot be renewed now"
             errors += [ClientError(lapse.format(held.queue)) for held in lapsed]
             absence = "{}: its broker has no such topic now"
             errors += [ClientError(absence.format(held.queue)) for held in absent]
+            other = "{}: its broker does not say that it has the same topic still"
+            errors += [ClientError(other.format(held.queue)) for held in others]
         return errors
+
+    async def _others(self, unseen: list[ProcessQueue]) -> set[ProcessQueue]:
+        """Those that are others by now, or may be."""
+        answers = await asyncio.gather(*map(self._is_same, unseen))
+        return {held for held, is_same in zip(unseen, answers, strict=True) if not is_same}
 
     def _sorted(self) -> tuple[list[ProcessQueue], list[ProcessQueue], list[ProcessQueue]]:
         """The queues that are ours for certain, the others, and those whose topic is absent."""

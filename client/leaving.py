@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from mq.client.cancellation import is_meant
+from mq.client.errors import RouteNotFound
 from mq.client.machine import clock
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
@@ -150,7 +151,8 @@ class LeavingQueues:
                 if self._moves.get(queue, offset) == offset:
                     return
                 continue
-            goes_on = is_moved and errors[0].retriable and clock.monotonic() < until
+            is_away = errors[0].retriable or isinstance(errors[0], RouteNotFound)  # for a moment
+            goes_on = is_moved and is_away and clock.monotonic() < until
             what = "tries again to move" if goes_on else "gives up"
             log.warning("group %s %s %s without its offset: %s",
                         self._group, what, queue, errors[0])  # fmt: skip

@@ -60,6 +60,7 @@ class ProcessQueue:
     def __init__(self, queue: MessageQueue, offset: int, limits: FlowLimits | None = None) -> None:
         self.queue = queue
         self.next_offset = offset  # where to pull next
+        self.told = -1  # the offset that was committed last
         self.dropped = False  # another member of the group has it now
         self.locked = False
         self.last_lock = 0.0  # seconds since 1970, for who asks

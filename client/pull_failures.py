@@ -2,6 +2,8 @@
 
 import logging
 
+from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFound
+from mq.client.offsets import Offsets, OffsetStore
 from mq.protocol.bodies import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -49,3 +51,11 @@ class PullFailures:
             return False
         del self._logged[queue.broker_name]
         return True
+
+
+def errors_of_who_is_away(offsets: Offsets) -> tuple[type[MQError], ...]:
+    """What a broker is met with that cannot say which topic it has, of which is committed as at any
+    other time: not there, perhaps, but in a file of one's own."""
+    if isinstance(offsets, OffsetStore):
+        return (ConnectError,)
+    return ConnectError, RequestTimeout, RouteNotFound

@@ -20,7 +20,7 @@ from mq.client.namespace import without_namespace
 from mq.client.offsets import Offsets
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import Puller, PullResult, PullStatus
-from mq.client.pull_failures import PullFailures
+from mq.client.pull_failures import PullFailures, errors_of_who_is_away
 from mq.client.queue_locks import is_locked
 from mq.client.running_info import ConsumeCounts
 from mq.client.session import Session
@@ -81,7 +81,9 @@ class Pulling:
         self._hooks = hooks
         self._failures = PullFailures(group)
         self._absences = Absences(session, group, offsets)
-        self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
+        self._away = errors_of_who_is_away(offsets)
+        # Without `hooks`, for these hear of what is taken: what is looked at comes again.
+        self._puller = Puller(session, group, lite=settings.lite)
 
     async def run(self, held: ProcessQueue, counts: ConsumeCounts) -> None:
         """Pull until cancelled, or until the queue turns out to end before where we are."""
@@ -144,37 +146,42 @@ class Pulling:
         return True
 
     async def place(self, held: ProcessQueue) -> int | None:
-        """How far a queue is that nobody has pulled from while its listener was busy, for it is
-        given up; None where its topic is absent, or its broker can be reached and does not tell.
+        """How far a queue is, as `look` says."""
+        found = await self.look(held)
+        return None if found is None else found[0]
+
+    async def look(self, held: ProcessQueue) -> tuple[int, bool] | None:
+        """How far a queue is that nobody has pulled from for a while, as it is to be committed, or
+        given up, and whether it is what it was; None where its topic is absent, or its broker can
+        be reached and does not tell.
 
         It is at the beginning where its topic is another one by now, and not behind an end that it
         has lost.
         """
         try:
-            return await self._place(held)
+            return await self._look(held)
         except TopicNotExist:
             return None
         except MQError as error:
-            if isinstance(error, ConnectError) and not held.is_absent:
-                # Committed as at any other time: not there, perhaps, but in a file of one's own.
-                return held.commit_offset
-            log.warning(
-                "group %s gives up %s without its offset: %s", self._group, held.queue, error
-            )
+            if isinstance(error, self._away) and not held.is_absent:
+                return held.commit_offset, True
+            log.warning("group %s leaves %s without its offset: %s",
+                        self._group, held.queue, error)  # fmt: skip
             return None
 
-    async def _place(self, held: ProcessQueue) -> int:
-        """As `place`. Raises MQError."""
+    async def _look(self, held: ProcessQueue) -> tuple[int, bool]:
+        """As `look`. Raises MQError."""
         self._puller.prefer_master(held.queue)
         asked = held.next_offset
         look = self._absences.is_replaced if held.is_absent else self._absences.is_other
         result = await self._pull(held, looks=True)
         if await look(held, result, asked):
-            return result.min_offset
+            return result.min_offset, False
         held.absent_pause = 0.0
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            return min(held.commit_offset, result.next_offset)
-        return held.commit_offset
+        held.note_pull()
+        if result.status is PullStatus.OFFSET_ILLEGAL and result.next_offset < asked:
+            return min(held.commit_offset, result.next_offset), False
+        return held.commit_offset, True
 
     async def _pull(
         self, held: ProcessQueue, *, waits: bool = True, looks: bool = False
@@ -245,6 +252,8 @@ class Pulling:
         if held.pushes is not None:
             newest = messages[-1].store_timestamp if messages else 0
             held.pushes.pulled(result.min_offset, newest)
+        if self._hooks is not None:
+            messages = self._hooks.kept(held.queue, messages)
         self._hand_on(held, messages, result.min_offset, result.max_offset)
         return True
 

@@ -107,13 +107,13 @@ class Reader:
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         who = group, settings, offsets, self._locks, self._keep
         self._leaving = LeavingQueues(*who, place=self._pulling.place)
-        self._commits = Commits(group, settings, offsets, self.held, self._locks, self._keep)
+        self._commits = Commits(*who, held=self.held, is_same=self._is_same)
         self._background: list[asyncio.Task[None]] = []
         self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
-        self._moving: dict[MessageQueue, bool] = {}  # to go on elsewhere, and whether paused then
+        self._moving: dict[MessageQueue, bool] = {}  # to be taken yet, and whether paused then
         self._rebalances = True
         self._is_stopped = False  # no queue is taken any more
         self._assigned: set[MessageQueue] = set()  # by hand
@@ -179,6 +179,17 @@ class Reader:
         else:
             self._leaving.forget(self._part_with(queue))
 
+    async def _is_same(self, held: ProcessQueue) -> bool:
+        """Whether a queue that nobody has pulled from for a while is what it was; one that is
+        another by now, or has lost its end, begins anew."""
+        found = await self._pulling.look(held)
+        if found is None:
+            return False
+        place, is_same = found
+        if not is_same:
+            self._moved(held, place)
+        return is_same
+
     def offer(self, queue: MessageQueue, message: StoredMessage) -> bool:
         """Take a message that was pushed, if it is the next one of a queue of ours."""
         held = self.held.get(queue)
@@ -211,8 +222,9 @@ class Reader:
             self.pause_queue(queue, paused)
 
     def pause_queue(self, queue: MessageQueue, paused: bool) -> None:
-        """Pull nothing of a queue that is ours any more, or go on."""
-        if queue in self._moving:
+        """Pull nothing of a queue that is ours any more, or go on. One that is assigned by hand is
+        ours also while it cannot be taken yet."""
+        if queue in self._moving or queue in self._assigned - self.held.keys():
             self._moving[queue] = paused
         if (held := self.held.get(queue)) is not None:
             held.paused = paused
@@ -250,8 +262,24 @@ class Reader:
         """
         async with self._changing:
             if self.held.get(held.queue) is held:
-                await self._go_on_at({held.queue: min(offset, held.commit_offset)})
+                place = min(offset, held.commit_offset)
+                if self._settings.commits or await self._is_committed_beyond(held.queue, place):
+                    await self._go_on_at({held.queue: place})
+                elif not self._is_stopped:
+                    self._put(held, place)
         self.wake()
+
+    async def _is_committed_beyond(self, queue: MessageQueue, place: int) -> bool:
+        """Whether the group would go on behind a place, or that cannot be said. Who commits by
+        himself may not be done with what lies before it: it is committed only where it has to."""
+        self._leaving.forget_offset(queue)  # it may have been told of another topic
+        try:
+            offset = await self.offsets.committed(queue)
+        except BaseException as error:  # offsets may be kept by the user's own store
+            if is_meant(error):
+                raise
+            return True
+        return offset is not None and offset > place
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at `offset` of a queue that is ours; what is held of it is dropped.
@@ -262,9 +290,12 @@ class Reader:
             former = self.held.get(queue)
             if former is None or self._is_stopped:
                 raise ClientError(f"{queue} is not assigned to this consumer")
-            former.dropped = True
-            self._pulls.pop(queue).cancel()
-            self._read(queue, offset).paused = former.paused
+            self._put(former, offset)
+
+    def _put(self, former: ProcessQueue, offset: int) -> None:
+        former.dropped = True
+        self._pulls.pop(former.queue).cancel()
+        self._read(former.queue, offset).paused = former.paused
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Have exactly these queues: take those that are new and give up the others.
@@ -309,6 +340,8 @@ class Reader:
         if share is None:
             return False
         mine = share.mine
+        for queue in [one for one in self._moving if one.topic == topic and one not in mine]:
+            del self._moving[queue]  # it is another member's now
         had = [queue for queue in self.held if queue.topic == topic]
         complete = await self._change(mine, had)
         if self._on_assigned is not None and self._announced.get(topic, set()) != mine:
@@ -323,9 +356,6 @@ class Reader:
 
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
         before = self.held.keys() | set()
-        topics = {queue.topic for queue in [*mine, *had]}
-        for queue in [one for one in self._moving if one.topic in topics and one not in mine]:
-            del self._moving[queue]  # it is another member's now
         counts = Counter(queue.topic for queue in mine)
         self._queue_counts.update(counts)
         await self._session.all([self._drop(queue) for queue in had if queue not in mine])

@@ -93,10 +93,10 @@ class Cluster:
     ) -> dict[Queue, Bounds]:
         """The readable queues of the topics.
 
-        A topic has to be at the brokers of the options, and at those that `at` names for it. Raises
-        OptionError for a topic that is not there or name servers that do not answer, BrokerDown for
-        a broker that does not, DataLoss for a topic that was there before, each after the retries
-        of the options; if data may be lost they are left out instead.
+        A topic has to be at the brokers of the options, or at those that `at` names for it: then
+        only they are asked. Raises OptionError for a topic that is not there or name servers that
+        do not answer, BrokerDown for a broker that does not, DataLoss for a topic that was there
+        before, each after the retries of the options; if data may be lost they are left out.
         """
         topics = list(topics)
         found: dict[Queue, Bounds] = {}
@@ -128,7 +128,7 @@ class Cluster:
             if self._running:
                 self._session.outdate_route(topic)
             names = {queues.broker_name for queues in self._route(topic).queue_datas}
-            for name in sorted(names):
+            for name in sorted(names.intersection(needed) if needed else names):
                 found.update(self._bounds_at(topic, name))
         except (RouteNotFound, TopicNotExist) as error:
             return Absence(topic, None, error)

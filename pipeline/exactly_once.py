@@ -149,17 +149,20 @@ class Transactions:
         return {queue: at.end for queue, at in bounds.items()}
 
     def _bounds(self, places: Iterable[tuple[str, str]]) -> dict[Queue, Bounds]:
-        """Of topics and brokers. Raises CommitFailed for one that is not there: what is visible at
-        a broker that is away, or not at its replica yet, is not to be taken for missing."""
+        """Of topics at some brokers. Raises CommitFailed for one that is not there, after retries:
+        what is visible at a broker that is away, or not at its replica yet, is not missing."""
         brokers: dict[str, set[str]] = {}
         for topic, broker_name in places:
             brokers.setdefault(topic, set()).add(broker_name)
         options = self._reading(brokers)
         with Cluster(options, answered=True) as cluster:
             try:
-                found = cluster.bounds(options.topics, brokers)
-                if not any(at.of_replica for at in found.values()):
-                    return found
+                for tries in range(options.retries + 1):
+                    if tries:
+                        time.sleep(self._options.retry_pause * 2 ** (tries - 1))
+                    found = cluster.bounds(options.topics, brokers)
+                    if not any(at.of_replica for at in found.values()):
+                        return found
                 where = f"the master of a broker of topic {', '.join(options.topics)} is away"
             except BrokerDown as error:
                 where = f"broker {error.broker_name} of topic {error.topic} does not answer"

@@ -125,6 +125,7 @@ class QueuePuller:
         self._settings = settings
         self._fields = pull_fields(pulled, settings)
         self._wire: Wire | None = None
+        self._of_replica = False  # is pulled from, for the master is away
         self._asked: dict[int, _Slot] = {}
         self._opaque = 0
         self._step = settings.batch
@@ -307,6 +308,9 @@ class QueuePuller:
         if slot.since is None:
             slot.since = now
         if now - slot.since > self._settings.timeout:
+            if self._of_replica:  # its master may have it, and comes back
+                address = self._connected().address
+                raise ConnectError(address, f"a replica, which ends at {most}")
             self._lose(slot.begin, slot.end, f"it ends at {most} now")
             self._finish(slot, slot.end)
             return
@@ -331,9 +335,11 @@ class QueuePuller:
     def _connected(self) -> Wire:
         if self._wire is None:
             topic, name = self._range.topic, self._range.broker_name
-            address = broker_address(run(self._session.route(topic)), name, exact=False)
+            route = run(self._session.route(topic))
+            address = broker_address(route, name, exact=False)
             if address is None:
                 raise RouteNotFound(topic, f"no broker {name} in its route")
+            self._of_replica = address != broker_address(route, name)
             self._wire = Wire(address, self._settings.timeout, self._session.tls)
             lost, self._asked = self._asked, {}
             again = [self._request(slot) for slot in lost.values()]

@@ -104,17 +104,26 @@ class AclFiles:
             raise AclError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The YAML of a file; a missing or empty one has nothing. Raises AclError."""
+def _content(path: Path) -> bytes:
+    """What is in a file; nothing if it is missing. Raises AclError."""
     try:
         content = files.read_bytes(path, MOST_BYTES + 1)
-        import yaml  # which takes a twentieth of a broker's start, and most have no such file
     except FileNotFoundError:
-        return {}
+        return b""
     except OSError as error:
         raise AclError(f"{path} cannot be read: {error.strerror}") from None
     if len(content) > MOST_BYTES:
         raise AclError(f"{path}: over {MOST_BYTES} bytes, which is no ACL file")
+    return content
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The YAML of a file; a missing or empty one has nothing. Raises AclError."""
+    content = _content(path)
+    if not content:
+        return {}
+    import yaml  # most brokers have no such file
+
     try:
         data = yaml.safe_load(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -42,6 +42,34 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     notice_soon(monkeypatch)
 
 
+@in_a_loop
+async def test_a_topic_that_was_made_again_goes_on_where_it_is_behind_a_short_absence() -> None:
+    """Who commits by himself has an offset in the former one only."""
+    new = [b"new%d" % number for number in range(5)]
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(there.address, "g", auto_commit=False) as consumer:
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            await consumer.commit()
+            held = consumer.reader.held[QUEUE]
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await until(lambda: held.is_absent)
+            await remake(there, *new)
+            got = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            held = consumer.reader.held[QUEUE]
+            await hide(there)
+            await until(lambda: held.is_absent)
+            await show(there)
+            await there.send(b"6")
+            got += [message.body for message in await consumer.poll()]
+            assert got == [*new, b"6"]
+
+
 @pytest.mark.parametrize("kind", ["clustering", "ordered", "broadcasting"])
 def test_what_is_in_hand_and_the_place_stay_while_a_broker_lacks_the_topic(
     kind: str, tmp_path: Path

@@ -35,6 +35,10 @@ class Told:
         return []
 
 
+async def _is_same(held: ProcessQueue) -> bool:
+    raise AssertionError("it is pulled from")
+
+
 @in_a_loop
 async def test_a_topic_that_is_there_again_during_a_commit_was_not_committed() -> None:
     held = {queue: ProcessQueue(queue, 1) for queue in (MessageQueue("T", "b", n) for n in (0, 1))}
@@ -52,7 +56,8 @@ async def test_a_topic_that_is_there_again_during_a_commit_was_not_committed() -
     async with Session("127.0.0.1:1") as session:  # where nobody is asked for anything
         told = Slow()
         keep = asyncio.get_running_loop().create_task
-        commits = Commits("g", ReaderSettings(), told, held, QueueLocks(session, "g"), keep)
+        locks = QueueLocks(session, "g")
+        commits = Commits("g", ReaderSettings(), told, locks, keep, held=held, is_same=_is_same)
         errors = await commits.commit(again=True)
         assert told.queues == [1]
         assert [str(error) for error in errors] == [
@@ -76,8 +81,10 @@ async def test_much_that_is_finished_is_not_told_of_a_queue_whose_lock_has_lapse
         settings = ReaderSettings(ordered=True, pushed=True)
         tasks: list[asyncio.Task[None]] = []
         commits = Commits(
-            *("g", settings, told, held, QueueLocks(session, "g")),
+            *("g", settings, told, QueueLocks(session, "g")),
             lambda task: tasks.append(loop.create_task(task)) or tasks[-1],  # type: ignore[func-returns-value]
+            held=held,
+            is_same=_is_same,
         )
         commits._commit_much()
         await asyncio.gather(*tasks)

@@ -153,6 +153,77 @@ async def test_a_full_queue_is_given_up_at_the_beginning_of_a_topic_that_was_mad
             assert there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0) == 0
 
 
+@pytest.mark.parametrize("finishes", [True, False])
+@pytest.mark.parametrize("becomes", ["another", "absent", "the same"])
+@in_a_loop
+async def test_what_is_finished_of_a_paused_queue_is_not_committed_in_another_topic(
+    becomes: str, finishes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a crash the new topic was read from the former place on."""
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    new = [b"new%d" % number for number in range(20)]
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        table = there.pair.broker.stores.offsets
+        async with LitePullConsumer(
+            there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST
+        ) as consumer:
+            got: list[bytes] = []
+            while len(got) < 5:
+                got += [message.body for message in await consumer.poll()]
+            reader, held = consumer.reader, consumer.reader.held[QUEUE]
+            consumer.pause([QUEUE])
+            await there.send(b"5")  # which ends the pull that is under way
+            await until(lambda: held.next_offset == 6 and held.is_unseen)
+            if becomes != "the same":
+                await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            if becomes == "another":
+                await remake(there, *new)
+            if finishes:
+                consumer._finish_returned()
+            errors = await reader.commit(again=True)
+            if becomes == "the same":
+                assert (errors, table.query(GROUP, TOPIC, 0)) == ([], 5 if finishes else 0)
+                return
+            assert ["the same topic still" in str(error) for error in errors] == [True]
+            assert table.query(GROUP, TOPIC, 0) in (-1, 0)
+            if becomes == "another":
+                await until(lambda: reader.held.get(QUEUE) not in (held, None))
+                assert reader.held[QUEUE].paused
+                consumer.resume([QUEUE])
+                got = []
+                while len(got) < 20:
+                    got += [message.body for message in await consumer.poll()]
+                assert got == new
+
+
+@in_a_loop
+async def test_where_a_full_queue_is_that_was_told_before_is_not_told_again_to_another_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which is done each minute, for a broker may have lost it."""
+    monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.0)
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        table = there.pair.broker.stores.offsets
+        limits = FlowLimits(messages=4)
+        async with LitePullConsumer(
+            there.address, GROUP, {TOPIC: "*"}, limits=limits, consume_from=FIRST, pull_batch=1
+        ) as consumer:
+            got: list[bytes] = []
+            while len(got) < 2:
+                got += [message.body for message in await consumer.poll()]
+            reader, held = consumer.reader, consumer.reader.held[QUEUE]
+            await until(lambda: held.next_offset == 5 and held.is_unseen)
+            assert await reader.commit() == []
+            assert table.query(GROUP, TOPIC, 0) == 1
+            await there.admin.delete_topic_in_broker(there.pair.broker.address, TOPIC)
+            await remake(there, *[b"new%d" % number for number in range(20)])
+            assert await reader.commit() == []
+            assert table.query(GROUP, TOPIC, 0) < 0
+
+
 @in_a_loop
 async def test_a_member_that_closes_commits_where_a_topic_is_there_again() -> None:
     """It has not seen that yet: it is asked ever more slowly."""

@@ -1,30 +1,28 @@
 """Queues that nobody has pulled from for a while are looked at: whoever answers, and tells what."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from mq.client.consumer import Consumer
+from mq.client.hooks import ConsumeHook
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
+from mq.client.machine import clock
 from mq.client.process_queue import FlowLimits
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler
-from mq.protocol.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
-from mq.protocol.record_codec import encode_record
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.replicas import NAME, named, polled, replica
 from tests.client.scenarios import in_a_loop
-from tests.client.scripted import accept_heartbeats, name_server, scripted
+from tests.client.scripted import scripted
 from tests.waiting import until
 
-QUEUE = MessageQueue(TOPIC, "broker-a", 0)
-NAME = "broker-a"
+QUEUE = MessageQueue(TOPIC, NAME, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -32,58 +30,6 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mq.client.process_queue.LOOK_AFTER_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.RECONNECT_SECONDS", 0.05)
     monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
-
-
-def replica(end: int, *, first: int = 0) -> dict[int, Handler]:
-    """One of a set that has messages up to `end`, a second apart, each with its number; it has the
-    replica asked next. It says of `first` when the oldest was stored."""
-
-    def time_of(offset: int) -> int:
-        return 1_000 * offset
-
-    def pull(request: Command, channel: Channel) -> Command:
-        offset = int(request.fields["queueOffset"])
-        figures = {"minOffset": 0, "maxOffset": end, "suggestWhichBrokerId": 1}
-        fields = {name: str(figure) for name, figure in figures.items()}
-        if offset >= end:
-            fields["nextBeginOffset"] = str(end)
-            return request.reply(ResponseCode.PULL_NOT_FOUND, fields)
-        fields["nextBeginOffset"] = str(offset + 1)
-        message = StoredMessage(TOPIC, b"%d" % offset, queue_offset=offset)
-        message.store_timestamp = time_of(offset)
-        return request.reply(0, fields, encode_record(message))
-
-    codes = RequestCode
-    handlers: dict[int, Handler] = {**accept_heartbeats(), codes.PULL_MESSAGE: pull}
-    handlers[codes.QUERY_CONSUMER_OFFSET] = lambda request, _: request.reply(0, {"offset": "0"})
-    handlers[codes.UPDATE_CONSUMER_OFFSET] = lambda request, _: request.reply(0)
-    handlers[codes.GET_EARLIEST_MSG_STORETIME] = lambda request, _: request.reply(
-        0, {"timestamp": str(time_of(first))}
-    )
-    return handlers
-
-
-@asynccontextmanager
-async def named(addresses: dict[int, str]) -> AsyncIterator[str]:
-    """A name server that knows the topic at one set, of these by id."""
-
-    def answer(request: Command, channel: Channel) -> Command:
-        queues = QueueData(broker_name=NAME, read_queue_nums=1, write_queue_nums=1, perm=6)
-        those = BrokerData(cluster="c", broker_name=NAME, broker_addrs=dict(addresses))
-        route = TopicRouteData(queue_datas=[queues], broker_datas=[those])
-        return request.reply(0, None, route.encode())
-
-    handlers: dict[int, Handler] = {**name_server({}), RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}
-    async with scripted(handlers) as address:
-        yield address
-
-
-async def polled(consumer: LitePullConsumer, count: int) -> list[bytes]:
-    got: list[bytes] = []
-    async with asyncio.timeout(20):
-        while len(got) < count:
-            got += [message.body for message in await consumer.poll()]
-    return got
 
 
 @pytest.mark.parametrize("is_named", [False, True])
@@ -129,6 +75,26 @@ async def test_a_replica_that_has_more_than_its_master_is_read_to_the_end_by_who
             assert got == numbers(8)
 
 
+@in_a_loop
+async def test_a_queue_is_read_to_its_end_though_the_clock_of_its_broker_was_put_back_an_hour() -> (
+    None
+):
+    """Its first messages are younger than those behind them, by what they say: it was read from its
+    beginning again, and again, until the hour was over."""
+    now = int(clock.time() * 1_000)
+    put_back = replica(8, time_of=lambda offset: now + (3_600_000 if offset < 3 else 0) + offset)
+    limits = FlowLimits(messages=1)
+    async with scripted(put_back) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP, limits=limits) as consumer:
+            await consumer.assign([QUEUE])
+            got: list[bytes] = []
+            while len(got) < 16 and b"7" not in got:
+                got += await polled(consumer, 1)
+                held = consumer.reader.held.get(QUEUE)
+                await until(lambda held=held: held is None or held.is_unseen)  # type: ignore[misc]
+            assert got == numbers(8)
+
+
 @pytest.mark.parametrize("closes", [False, True])
 @in_a_loop
 async def test_a_full_queue_is_given_up_where_it_is_though_its_broker_has_lost_the_groups_offset(
@@ -155,26 +121,42 @@ async def test_a_full_queue_is_given_up_where_it_is_though_its_broker_has_lost_t
             assert offsets.query(GROUP, TOPIC, 0) == 5
 
 
+@pytest.mark.parametrize("how", ["away", "in no route", "silent"])
 @in_a_loop
 async def test_a_member_with_a_file_of_its_own_notes_how_far_it_is_though_its_broker_is_away(
-    tmp_path: Path,
+    how: str, tmp_path: Path
 ) -> None:
     """That cannot tell which topic it has, and is not told either."""
     got: list[bytes] = []
+    handlers = replica(5)
+    pull = handlers[RequestCode.PULL_MESSAGE]
+    is_silent = False
+    handlers[RequestCode.PULL_MESSAGE] = lambda request, channel: (
+        None if is_silent else pull(request, channel)
+    )
 
     async def listener(message: StoredMessage) -> None:
         got.append(message.body)
 
     async with AsyncExitStack() as parts, AsyncExitStack() as dies:
-        master = await dies.enter_async_context(scripted(replica(5)))
-        names = await parts.enter_async_context(named({0: master}))
+        master = await dies.enter_async_context(scripted(handlers))
+        addresses = {0: master}
+        names = await parts.enter_async_context(named(addresses))
         async with Consumer(
             names, GROUP, {TOPIC: "*"}, listener=listener, consume_from=FIRST,
-            broadcasting=True, offset_directory=tmp_path,
+            broadcasting=True, offset_directory=tmp_path, timeout=0.5,
         ) as consumer:  # fmt: skip
             await until(lambda: got == numbers(5))
             held = consumer.reader.held[QUEUE]
-            await dies.aclose()
+            if how == "silent":
+                consumer.pause()
+                await until(lambda: held.is_unseen)  # behind the pull that was under way
+                is_silent = True
+            else:
+                await dies.aclose()
+            if how == "in no route":
+                addresses.clear()
+                await consumer.session.fresh_route(TOPIC)
             await until(lambda: held.is_unseen)
         written = LocalOffsetStore(tmp_path, consumer.session.client_id, GROUP)
         assert await written.committed(QUEUE) == 5
@@ -206,3 +188,63 @@ async def test_a_queue_whose_first_messages_are_at_a_broker_that_is_away_is_read
             held = consumer.reader.held[QUEUE]
             await until(lambda: held.is_unseen)
             assert got + await polled(consumer, 7) == numbers(10)
+
+
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE])
+@in_a_loop
+async def test_a_topic_that_was_made_again_is_noticed_though_its_broker_is_busy_at_first(
+    code: ResponseCode,
+) -> None:
+    """That it refuses to tell when the first message was stored counted as no other topic."""
+    now = int(clock.time() * 1_000)
+    is_another = is_busy = False
+    handlers = replica(20, time_of=lambda offset: offset + (now if is_another else 0))
+    pull = handlers[RequestCode.PULL_MESSAGE]
+    refused: list[int] = []
+
+    def refuse(request: Command, channel: Channel) -> Command:
+        refused.append(request.code)
+        return request.reply(code)
+
+    def pull_if_not_busy(request: Command, channel: Channel) -> object:
+        is_refused = is_busy and request.fields["queueOffset"] == "0" and len(refused) < 4
+        return refuse(request, channel) if is_refused else pull(request, channel)
+
+    handlers[RequestCode.PULL_MESSAGE] = pull_if_not_busy  # type: ignore[assignment]
+    handlers[RequestCode.GET_EARLIEST_MSG_STORETIME] = refuse
+    async with scripted(handlers) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP, limits=FlowLimits(messages=1)) as consumer:
+            await consumer.assign([QUEUE])
+            assert await polled(consumer, 3) == numbers(3)
+            is_another = is_busy = True
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            assert await polled(consumer, 3) == numbers(3)
+
+
+@in_a_loop
+async def test_a_message_that_was_only_looked_at_is_not_asked_about_of_a_hook_that_sorts_out() -> (
+    None
+):
+    """One that sorts out what it has seen before took it for such when it was pulled."""
+
+    class Once(ConsumeHook):
+        def __init__(self) -> None:
+            self.seen: set[int] = set()
+
+        def keep(self, group: str, queue: MessageQueue, message: StoredMessage) -> bool:
+            is_new = message.queue_offset not in self.seen
+            self.seen.add(message.queue_offset)
+            return is_new
+
+    limits = FlowLimits(messages=1)
+    async with scripted(replica(3)) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP, limits=limits, hooks=[Once()]) as consumer:
+            await consumer.assign([QUEUE])
+            assert await polled(consumer, 1) == [b"0"]
+            consumer.pause([QUEUE])
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            await consumer.commit()
+            consumer.resume([QUEUE])
+            assert await polled(consumer, 2) == [b"1", b"2"]

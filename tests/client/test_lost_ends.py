@@ -129,3 +129,34 @@ def test_a_poll_gives_what_a_power_cut_has_left_though_it_was_pulled_before(tmp_
         assert b"lost" not in bodies
 
     _run(port, scenario)
+
+
+def test_nothing_is_committed_of_a_lost_end_for_who_commits_by_himself(tmp_path: Path) -> None:
+    """What was polled and not committed would not have come again behind a crash."""
+    port, old, left = free_port(), tmp_path / "old", tmp_path / "left"
+
+    async def scenario(namesrv: str) -> None:
+        consumer = LitePullConsumer(namesrv, GROUP, auto_commit=False)
+        try:
+            async with _broker(old, port) as broker:
+                await _fill_to_be_cut(namesrv, broker, old, left)
+                await consumer.open()
+                await consumer.assign([_QUEUE])
+                await consumer.seek(_QUEUE, 0)
+                got: list[StoredMessage] = []
+                while len(got) < 5:
+                    got += await consumer.poll()
+                assert await consumer.poll(0.01) == []
+                held = consumer.reader.held[_QUEUE]
+                assert held.commit_offset == 5
+            async with _broker(left, port):
+                await until(lambda: held.dropped)
+                await _fill(namesrv, [b"new"])
+                assert [message.body for message in await consumer.poll()] == [b"new"]
+                assert not await consumer.committed(_QUEUE)
+                await consumer.commit()
+                assert await consumer.committed(_QUEUE) == 4
+        finally:
+            await consumer.close()
+
+    _run(port, scenario)

@@ -1,6 +1,7 @@
 """Queues that their user or an operator has put elsewhere: where they go on, and whether paused."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 from mq.client.errors import MQError, SystemBusy
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
+from mq.daemons.channel import Channel
 from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
 from tests.client.absent_topics import (
     QUEUE,
@@ -19,7 +23,9 @@ from tests.client.absent_topics import (
     show,
 )
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.replicas import named, polled, replica
 from tests.client.scenarios import in_a_loop
+from tests.client.scripted import scripted
 from tests.waiting import until
 
 
@@ -177,3 +183,95 @@ async def test_a_queue_that_is_assigned_again_is_not_paused_though_it_was_as_it_
             while len(got) < 3:
                 got += [message.body for message in await consumer.poll()]
             assert got == numbers(5)[2:]
+
+
+@in_a_loop
+async def test_a_queue_that_was_paused_as_it_was_reset_is_not_when_another_member_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the only one of its topic, and a share without queues told of no topic."""
+    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    is_told = asyncio.Event()
+    share = [QUEUE]
+
+    class Late(LocalOffsetStore):
+        async def commit(self, *of: Any, **options: Any) -> list[MQError]:
+            await is_told.wait()
+            return await super().commit(*of, **options)
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(
+            there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST,
+            offsets=Late(tmp_path, "client", GROUP), strategy=lambda *_: list(share),
+        ) as consumer:  # fmt: skip
+            await until(lambda: consumer.assigned == [QUEUE])
+            consumer.pause([QUEUE])
+            share.clear()
+            await consumer.reader.reset({QUEUE: 2})
+            await consumer.reader.rebalance()
+            is_told.set()
+            share.append(QUEUE)
+            consumer.reader.wake()
+            await until(lambda: consumer.assigned == [QUEUE])
+            assert [message.body for message in await consumer.poll(2)] == numbers(5)[2:]
+
+
+@in_a_loop
+async def test_a_queue_that_is_paused_before_it_could_be_taken_is_not_read(tmp_path: Path) -> None:
+    is_away = True
+
+    class Away(LocalOffsetStore):
+        async def committed(self, queue: MessageQueue) -> int | None:
+            if is_away:
+                raise SystemBusy("", "")
+            return await super().committed(queue)
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        async with LitePullConsumer(
+            there.address, GROUP, offsets=Away(tmp_path, "client", GROUP), consume_from=FIRST
+        ) as consumer:
+            await consumer.assign([QUEUE])
+            assert consumer.assigned == []
+            consumer.pause([QUEUE])
+            is_away = False
+            await until(lambda: consumer.assigned == [QUEUE])
+            assert await consumer.poll(0.3) == []
+            consumer.resume([QUEUE])
+            assert [message.body for message in await consumer.poll()] == numbers(5)
+
+
+@in_a_loop
+async def test_a_queue_goes_on_where_it_was_reset_to_though_its_broker_left_the_route_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that was restarted before it had heard of that."""
+    monkeypatch.setattr("mq.client.leaving.HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.leaving.MOVE_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("mq.client.route_changes.LOOK_SECONDS", 0.1)
+    told: list[str] = []
+
+    def commit(request: Command, channel: Channel) -> Command:
+        told.append(request.fields["commitOffset"])
+        return request.reply(0)
+
+    handlers = {**replica(9), RequestCode.UPDATE_CONSUMER_OFFSET: commit}
+    handlers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda request, _: request.reply(
+        0, {"offset": told[-1] if told else "5"}
+    )
+    addresses: dict[int, str] = {}
+    async with named(addresses) as names, AsyncExitStack() as dies:
+        addresses[0] = await dies.enter_async_context(scripted(handlers))
+        async with LitePullConsumer(names, GROUP) as consumer:
+            await consumer.assign([QUEUE])
+            assert await polled(consumer, 4) == numbers(9)[5:]
+            await dies.aclose()
+            addresses.clear()
+            await consumer.session.fresh_route(TOPIC)
+            told.clear()
+            await consumer.reader.reset({QUEUE: 2})
+            async with scripted(handlers) as again:
+                addresses[0] = again
+                assert await polled(consumer, 7) == numbers(9)[2:]
+                assert told[0] == "2"

@@ -3,12 +3,14 @@
 import asyncio
 import dataclasses
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from mq.daemons.broker.store_config import BrokerRole
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import (
     BrokerData,
@@ -19,6 +21,7 @@ from mq.protocol.bodies import (
     TopicStatsTable,
 )
 from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.protocol.flags import SysFlag
 from mq.protocol.headers.transaction import pack_halves
 from mq.testing import RunningBroker
@@ -57,6 +60,9 @@ from tests.pipeline.prepared import (  # noqa: E402
 
 if TYPE_CHECKING:
     pass
+
+
+T = TypeVar("T")
 
 
 @pytest.fixture(autouse=True)
@@ -124,37 +130,65 @@ def test_a_commit_that_meets_a_slave_is_not_taken_for_one(
     assert bodies_of(mq_broker, mq_topic) == sorted(TEXTS)
 
 
-def test_what_a_replica_has_not_got_yet_is_not_taken_for_missing() -> None:
-    """It was committed once more when the master was back: a Java broker makes it visible twice."""
+PREPARED = [Prepared("T", "a", -1, bytes(32))]
+
+
+def ask(question: Callable[[Transactions], T], *replicas: dict[str, int], **options: str) -> T:
+    """What is answered about topic T, with 9 messages, where each look at its route shows other
+    brokers: their ids in their set, by name."""
     stats = TopicStatsTable()
-    stats.offset_table[MessageQueue("T", "a", 0)] = TopicOffset(max_offset=9)
+    for name in "ab":
+        stats.offset_table[MessageQueue("T", name, 0)] = TopicOffset(max_offset=9)
 
-    def missing(name_server: str) -> None:
-        given = {"nameServer": name_server, "topic": "T", "exactlyOnce": "true"}
-        prepared = [Prepared("T", "a", -1, bytes(32))]
+    def answer(name_server: str) -> T:
+        given = {"nameServer": name_server, "topic": "T", "exactlyOnce": "true", **options}
         with Transactions(parse_write_options(given)) as transactions:
-            with pytest.raises(CommitFailed, match="is away: it cannot be asked what is visible"):
-                transactions._missing(prepared, {Queue("T", "a", 0): 9})
+            return question(transactions)
 
-    async def script() -> None:
-        replica: dict[int, Handler] = {
+    async def script() -> T:
+        handlers: dict[int, Handler] = {
             RequestCode.GET_TOPIC_STATS_INFO: lambda request, channel: request.reply(
                 0, None, stats.encode()
             )
         }
-        async with scripted(replica) as address:
-            queues = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
-            those = BrokerData(cluster="c", broker_name="a", broker_addrs={1: address})
-            route = TopicRouteData(queue_datas=[queues], broker_datas=[those]).encode()
-            names: dict[int, Handler] = {
-                RequestCode.GET_ROUTEINFO_BY_TOPIC: lambda request, channel: request.reply(
-                    0, None, route
-                )
-            }
-            async with scripted(names) as name_server:
-                await asyncio.to_thread(missing, name_server)
+        looks = list(replicas)
 
-    asyncio.run(script())
+        def route(request: Command, channel: Channel) -> Command:
+            there = looks.pop(0) if len(looks) > 1 else looks[0]
+            one = {"read_queue_nums": 1, "write_queue_nums": 1, "perm": 6}
+            found = TopicRouteData(
+                queue_datas=[QueueData(broker_name=name, **one) for name in there],
+                broker_datas=[
+                    BrokerData(cluster="c", broker_name=name, broker_addrs={number: address})
+                    for name, number in there.items()
+                ],
+            )
+            return request.reply(0, None, found.encode())
+
+        names: dict[int, Handler] = {RequestCode.GET_ROUTEINFO_BY_TOPIC: route}
+        async with scripted(handlers) as address, scripted(names) as name_server:
+            return await asyncio.to_thread(answer, name_server)
+
+    return asyncio.run(script())
+
+
+def test_what_a_replica_has_not_got_yet_is_not_taken_for_missing() -> None:
+    """It was committed once more when the master was back: a Java broker makes it visible twice."""
+    with pytest.raises(CommitFailed, match="is away: it cannot be asked what is visible"):
+        ask(lambda of: of._missing(PREPARED, {Queue("T", "a", 0): 9}), {"a": 1}, numRetries="0")
+
+
+def test_a_master_that_is_back_soon_is_waited_for_though_its_replica_answers_meanwhile() -> None:
+    """The query failed at once, where one without a replica is asked again."""
+    routes = {"a": 1}, {"a": 1}, {"a": 0}
+    found = ask(lambda of: of._ends(PREPARED), *routes, retryIntervalMs="50")
+    assert found == {Queue("T", "a", 0): 9}
+
+
+def test_a_broker_whose_master_is_away_does_not_hold_up_what_is_prepared_at_others() -> None:
+    """Its replica was asked, too, and refused for."""
+    found = ask(lambda of: of._ends(PREPARED), {"a": 0, "b": 1})
+    assert found == {Queue("T", "a", 0): 9}
 
 
 def test_of_two_drivers_the_first_decision_counts(

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import random
 import struct
@@ -10,10 +11,13 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.errors import RemoteSystemError
-from mq.pipeline.errors import DataLoss
+from mq.pipeline.errors import BrokerAway, DataLoss
 from mq.pipeline.puller import PullSettings, QueuePuller, QueueRange, Segment
 from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
+from tests.client.clusters import TOPIC, numbers
+from tests.client.replicas import named, replica
+from tests.client.scripted import scripted
 from tests.pipeline.filling import fill
 
 QUICK = PullSettings("TOOLS_CONSUMER", timeout=5, retries=2, retry_pause=0.05)
@@ -87,6 +91,35 @@ def test_messages_that_are_not_there_any_more_are_reported(
         pull(session, mq_topic, 0, 9, short)
     found = pull(session, mq_topic, 0, 9, short._replace(fail_on_data_loss=False))
     assert found == [(n, b"x") for n in range(5)]
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_what_a_replica_lacks_is_no_loss_while_its_master_is_away(comes_back: bool) -> None:
+    """With failOnDataLoss off a stream passed over it for good: its batch had ended."""
+    settings = QUICK._replace(timeout=0.3, fail_on_data_loss=False, skip_absent=False)
+
+    def pull_all(name_server: str) -> list[tuple[int, bytes]]:
+        with BlockingSession(name_server) as session:
+            return pull(session, TOPIC, 0, 9, settings)
+
+    async def script() -> None:
+        addresses: dict[int, str] = {}
+        async with (
+            scripted(replica(5)) as behind,
+            scripted(replica(9)) as master,
+            named(addresses) as name_server,
+        ):
+            addresses[1] = behind
+            pulling = asyncio.create_task(asyncio.to_thread(pull_all, name_server))
+            if comes_back:
+                await asyncio.wait([pulling], timeout=0.2)
+                addresses[0] = master
+                assert await pulling == list(enumerate(numbers(9)))
+            else:
+                with pytest.raises(BrokerAway, match="a replica, which ends at 5"):
+                    await pulling
+
+    asyncio.run(script())
 
 
 def test_a_broker_that_comes_back_is_pulled_on_and_one_that_does_not_is_an_error(

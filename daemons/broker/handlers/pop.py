@@ -40,6 +40,8 @@ _LATE = 500  # ms
 _WAITING_COST = 4096
 # A pop waits for the disk so often before it is held like one for which there is nothing.
 _MOST_READS = 3
+# So many seconds a stop waits for what was taken: other brokers may never have its check points.
+_LAST_SECONDS = 1.0
 
 
 class PopHandlers:
@@ -66,10 +68,14 @@ class PopHandlers:
         self._reading: set[tuple[str, str]] = set()  # groups and topics that wait for the disk
 
     async def close(self) -> None:
-        """Let go of those that wait, and finish what was taken."""
+        """Let go of those that wait, and finish what was taken, but not for long."""
         self._waiters.drop_all()
+        end = clock.monotonic() + _LAST_SECONDS
         while self._running:  # those that waited for a group's file begin something
-            await asyncio.gather(*self._running, return_exceptions=True)
+            left = max(end - clock.monotonic(), 0)
+            _, late = await asyncio.wait(self._running, timeout=left)
+            for task in late:  # it comes again
+                task.cancel()
         self._waiters.drop_all()
 
     @serves(RequestCode.POP_MESSAGE)

@@ -161,20 +161,26 @@ class AckHandlers:
         if header.offset in old.ending:  # who acknowledged it is told that it does not come again
             raise _too_late(topic, receipt)
         self._check_revive_queue(receipt)
+        # Popped in this very millisecond, the acknowledgement below would name the new one, too.
+        place = topic, group, header.queue_id, header.offset
+        pop_time = self._points.free_time(place, now, old.broker_name)
+        if pop_time is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"message {header.offset} of {topic} queue {header.queue_id} cannot be hidden now: "
+                "there are acknowledgements of it that name each time of the next second",
+            )
         new = PopCheckPoint(
             topic,
             group,
             header.queue_id,
             header.offset,
             [header.offset],
-            now,
+            pop_time,
             header.invisible_time,
             old.revive_queue_id,
             old.broker_name,
         )
-        while self._points.has_known(new.key):
-            # Popped in this very millisecond, by which the acknowledgement below names the old one.
-            new.pop_time += 1
         results = StoreResults()
         try:
             results.put(lambda stored: self._points.put(new, stored))

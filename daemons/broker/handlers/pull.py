@@ -99,7 +99,7 @@ class PullHandlers:
             *(self.native, groups, self._expression, offsets, reader.residency, self._send)
         )
         topics.on_change.append(lambda _: self._forget())
-        store.on_begun_anew.append(self._forget)
+        store.on_begun_anew.append(lambda _: self._forget())
         store.log.on_removed.append(self.planned.forget_prefetched)
         self.configure()
 

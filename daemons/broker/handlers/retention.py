@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from mq.client.machine import clock
 from mq.daemons.broker.handlers.topic import saving
@@ -10,6 +10,7 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import QueuesLeft
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.store_times import store_time
+from mq.daemons.broker.store.waiters import wake
 from mq.daemons.broker.tables.offsets import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
@@ -59,27 +60,40 @@ class RetentionHandlers:
         those of the delay levels only, and then does not deliver what is put in the others.)
         """
         expired = [queue for queue in self._store.queues if self._is_expired(queue)]
-        with saving():
-            self._store.note_cleared(expired)
+        stuck: list[OSError] = []
         for begin in range(0, len(expired), _QUEUES_A_TURN):
-            self._clear(filter(self._is_expired, expired[begin : begin + _QUEUES_A_TURN]), channel)
+            some = list(filter(self._is_expired, expired[begin : begin + _QUEUES_A_TURN]))
+            stuck += self._clear(some, channel)
             await asyncio.sleep(0)
         with saving("groups may be back behind a restart where they were in what is gone; clean "
                     "once more, for their offsets cannot be saved"):  # fmt: skip
             await self._offsets.save_removals()
+        with saving("not all queues can be cleaned; clean once more"):
+            if stuck:
+                raise stuck[0]
         return command.reply()
 
-    def _clear(self, queues: Iterable[ConsumeQueue], channel: Channel) -> None:
-        """Raises OSError where the files of one cannot be taken away."""
-        cleared: set[tuple[str, int]] = set()
+    def _clear(self, queues: Sequence[ConsumeQueue], channel: Channel) -> list[OSError]:
+        """Returns why some cannot be cleaned; the others are.
+
+        It is noted in the same turn: a check point that is written again in between would count.
+        """
         try:
-            for queue in queues:
-                log.info("%s cleans %r: its messages are gone", channel.remote, queue)
-                cleared.add((queue.topic, queue.queue_id))
+            self._store.note_cleared(queues)
+        except OSError as error:
+            return [error]
+        stuck: list[OSError] = []
+        for queue in queues:
+            log.info("%s cleans %r: its messages are gone", channel.remote, queue)
+            try:
                 queue.clear()
-        finally:
-            if cleared:
-                self._offsets.begin_anew(cleared)
+            except OSError as error:
+                stuck.append(error)
+        self._offsets.begin_anew({(queue.topic, queue.queue_id) for queue in queues})
+        # Who waits where a queue ended is moved to its beginning now: when as many messages had
+        # come as there had been, it would be given what lies behind them.
+        wake(queues)
+        return stuck
 
     def _is_expired(self, queue: ConsumeQueue) -> bool:
         if not 0 < queue.appended == queue.minimum or _is_read_by_broker(queue.topic):
@@ -91,9 +105,15 @@ class RetentionHandlers:
         """Take the queues off the disk of topics that the broker does not have (any more), and
         forget the offsets in them, which a deletion may have left that failed half way."""
         there = self._store.queues.topics()
-        left: list[QueuesLeft] = []
+        left: list[OSError] = []
         for begin in range(0, len(there), _TOPICS_A_TURN):
-            unused = [one for one in there[begin : begin + _TOPICS_A_TURN] if self._is_unused(one)]
+            unused = []
+            for topic in there[begin : begin + _TOPICS_A_TURN]:
+                try:
+                    if self._is_unused(topic):
+                        unused.append(topic)
+                except OSError as error:  # it cannot be told; it can of others
+                    left.append(error)
             if unused:
                 listed = ", ".join(unused)
                 log.info("%s cleans the queues of topics that are not: %s", channel.remote, listed)
@@ -118,6 +138,7 @@ class RetentionHandlers:
             self._offsets.remove_topic(topic)
 
     def _is_unused(self, topic: str) -> bool:
+        """Raises OSError."""
         if self._topics.get(topic) is not None or self._topics.is_system(topic):
             return False
         return self._store.replica is None or self._is_old(topic)

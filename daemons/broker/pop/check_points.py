@@ -53,6 +53,8 @@ SEEN_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_SEEN"
 SERVICE = "popped messages"
 
 _AT_ONCE = 256  # entries read in one turn of the loop
+# So many ms a pop may be told that it was later than it is: see `PopCheckPoints.free_time`.
+_MOST_LATER = 1000
 # Check points that are due and have ended, of which one look lets go.
 _MOST_ENDED = 2048
 # Messages acknowledged of check points that have not come (a Java broker left them in the timer).
@@ -203,6 +205,17 @@ class PopCheckPoints:
         """Whether another check point of that name would be taken for one that there is, or that
         was acknowledged more than once."""
         return key in self._table or key in self._orphans
+
+    def free_time(
+        self, place: tuple[str, str, int, int], moment: int, broker_name: str
+    ) -> int | None:
+        """The first time in ms, from a moment on, that tells a check point from others. ``place``
+        are topic, group, queue id and start offset.
+
+        None if all near ones are taken: a client has made up acknowledgements for them.
+        """
+        times = range(moment, moment + _MOST_LATER)
+        return next((at for at in times if not self.has_known((*place, at, broker_name))), None)
 
     @staticmethod
     def may_be_early(key: Key) -> bool:
@@ -420,10 +433,11 @@ class PopCheckPoints:
         )
 
     def _forget_all(self, points: Iterable[PopCheckPoint]) -> None:
-        for point in list(points):
+        forgotten = list(points)
+        for point in forgotten:
             self._forget(point)
-        for revive in self._queues.values():
-            self._commit(revive)
+        for number in {point.revive_queue_id for point in forgotten}:  # behind `stop` none
+            self._commit(self._queues[number])
 
     def forget_group(self, group: str) -> None:
         """Let nothing come again to a group that was deleted with its offsets: it begins anew."""

@@ -90,21 +90,21 @@ class OrderText:
         """What is out of a queue has changed."""
         self._texts.get(key, {}).pop(queue_id, None)
 
-    async def prepare(self, table: Mapping[str, Mapping[int, OrderInfo]]) -> None:
-        """Put what has changed into words, in steps; `encoder` does what changes meanwhile."""
+    async def encoder(self, table: Mapping[str, Mapping[int, OrderInfo]]) -> Callable[[], bytes]:
+        """What makes the file of a table, as `OrderTable.encode` does; in a thread. It is put into
+        words in steps: what changes meanwhile may be there as it was, or as it is."""
         steps = Steps()
+        parts: dict[str, list[bytes]] = {}
         for key, queues in list(table.items()):
-            for _ in self._up_to_date(key, dict(queues)):
+            parts[key] = []
+            for text in self._up_to_date(key, dict(queues)):
+                parts[key].append(text)
                 await steps.rest()
-
-    def encoder(self, table: Mapping[str, Mapping[int, OrderInfo]]) -> Callable[[], bytes]:
-        """What makes the file of a table as it is now, as `OrderTable.encode` does; in a thread."""
-        parts = [(key, list(self._up_to_date(key, queues))) for key, queues in table.items()]
-        if len(self._texts) > len(parts):  # also of what is not out any more
-            self._texts = {key: self._texts[key] for key, _ in parts}
+        if len(self._texts) > len(table):  # also of what is not out any more
+            self._texts = {key: texts for key, texts in self._texts.items() if key in table}
 
         def encode() -> bytes:
-            texts = (b"%s:{%s}" % (orjson.dumps(key), b",".join(of)) for key, of in parts)
+            texts = (b"%s:{%s}" % (orjson.dumps(key), b",".join(of)) for key, of in parts.items())
             return b'{"table":{%s}}' % b",".join(texts)
 
         return encode
@@ -148,11 +148,13 @@ class OrderedPops:
         self._forget_lost(end_of)
         for key, queues in self._table.items():
             topic, _, group = key.partition(SEPARATOR)
-            for queue_id, info in queues.items():
+            for queue_id, info in list(queues.items()):
                 at = offset_of(group, topic, queue_id)
-                if at >= 0:
+                if at < 0:  # its group was deleted, which a kill cut short: this is saved last
+                    del queues[queue_id]
+                else:
                     self._left_at[key, queue_id] = max(at, info.next_offset())
-                info.pass_over(at)
+                    info.pass_over(at)
                 self._changed(key, queue_id)
 
     def _forget_lost(self, end_of: Callable[[str, int], int]) -> None:
@@ -276,8 +278,7 @@ class OrderedPops:
         async with self._saving:
             if self._changes == self._saved:
                 return
-            await self._text.prepare(self._table)
-            changes, encode = self._changes, self._text.encoder(self._table)
+            changes, encode = self._changes, await self._text.encoder(self._table)
             if save_offsets is not None:
                 await save_offsets()
             await self._saves.run(lambda: write_atomically(self._path, encode()))

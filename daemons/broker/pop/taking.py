@@ -30,8 +30,6 @@ from mq.protocol.record import RECORD_IDENTITY
 # Looks into one queue by one request; each passes over 800 entries that do not match. A request
 # looks at what is not for it for TURN_SECONDS, and then for one look more.
 _MOST_LOOKS = 8
-# So many ms a pop may be told that it was later than it is: see `_free_time`.
-_MOST_LATER = 1000
 # A pop that has got so many bytes takes no more: one frame must hold them, with a large message.
 _MOST_BYTES = 4 * 1024 * 1024
 
@@ -324,11 +322,9 @@ class Pops:
         """
         if request.is_ordered:
             return pop_time
-        queue, start, name = batch.queue, batch.offsets[0], self._settings.broker.broker_name
-        place = (queue.topic, request.group, queue.queue_id, start)
-        times = range(pop_time, pop_time + _MOST_LATER)
-        known = self._points.has_known
-        return next((moment for moment in times if not known((*place, moment, name))), None)
+        queue, name = batch.queue, self._settings.broker.broker_name
+        place = queue.topic, request.group, queue.queue_id, batch.offsets[0]
+        return self._points.free_time(place, pop_time, name)
 
     # keeping --------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 A held pull hangs on its queue; the message that arrives next in that queue wakes it in the same
 turn of the loop, so nothing polls. One with a filter looks at the new entries first and goes
-on waiting when none fits. A timer ends the wait, and so does a queue that is deleted: with its
-topic, whose next queues are others. Where very many wait, those that one turn has no
+on waiting when none fits. A timer ends the wait, and so does a queue that is emptied, or deleted:
+with its topic, whose next queues are others. Where very many wait, those that one turn has no
 time for look in the turns that follow.
 """
 
@@ -101,6 +101,7 @@ class HeldPull:
         "_answer",
         "_cost",
         "_held",
+        "_least",
         "_looks",
         "_offset",
         "_seen",
@@ -131,6 +132,7 @@ class HeldPull:
         self.expression = expression
         self._offset = offset
         self._seen = offset  # entries before it do not fit
+        self._least = min(offset, queue.appended)  # a queue that ends before it was emptied
         self._answer = answer
         self._held = held_pulls(channel)
         self._held[self] = None
@@ -144,7 +146,7 @@ class HeldPull:
         self._timer = loop.call_later(min(seconds, LONGEST_HOLD), self._end)
 
     def wake(self) -> None:
-        """The queue has got messages, or was deleted."""
+        """The queue has got messages, or was emptied or deleted."""
         self._looks.look(self)
 
     def look(self) -> None:
@@ -165,7 +167,7 @@ class HeldPull:
         if type(self.expression) is TagExpression and not self.expression.codes:
             return True
         queue = self.queue
-        if queue.deleted:
+        if queue.deleted or queue.appended < self._least:
             return True
         while self._seen < queue.readable:
             entries = queue.entries(self._seen, _MOST_SKIPPED)

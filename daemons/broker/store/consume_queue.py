@@ -37,7 +37,7 @@ class Waiting(Protocol):
     """Whoever waits for a queue's next message, a held pull mostly."""
 
     def wake(self) -> None:
-        """The queue has got messages, or was deleted."""
+        """The queue has got messages, or was emptied or deleted."""
         ...
 
 
@@ -441,12 +441,14 @@ class ConsumeQueue:
                 return
 
     def clear(self) -> None:
-        """Take the queue's files off the disk: it is empty now."""
+        """Take the queue's files off the disk: it is empty now. Raises OSError; it has what is left
+        of them then."""
         self.files.remove_all()
-        if self.extension is not None:
-            self.extension.clear()
+        # Also if its extension stays: behind files that are gone no start would find what comes.
         self.minimum = 0
         self._set_end(0)
+        if self.extension is not None:
+            self.extension.clear()
 
     def delete(self) -> None:
         """Clear the queue for good: what is still on its way to it is not written any more.

@@ -7,7 +7,7 @@ reverse, and answers questions about what is stored. Messages come in through `a
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 
@@ -93,8 +93,9 @@ class MessageStore:
         self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
         self.replica: Replica | None = None  # of a slave
         self._deletions = Deletions(self.root)
-        #: Called when a queue is another one than before: whoever remembers one asks anew.
-        self.on_begun_anew: list[Callable[[], None]] = []
+        #: Called with the queues, by topic and id, that are others than before: whoever remembers
+        #: one asks anew.
+        self.on_begun_anew: list[Callable[[Collection[tuple[str, int]]], None]] = []
         self._lock = StoreLock(self.root)
         self._parts = AsyncExitStack()
 
@@ -446,4 +447,4 @@ class MessageStore:
                     self.queues.delete_queue(queue)
         finally:
             for callback in self.on_begun_anew:
-                callback()
+                callback(began.keys())

@@ -99,32 +99,31 @@ def _records(
     """The records before a physical offset, each damage told by its offset. It lies before what a
     start verifies, and all behind it would be gone with it: a record of which only the body is
     damaged is among them, and behind another one the next that is whole."""
-    position, zeros = commit_log.minimum, -1
+    position = commit_log.minimum
     while position < end and (file := commit_log.file_at(position)) is not None:
         heads = Heads(file)
-        while position < min(end, file.end):
+        while position < file.end:
             try:
                 for record in read_file(file, position - file.start):
                     if record.physical >= end:
                         return
-                    if zeros >= 0:
-                        on_damage(zeros, "zeros where a record should be")
-                        zeros = -1
                     yield record
                     position = record.physical + record.size
                 position = file.end
                 break
-            except EndOfLog:  # unless more follows
-                zeros = position
+            except EndOfLog:
+                damaged, why = None, "zeros where a record should be"
             except BadRecord as error:
-                on_damage(position, str(error))
-                damaged = _without_body(file, position)
-                if damaged is not None:
-                    yield damaged
-                    position += damaged.size
-                    continue
-            found = heads.next_record(position - file.start + 1)
-            position = file.end if found is None else file.start + found
+                damaged, why = _without_body(file, position), str(error)
+            if position >= end:
+                return
+            on_damage(position, why)
+            if damaged is not None:
+                yield damaged
+                position += damaged.size
+            else:
+                found = heads.next_record(position - file.start + 1)
+                position = file.end if found is None else file.start + found
 
 
 def _without_body(file: MappedFile, physical: int) -> Record | None:

@@ -92,8 +92,10 @@ def fit(root: Path, config: MessageStoreConfig) -> MessageStoreConfig:
     log_files = _sizes(layout.commit_log_path(root), 0)
     if log_files:
         config = config.replace(mapped_file_size_commit_log=max(log_files))
-    if queue_files := _sizes(layout.consume_queue_path(root), 2):
-        config = config.replace(mapped_file_size_consume_queue=queue_files[0])
+    queue_files = _sizes(layout.consume_queue_path(root), 2)
+    # One that was cut short is damaged, and made again.
+    if longest := max((n for n in queue_files if n % layout.ENTRY_SIZE == 0), default=0):
+        config = config.replace(mapped_file_size_consume_queue=longest)
     for path in index_files(root)[:1]:
         size = files.size(path)
         if (items_at := index_items_at(size)) is not None:
@@ -203,19 +205,7 @@ def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
     last = log.files[-1]
     do: Callable[[], None]
     if file is None:
-        size = log.file_size
-        short = next((f for f in log.files if f.end == hole.offset and f.size < size), None)
-        if short is not None:
-            room = size - short.size
-            ending = BLANK.pack(room, MAGIC_BLANK) if short is not last else b""
-            what = "made as long as the others"
-            return Repair(
-                short.path, hole.offset, hole.size, what, _Extend(short.path, size, ending)
-            )
-        starts = range(hole.offset, hole.offset + hole.size, size)
-        what = f"{len(starts)} empty files put in the place of missing ones"
-        do = _Fill(hole.path.parent, tuple(starts), size)
-        return Repair(hole.path.parent, hole.offset, hole.size, what, do)
+        return _close_without_file(log, hole)
     if file is last and hole.offset + hole.size >= file.start + file.data_end:
         what = "cut off, kept in damaged/"  # as a recovery does with what is behind the last record
         return Repair(hole.path, hole.offset, hole.size, what, _nothing)
@@ -231,6 +221,25 @@ def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
     position = hole.offset - file.start
     do = _Write(hole.path, tuple(pieces), hole.offset, position, position + hole.size)
     return Repair(hole.path, hole.offset, hole.size, what + ", the bytes kept in damaged/", do)
+
+
+def _close_without_file(log: OfflineLog, hole: Hole) -> Repair:
+    """The same of what a file that was cut off and missing ones have had."""
+    size, end = log.file_size, hole.offset + hole.size
+    short = next((f for f in log.files if f.end == hole.offset and f.size < size), None)
+    parts: list[Callable[[], None]] = []
+    what = []
+    start = hole.offset
+    if short is not None:
+        start = short.start + size
+        ending = BLANK.pack(size - short.size, MAGIC_BLANK) if short is not log.files[-1] else b""
+        parts.append(_Extend(short.path, size, ending))
+        what.append("made as long as the others")
+    if starts := tuple(range(start, end, size)):
+        parts.append(_Fill(hole.path.parent, starts, size))
+        what.append(f"{len(starts)} empty files put in the place of missing ones")
+    path = hole.path if short is not None else hole.path.parent
+    return Repair(path, hole.offset, hole.size, ", ".join(what), _InTurn(tuple(parts)))
 
 
 def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[int, bytes]]:
@@ -265,6 +274,17 @@ def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[i
         yield body_at + body_size, tail
         position += size
         left -= size
+
+
+@dataclass(frozen=True)
+class _InTurn:
+    """Does several things."""
+
+    parts: tuple[Callable[[], None], ...]
+
+    def __call__(self) -> None:
+        for part in self.parts:
+            part()
 
 
 @dataclass(frozen=True)

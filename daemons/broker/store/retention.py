@@ -168,14 +168,21 @@ class Retention:
         return end <= self._checkpointer.safe_offset
 
     async def _clean_derived(self) -> None:
+        """Raises OSError where that of a queue cannot be done; that of the others is."""
         minimum = self._log.minimum
+        stuck: OSError | None = None
         for number, queue in enumerate(list(self._queues), 1):
-            queue.remove_files_before(minimum)
-            queue.set_minimum(minimum)
+            for work in (queue.remove_files_before, queue.set_minimum):
+                try:
+                    work(minimum)
+                except OSError as error:
+                    stuck = error
             if number % 200 == 0:
                 await asyncio.sleep(0)
         if self._index is not None:
             self._index.remove_before(minimum)
+        if stuck is not None:
+            raise stuck
 
 
 def used_ratio(path: Path) -> int:

@@ -18,11 +18,12 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import damage_of
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import key_hash
+from mq.daemons.broker.store.known_topics import known_topics
 from mq.daemons.broker.store.offline import Hole, OfflineLog
 from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from mq.daemons.broker.store.records import Record, keys_of
 from mq.protocol import fastjson
-from mq.protocol.names import SCHEDULE_TOPIC
+from mq.protocol.names import SCHEDULE_TOPIC, is_system_topic
 from mq.protocol.properties import PropertyKey, decode
 from mq.protocol.tags import tags_code
 
@@ -164,7 +165,8 @@ class Verification:
         self._deletions.load()
         queues = read_queues(root, log.opened)
         self.queues = {(queue.topic, queue.queue_id): queue for queue in queues}
-        self._topics = _topics(root, self.result)
+        self._with_queues = {topic for topic, _ in self.queues}
+        self._topics = known_topics(root)
 
     def run(self, step: Step) -> Verified:
         """Do all of it; `step` is told of bytes of the log that are done."""
@@ -195,7 +197,7 @@ class Verification:
         """Whether a message's queue has an entry for it."""
         queue = self.queues.get((record.topic, record.queue_id))
         if self._deletions.covers(record.topic, record.queue_id, record.physical) or (
-            queue is None and record.topic not in self._topics
+            queue is None and self._is_deleted(record.topic)
         ):
             self.result.of_deleted_topics += 1
             if queue is None:
@@ -214,6 +216,13 @@ class Verification:
             there = "nothing" if entry is None else f"one of {entry[1]} bytes at {entry[0]}"
             why = f"{there} where the message of {record.size} bytes at {record.physical} should be"
             self.result.found(Problem("queue", queue.folder, record.queue_offset, 0, why))
+
+    def _is_deleted(self, topic: str) -> bool:
+        """Whether a topic without queues is one that Java has deleted, which notes nothing."""
+        topics = self._topics
+        if topics is None or topic in topics or is_system_topic(topic):
+            return False
+        return topic not in self._with_queues
 
     def _check_tags_code(self, queue: Queue, record: Record, code: int) -> None:
         """Whether consumers that ask for a message's tag are shown it: of what has another code in
@@ -329,16 +338,6 @@ def _has_key(record: Record, hashed: int) -> bool:
         return False
     keys = keys_of(decode(record.properties))
     return any(key_hash(record.topic, key) == hashed for key in keys)
-
-
-def _topics(root: Path, result: Verified) -> set[str]:
-    path = layout.config_path(root) / "topics.json"
-    try:
-        return set(fastjson.loads(files.read_bytes(path))["topicConfigTable"])
-    except FileNotFoundError:
-        return set()
-    except (ValueError, KeyError, TypeError):
-        return set()  # _check_config tells of it
 
 
 def _check_config(root: Path, result: Verified) -> None:

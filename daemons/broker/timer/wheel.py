@@ -40,15 +40,39 @@ EMPTY = Slot(-1, -1, 0)
 
 
 def is_wheel(path: Path) -> bool:
-    """Whether there is a wheel, or one that a kill has left amid being made. Of another size it is
-    damaged, which is logged. Raises OSError."""
+    """Whether there is a wheel, or one that a kill has left amid being made. One that is damaged is
+    none, and is logged. Raises OSError."""
     if not files.exists(path):
         return False
-    size = files.size(path)
-    if size in (0, _SIZE):
-        return True
-    log.error("%s: %d bytes, and a wheel has %d: it is made again from the log", path, size, _SIZE)
-    return False
+    descriptor = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        why = _damage_of(descriptor)
+    finally:
+        files.close(descriptor)
+    if why:
+        log.error("%s is made again from the log: %s", path, why)
+    return not why
+
+
+def _damage_of(descriptor: int) -> str:
+    """What is wrong with a wheel that may be of any precision, or ""."""
+    size = files.fstat(descriptor).st_size
+    if size not in (0, _SIZE):
+        return f"it has {size} bytes, and a wheel {_SIZE}"
+    for place, (step, *_) in _slots(descriptor):
+        if step and step % SLOTS != place:
+            return f"the slot of step {step} is where {place} belongs"
+    return ""
+
+
+def _slots(descriptor: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The place of each slot, and what is in it; most of those that were never written are left
+    out."""
+    empty = bytes(_CHUNK)
+    for position in range(0, _SIZE, _CHUNK):
+        chunk = files.pread(descriptor, _CHUNK, position)
+        if chunk != empty[: len(chunk)]:  # most of the file is a hole
+            yield from enumerate(_SLOT.iter_unpack(chunk), position // _SLOT.size)
 
 
 class TimerWheel:
@@ -78,7 +102,7 @@ class TimerWheel:
             )
 
     def _newest_step(self) -> int:
-        return max((step for step, *_ in self._slots()), default=0)
+        return max((step for _, (step, *_) in _slots(self._descriptor)), default=0)
 
     def times_behind(self, end: int) -> list[int]:
         """The times, in ms, whose slots point into the log at or behind a position.
@@ -88,16 +112,9 @@ class TimerWheel:
         """
         return [
             step * self.precision
-            for step, first, last, _, _ in self._slots()
+            for _, (step, first, last, _, _) in _slots(self._descriptor)
             if step and max(first, last) >= end  # without a time it was never written
         ]
-
-    def _slots(self) -> Iterator[tuple[int, ...]]:
-        empty = bytes(_CHUNK)
-        for position in range(0, _SIZE, _CHUNK):
-            chunk = files.pread(self._descriptor, _CHUNK, position)
-            if chunk != empty[: len(chunk)]:  # most of the file is a hole
-                yield from _SLOT.iter_unpack(chunk)
 
     def slot(self, time: int) -> Slot:
         """The slot of a time in ms."""

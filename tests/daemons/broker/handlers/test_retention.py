@@ -14,6 +14,9 @@ from mq.client.machine import files
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.handlers import retention
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.store_times import store_time
+from mq.protocol import fastjson
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_records
@@ -22,6 +25,7 @@ from tests.daemons.broker.replication.pair import caught_up, pair
 from tests.daemons.broker.running import broker_on
 from tests.daemons.broker.running import send as send_later
 from tests.daemons.broker.store.stores import put
+from tests.waiting import until
 
 FILE_SIZE = 64 * 1024
 LONG_AGO = 1_000_000_000
@@ -196,6 +200,66 @@ def test_what_is_not_there_goes_though_a_queue_before_it_cannot_be_taken_off_the
     asyncio.run(script())
 
 
+def test_queues_are_cleaned_though_one_before_them_cannot_be_taken_off_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stayed, however often all were cleaned, and nobody saved where groups are."""
+
+    async def script() -> None:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            store, offsets = broker.stores.messages, broker.stores.offsets
+            for topic in ("Stuck", "Old"):
+                await put(store, topic, 0, b"x")
+                offsets.commit("G", topic, 0, 1)
+            await delete_old(broker, session)
+            remove = files.remove
+
+            def stuck(path: files.AnyPath) -> None:
+                if Path(path).parent == tmp_path / "consumequeue" / "Stuck" / "0":
+                    raise OSError(errno.EIO, "Input/output error")
+                remove(path)
+
+            monkeypatch.setattr(files, "remove", stuck)
+            command = Command(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+            reply = await session.invoke(broker.address, command)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert [store.end_offset(topic, 0) for topic in ("Stuck", "Old")] == [1, 0]
+            saved = fastjson.loads((tmp_path / "config" / "consumerOffset.json").read_bytes())
+            assert saved["offsetTable"]["Old@G"] == {"0": 0}
+            monkeypatch.undo()
+            await ask(session, broker.address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+            assert store.end_offset("Stuck", 0) == 0
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize("tags", ["*", "a"])
+def test_a_pull_that_waits_in_a_queue_that_is_cleaned_is_sent_to_its_beginning(
+    tmp_path: Path, tags: str
+) -> None:
+    """It waited on where the queue had ended, and passed over as many of the next messages."""
+
+    async def script() -> None:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            store = broker.stores.messages
+            for _ in range(2):
+                await send(session, broker.address, "Old", b"old")
+            await delete_old(broker, session)
+            fields = {"consumerGroup": "G", "topic": "Old", "queueId": "0", "maxMsgNums": "32"}
+            fields |= {"queueOffset": "2", "sysFlag": "6", "commitOffset": "0"}
+            fields |= {"suspendTimeoutMillis": "60000", "subscription": tags, "subVersion": "0"}
+            command = Command(RequestCode.PULL_MESSAGE, fields)
+            pull = asyncio.create_task(session.invoke(broker.address, command, 30))
+            queue = store.queues.get_or_make("Old", 0)
+            await until(lambda: queue.waiting)
+            await ask(session, broker.address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+            reply = await pull
+            assert reply.code == ResponseCode.PULL_OFFSET_MOVED
+            assert reply.fields["nextBeginOffset"] == "0"
+
+    asyncio.run(script())
+
+
 def test_a_slave_keeps_what_is_of_a_topic_that_it_may_not_have_copied_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +276,32 @@ def test_a_slave_keeps_what_is_of_a_topic_that_it_may_not_have_copied_yet(
             monkeypatch.setattr(retention, "_COPIED_WITHIN", -60_000)
             await ask(session, slave.address, RequestCode.CLEAN_UNUSED_TOPIC)
             assert store.end_offset("New", 0) == 0
+
+    asyncio.run(script())
+
+
+def test_a_slave_cleans_though_it_cannot_be_told_how_old_one_topic_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of which the disk did not give the last message ended it, each time anew."""
+
+    def of_a_failing_disk(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
+        if topic == "Unreadable":
+            raise OSError(errno.EIO, "Input/output error")
+        return store_time(store, topic, queue_id, offset)
+
+    async def script() -> None:
+        async with pair(tmp_path) as (its_master, slave), Session("127.0.0.1:1") as session:
+            for topic in ("Unreadable", "Old"):
+                await send(session, its_master.address, topic, b"x")
+            await caught_up(slave, its_master)
+            monkeypatch.setattr(retention, "_COPIED_WITHIN", -60_000)
+            monkeypatch.setattr(retention, "store_time", of_a_failing_disk)
+            store = slave.stores.messages
+            command = Command(RequestCode.CLEAN_UNUSED_TOPIC)
+            reply = await session.invoke(slave.address, command)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert [store.end_offset(topic, 0) for topic in ("Unreadable", "Old")] == [1, 0]
 
     asyncio.run(script())
 

@@ -17,7 +17,7 @@ from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, fill
-from tests.daemons.broker.replication.sets import ScriptedControllers, set_master
+from tests.daemons.broker.replication.sets import ScriptedControllers, set_master, set_slave
 from tests.daemons.broker.running import broker_on
 from tests.daemons.peer import PATIENCE, Peer
 from tests.daemons.stopped_time import stopped_time
@@ -211,6 +211,24 @@ def test_what_a_deleted_group_or_topic_popped_does_not_come_again(tmp_path: Path
     asyncio.run(script())
 
 
+def test_a_topic_that_is_deleted_passes_over_nothing_that_a_slave_has_ended_to_act_upon(
+    tmp_path: Path,
+) -> None:
+    """It had forgotten its check points then: when it acted again, they were behind it for good."""
+
+    async def script() -> None:
+        async with broker_on(tmp_path, **ONE_QUEUE) as broker, Peer(broker.port) as peer:
+            await fill(peer, 1)
+            assert len(await PopConsumer(peer, broker).pop()) == 1
+            points = broker.services.pop.points
+            points.stop()
+            broker.stores.offsets.remove_topic("Other")
+            points.start()
+            assert len(points) == 1
+
+    asyncio.run(script())
+
+
 def test_acknowledgements_without_check_points_are_kept_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,5 +353,28 @@ def test_what_was_not_acknowledged_comes_again_though_it_was_due_before_it_could
             controllers.tell(frozenset((1,)), controllers.epoch + 1)
             await until(lambda: not points)
             assert bodies(await PopConsumer(peer, broker).pop()) == [b"0"]
+
+    asyncio.run(main())
+
+
+def test_a_master_stops_though_no_other_broker_has_the_check_points_of_a_pop(
+    tmp_path: Path,
+) -> None:
+    """It waited for them until it was killed, and could not become a slave, either."""
+
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2))
+        async with (
+            asyncio.timeout(PATIENCE),
+            set_master(tmp_path, controllers) as broker,
+            Peer(broker.port) as peer,
+        ):
+            async with set_slave(tmp_path, broker):
+                await fill(peer, 1)
+                controllers.gate.clear()  # from now on the other is waited for
+            consumer = PopConsumer(peer, broker)
+            popping = asyncio.create_task(consumer.pop())
+            await until(lambda: broker.services.pop._pop._running)
+            popping.cancel()
 
     asyncio.run(main())

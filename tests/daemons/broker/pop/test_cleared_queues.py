@@ -1,12 +1,15 @@
 """Queues that are cleaned when all their messages are gone by age: they begin at offset 0 again,
 and so do their groups."""
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.handlers import retention
+from mq.daemons.broker.pop import revival
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.killed import copy_as_killed
@@ -74,5 +77,30 @@ def test_it_is_given_to_a_group_that_had_acknowledged_all_of_before(tmp_path: Pa
         for number in range(3):
             await send(peer, TOPIC, b"new %d" % number)
         assert bodies(await consumer.pop()) == [b"new 0", b"new 1", b"new 2"]
+
+    run(tmp_path, script, **SMALL)
+
+
+def test_a_check_point_that_is_written_again_while_queues_are_cleaned_brings_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted if its queue was not among the first: it gave what came there next once more, and
+    a start put the group behind that."""
+    monkeypatch.setattr(retention, "_QUEUES_A_TURN", 1)
+    monkeypatch.setattr(revival, "_OLDEST", 0)
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        pop, loop = broker.services.pop, asyncio.get_running_loop()
+
+        def write_again(_: object) -> None:
+            loop.call_soon(pop.revival._write_old_again)
+
+        broker.stores.offsets.on_queues_cleared.append(write_again)
+        await fill(peer, 4, queues=2)
+        assert len(await consumer.pop()) == 4
+        await clean_what_is_expired(broker, peer)
+        await send(peer, TOPIC, b"new", 1)
+        assert len(pop.points) == 0
+        assert bodies(await consumer.pop()) == [b"new"]
 
     run(tmp_path, script, **SMALL)

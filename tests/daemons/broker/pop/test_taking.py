@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import taking
-from mq.daemons.broker.pop.taking import _MOST_LATER
+from mq.daemons.broker.pop.check_points import _MOST_LATER
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -66,6 +67,50 @@ def test_of_two_queues_the_one_that_needs_a_later_time_is_left_for_the_next_pop(
     asyncio.run(script())
 
 
+async def make_up_acknowledgements(broker: Broker, peer: Peer, first: int, count: int) -> None:
+    """Of the first message, as popped at so many times that follow each other."""
+    acks = [
+        BatchAck(
+            consumer_group=GROUP,
+            topic=TOPIC,
+            retry="0",
+            start_offset=0,
+            queue_id=0,
+            revive_queue_id=0,
+            pop_time=first + later,
+            invisible_time=600_000,
+            bit_set=base64.b64encode(b"\x01").decode(),
+        )
+        for later in range(count)
+    ]
+    name = broker.settings.broker.broker_name
+    told = BatchAckMessageRequestBody(broker_name=name, acks=acks)
+    reply = await peer.ask(RequestCode.BATCH_ACK_MESSAGE, {}, told.encode())
+    assert reply.code == ResponseCode.SUCCESS
+    await until(lambda: broker.services.pop.points._orphaned == count)
+
+
+def test_a_message_is_not_hidden_much_longer_than_was_asked_for(tmp_path: Path) -> None:
+    """Acknowledgements that a client has made up hid it for as many milliseconds more, 100,000 at
+    most, and each such request sought for as long: 0.2 s."""
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 1)
+            with stopped_time() as clock:
+                (popped,) = await consumer.pop()
+                clock.advance(1)
+                await make_up_acknowledgements(broker, peer, clock.now, _MOST_LATER)
+                assert (await consumer.hide(popped, 5000)).code == ResponseCode.SYSTEM_ERROR
+                clock.advance(1)
+                hidden = await consumer.hide(popped, 5000)
+                assert hidden.code == ResponseCode.SUCCESS
+                assert int(hidden.fields["popTime"]) == clock.now + _MOST_LATER - 1
+
+    asyncio.run(script())
+
+
 @pytest.mark.parametrize("poll", [{}, POLL])
 def test_what_would_need_a_far_later_time_is_left_for_a_later_pop(
     tmp_path: Path, poll: dict[str, str]
@@ -78,24 +123,7 @@ def test_what_would_need_a_far_later_time_is_left_for_a_later_pop(
             consumer = PopConsumer(peer, broker)
             await fill(peer, 1)
             with stopped_time() as clock:
-                acks = [
-                    BatchAck(
-                        consumer_group=GROUP,
-                        topic=TOPIC,
-                        retry="0",
-                        start_offset=0,
-                        queue_id=0,
-                        revive_queue_id=0,
-                        pop_time=clock.now + later,
-                        invisible_time=600_000,
-                        bit_set=base64.b64encode(b"\x01").decode(),
-                    )
-                    for later in range(_MOST_LATER + 1)
-                ]
-                told = BatchAckMessageRequestBody(broker_name=consumer.broker_name, acks=acks)
-                reply = await peer.ask(RequestCode.BATCH_ACK_MESSAGE, {}, told.encode())
-                assert reply.code == ResponseCode.SUCCESS
-                await until(lambda: broker.services.pop.points._orphaned == len(acks))
+                await make_up_acknowledgements(broker, peer, clock.now, _MOST_LATER + 1)
                 popping = asyncio.create_task(consumer.pop(**poll))
                 if poll:
                     waiters = broker.services.pop._pop._waiters

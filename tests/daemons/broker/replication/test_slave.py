@@ -432,6 +432,28 @@ def test_queues_of_a_slave_begin_anew_as_those_of_its_master_while_it_is_connect
     asyncio.run(main())
 
 
+def test_groups_of_a_slave_that_is_made_master_get_what_a_topic_made_anew_has_by_then(
+    tmp_path: Path,
+) -> None:
+    """Where they were in the topic of before counted until the slave had copied where they are."""
+
+    async def main() -> None:
+        async with pair(tmp_path) as (first, slave), Peer(first.port) as peer:
+            for number in range(3):
+                await send(peer, b"old %d" % number)
+            await caught_up(slave, first)
+            slave.stores.offsets.commit("G", "Orders", 0, 3)  # as it has been copied
+            await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Orders"})
+            for number in range(2):
+                await send(peer, b"new %d" % number)
+            await caught_up(slave, first)
+        async with Broker(settings_of(tmp_path / "slave")) as promoted:
+            assert promoted.stores.messages.max_offset("Orders", 0) == 2
+            assert promoted.stores.offsets.query("G", "Orders", 0) == 0
+
+    asyncio.run(main())
+
+
 def test_who_is_ahead_of_a_slave_that_was_made_master_gets_what_comes_next(tmp_path: Path) -> None:
     """What a group is ahead by the slave never had; orderly stops and a kill change nothing."""
 

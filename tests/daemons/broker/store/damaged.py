@@ -98,6 +98,20 @@ def delete_a_file(root: Path) -> int:
     return lost
 
 
+def cut_a_file_off_and_delete_the_next(root: Path) -> int:
+    records = records_of(root, 0)
+    lost = len(records) - 20 + delete_a_file(root)
+    with open(log_file(root, 0), "r+b") as file:
+        file.truncate(records[20].physical)
+    return lost
+
+
+def empty_a_file_and_delete_the_next(root: Path) -> int:
+    lost = len(records_of(root, 0)) + delete_a_file(root)
+    log_file(root, 0).write_bytes(b"")
+    return lost
+
+
 def write_garbage_behind_the_end(root: Path) -> int:
     end = records_of(root, 2)[-1]
     at = end.physical + end.size - 2 * LOG_FILE

@@ -1,5 +1,6 @@
 """Queue files: finding their end, gaps in them, mending, cutting and deleting them."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files as disk
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import DescriptorCache
+from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
 from tests.daemons.broker.store.stores import fill_disk, open_files
 
@@ -304,6 +307,39 @@ def test_a_deleted_queue_is_not_written_again(tmp_path: Path) -> None:
 
 
 # cutting and deleting -----------------------------------------------------------------------------
+
+
+def test_what_comes_is_found_again_though_the_extension_of_before_could_not_be_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came behind files that were gone, and a start takes a file that begins with a gap for none
+    of a queue's."""
+    per_file = 1000
+    descriptors = DescriptorCache(16)
+    queues = Queues(tmp_path / "queues", per_file * 20, tmp_path / "extensions", FILE)
+    queue = queues.get_or_make("orders", 0)
+    extension = queues.extension(queue)
+    extension.append(Unit(1, 2, b"map"))
+    fill(queue, 300)
+    queue.persist()
+    remove = disk.remove
+
+    def stuck(path: disk.AnyPath) -> None:
+        if "extensions" in str(path):
+            raise OSError(errno.EIO, "Input/output error")
+        remove(path)
+
+    monkeypatch.setattr(disk, "remove", stuck)
+    with pytest.raises(OSError, match="Input/output error"):
+        queue.delete()
+    fill(queue, queue.appended + 1)
+    queue.persist()
+    again = ConsumeQueue("orders", 0, queues.folder(queue), per_file * 20, descriptors)
+    again.load()
+    assert again.readable == queue.readable
+    assert again.entry(again.readable - 1) == queue.entry(queue.readable - 1)
+    descriptors.close()
+    queues.close()
 
 
 @pytest.mark.parametrize("persisted", [0, 7, 12])

@@ -1,6 +1,8 @@
 """Stores are damaged on purpose, looked through, repaired, and served again."""
 
 import asyncio
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +18,11 @@ from tests.daemons.broker.store.damaged import (
     SLOTS,
     TOPIC,
     cut_a_file_off,
+    cut_a_file_off_and_delete_the_next,
     cut_the_last_file_off,
     delete_a_file,
     destroy_a_size,
+    empty_a_file_and_delete_the_next,
     flip_a_bit_of_a_body,
     log_file,
     lose_the_end_of_a_file,
@@ -75,6 +79,8 @@ LOG_DAMAGES = [
     lose_the_end_of_a_file,
     cut_a_file_off,
     delete_a_file,
+    cut_a_file_off_and_delete_the_next,
+    empty_a_file_and_delete_the_next,
     write_garbage_behind_the_end,
     cut_the_last_file_off,
 ]
@@ -223,16 +229,84 @@ def test_what_derives_from_the_log_is_made_again(
     assert bodies(root) == everything
 
 
-def test_a_topic_that_java_deleted_does_not_come_back(tmp_path: Path) -> None:
+def without_queues(tmp_path: Path, topics: str | None, name: str = "topics.json") -> Path:
+    """A store that has lost its queues, with such a list of topics."""
     root = written(tmp_path)
-    folder = layout.consume_queue_path(root) / TOPIC
-    for path in (*folder.glob("*/*"), *folder.iterdir(), folder):
-        path.unlink() if path.is_file() else path.rmdir()
+    shutil.rmtree(layout.consume_queue_path(root))
     (root / layout.CHECKPOINT_FILE).write_bytes(b"")
+    if topics is not None:
+        layout.config_path(root).mkdir()
+        (layout.config_path(root) / name).write_text(topics)
+    return root
+
+
+OTHERS = '{"topicConfigTable":{"TBW102":{}}}'
+
+
+@pytest.mark.parametrize("name", ["topics.json", "topics.json.bak"])
+def test_a_topic_that_java_deleted_does_not_come_back(tmp_path: Path, name: str) -> None:
+    root = without_queues(tmp_path, OTHERS, name)
     found = verified(root)
     assert (found.of_deleted_topics, found.deleted_topics) == (MESSAGES, {TOPIC})
     repaired(root)
     assert bodies(root) == set()
+
+
+@pytest.mark.parametrize("topics", [None, "", "{broken", '{"topicConfigTable":{}}', "[]"])
+def test_no_topic_counts_as_deleted_where_no_file_says_which_there_are(
+    tmp_path: Path, topics: str | None
+) -> None:
+    root = without_queues(tmp_path, topics)
+    found = verified(root)
+    assert (found.of_deleted_topics, found.deleted_topics) == (0, set())
+    assert "queue" in {problem.part for problem in found.problems}
+    repaired(root)
+    assert len(bodies(root)) == MESSAGES
+
+
+def test_no_topic_counts_as_deleted_where_rocksdb_has_the_topics(tmp_path: Path) -> None:
+    root = without_queues(tmp_path, OTHERS)
+    (layout.config_path(root) / "topics").mkdir()
+    assert verified(root).of_deleted_topics == 0
+
+
+def test_a_topic_of_which_a_queue_is_left_was_not_deleted(tmp_path: Path) -> None:
+    root = written(tmp_path)
+    layout.config_path(root).mkdir()
+    (layout.config_path(root) / "topics.json").write_text(OTHERS)
+    shutil.rmtree(layout.consume_queue_path(root) / TOPIC / "1")
+    assert verified(root).deleted_topics == set()
+    repaired(root)
+    assert len(bodies(root)) == MESSAGES
+
+
+def test_the_topics_that_the_broker_keeps_for_itself_are_never_deleted(tmp_path: Path) -> None:
+    """Ours does not list them, and what is delayed or in order for later is in them."""
+
+    async def work(store: MessageStore) -> None:
+        for topic in ("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"):
+            await put(store, topic, 0, b"waits")
+
+    root = tmp_path / "store"
+    with_store(root, work, **SLOTS)
+    shutil.rmtree(layout.consume_queue_path(root))
+    layout.config_path(root).mkdir(exist_ok=True)
+    (layout.config_path(root) / "topics.json").write_text(OTHERS)
+    found = verified(root)
+    assert found.deleted_topics == set()
+    assert len(found.problems) == 2
+
+
+@pytest.mark.parametrize("size", [0, 7, 20])
+def test_a_file_of_a_queue_that_was_cut_short_says_nothing_of_their_size(
+    tmp_path: Path, size: int
+) -> None:
+    root = written(tmp_path)
+    everything = bodies(root)
+    first = min(layout.consume_queue_path(root).glob("*/*/*"))
+    os.truncate(first, size)
+    repaired(root)
+    assert bodies(root) == everything
 
 
 def test_the_queue_of_a_topic_that_there_is_must_be_there(tmp_path: Path) -> None:

@@ -346,6 +346,42 @@ def test_derived_files_whose_deletion_failed_are_deleted_by_the_next_round(
     with_store(tmp_path, work)
 
 
+def test_a_queue_file_that_cannot_be_deleted_keeps_no_other_queue_from_being_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those behind it stayed with all of their files, and the index, round by round."""
+
+    async def work(store: MessageStore) -> None:
+        for number in range(8 * PER_FILE):
+            for topic in ("first", "second"):
+                await put(store, topic, 0, b"x" * 900, keys=(f"k{number}",))
+        await fill(store, 1)
+        disk = Disk(store)
+        real = files.unlink
+
+        def unlink(path: files.AnyPath) -> None:
+            if Path(path).parent == tmp_path / "consumequeue" / "first" / "0":
+                raise OSError(errno.EIO, "Input/output error")
+            real(path)
+
+        monkeypatch.setattr(files, "unlink", unlink)
+        with pytest.raises(OSError, match="Input/output error"):
+            while await disk.retention.clean(manual=True):
+                pass
+        for topic in ("first", "second"):
+            entry = store.entries.at(topic, 0, store.min_offset(topic, 0))
+            assert entry is not None and entry[0] >= store.min_physical_offset
+        queue = store.queue("second", 0)
+        assert sorted(os.listdir(queue.files.folder)) == [f"{400:020d}"]
+        assert store.key_index is not None
+        assert store.key_index.files[0].end_offset >= store.min_physical_offset
+        monkeypatch.undo()
+        await disk.retention.clean()
+        assert sorted(os.listdir(store.queue("first", 0).files.folder)) == [f"{400:020d}"]
+
+    with_store(tmp_path, work, items=30)
+
+
 def test_the_emptiest_folder_of_the_log_counts_for_refusals(tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
 

@@ -1,0 +1,73 @@
+"""Sets of scripted brokers, some of which are behind, and a name server that knows them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
+from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.message import StoredMessage
+from mq.protocol.record_codec import encode_record
+from tests.client.clusters import TOPIC
+from tests.client.scripted import accept_heartbeats, name_server, scripted
+
+NAME = "broker-a"
+
+
+def a_second_apart(offset: int) -> int:
+    return 1_000 * offset
+
+
+def replica(
+    end: int, *, first: int = 0, time_of: Callable[[int], int] = a_second_apart
+) -> dict[int, Handler]:
+    """One of a set that has messages up to `end`, each with its number; it has the replica asked
+    next. It says of `first` when the oldest was stored."""
+
+    def pull(request: Command, channel: Channel) -> Command:
+        offset = int(request.fields["queueOffset"])
+        figures = {"minOffset": 0, "maxOffset": end, "suggestWhichBrokerId": 1}
+        fields = {name: str(figure) for name, figure in figures.items()}
+        if offset >= end:
+            fields["nextBeginOffset"] = str(end)
+            return request.reply(ResponseCode.PULL_NOT_FOUND, fields)
+        fields["nextBeginOffset"] = str(offset + 1)
+        message = StoredMessage(TOPIC, b"%d" % offset, queue_offset=offset)
+        message.store_timestamp = time_of(offset)
+        return request.reply(0, fields, encode_record(message))
+
+    codes = RequestCode
+    handlers: dict[int, Handler] = {**accept_heartbeats(), codes.PULL_MESSAGE: pull}
+    handlers[codes.QUERY_CONSUMER_OFFSET] = lambda request, _: request.reply(0, {"offset": "0"})
+    handlers[codes.UPDATE_CONSUMER_OFFSET] = lambda request, _: request.reply(0)
+    handlers[codes.GET_EARLIEST_MSG_STORETIME] = lambda request, _: request.reply(
+        0, {"timestamp": str(time_of(first))}
+    )
+    return handlers
+
+
+@asynccontextmanager
+async def named(addresses: dict[int, str]) -> AsyncIterator[str]:
+    """A name server that knows the topic at one set, of these by id."""
+
+    def answer(request: Command, channel: Channel) -> Command:
+        queues = QueueData(broker_name=NAME, read_queue_nums=1, write_queue_nums=1, perm=6)
+        those = BrokerData(cluster="c", broker_name=NAME, broker_addrs=dict(addresses))
+        route = TopicRouteData(queue_datas=[queues], broker_datas=[those])
+        return request.reply(0, None, route.encode())
+
+    handlers: dict[int, Handler] = {**name_server({}), RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}
+    async with scripted(handlers) as address:
+        yield address
+
+
+async def polled(consumer: LitePullConsumer, count: int) -> list[bytes]:
+    got: list[bytes] = []
+    async with asyncio.timeout(20):
+        while len(got) < count:
+            got += [message.body for message in await consumer.poll()]
+    return got
