@@ -126,6 +126,7 @@ class TransactionProducer(Producer):
 
         Raises ClientError if another producer of the group is open on the same session.
         """
+        await self._close_once.settle()  # before: who gives up waiting for it is not to be asked
         producers = _producers_of(self.session)
         if producers.setdefault(self.group, self) is not self:
             raise ClientError(f"the session has a transaction producer of {self.group} already")

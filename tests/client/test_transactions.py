@@ -178,6 +178,30 @@ def test_producers_of_one_session_are_asked_by_their_groups(tmp_path: Path) -> N
     asyncio.run(scenario())
 
 
+def test_a_producer_that_is_opened_behind_its_closing_is_asked_then_and_not_before(
+    tmp_path: Path,
+) -> None:
+    """Who closed it once more meanwhile took from it that it is asked, and who gave up waiting
+    left it to be: nobody else could have its group then."""
+
+    async def scenario() -> None:
+        async with served(tmp_path, **OFTEN) as at, Session(at.namesrv) as session:
+            first = TransactionProducer(session, "one", Answers(COMMIT))
+            await first.open()
+            await first.send(Message("T", b"0"))  # its broker is told of the end
+            await asyncio.gather(first.close(), first.open(), first.close())
+            await first.send_in_transaction(Message("T", b"1"), ending(UNKNOWN))
+            assert await until_consumed(at, 2) == [b"0", b"1"]
+            closing, opening = map(asyncio.create_task, (first.close(), first.open()))
+            await asyncio.sleep(0)
+            opening.cancel()
+            await closing
+            async with TransactionProducer(session, "one", Answers(COMMIT)):
+                pass
+
+    asyncio.run(scenario())
+
+
 def test_a_broker_that_is_gone_leaves_the_end_open(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
