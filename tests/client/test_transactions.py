@@ -191,7 +191,7 @@ def test_a_producer_that_is_opened_behind_its_closing_is_asked_then_and_not_befo
             await first.send(Message("T", b"0"))  # its broker is told of the end
             await asyncio.gather(first.close(), first.open(), first.close())
             await first.send_in_transaction(Message("T", b"1"), ending(UNKNOWN))
-            assert await until_consumed(at, 2) == [b"0", b"1"]
+            assert sorted(await until_consumed(at, 2)) == [b"0", b"1"]
             closing, opening = map(asyncio.create_task, (first.close(), first.open()))
             await asyncio.sleep(0)
             opening.cancel()
