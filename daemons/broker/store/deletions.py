@@ -36,6 +36,11 @@ class Deletions:
             return True
         return self._has_queues and physical < self._offsets.get(_key(topic, queue_id), 0)
 
+    def last_of(self, topic: str, queue_id: int) -> int:
+        """The offset of the last deletion of a queue, or of its topic; 0 if none is known."""
+        own = self._offsets.get(_key(topic, queue_id), 0) if self._has_queues else 0
+        return max(own, self._offsets.get(topic, 0))
+
     def add(self, topics: Iterable[str], physical: int, minimum: int) -> None:
         """Note that topics are deleted now; forget those of which the log has nothing any more.
 
