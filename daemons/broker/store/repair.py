@@ -210,10 +210,11 @@ def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
         what = "cut off, kept in damaged/"  # as a recovery does with what is behind the last record
         return Repair(hole.path, hole.offset, hole.size, what, _nothing)
     if hole.offset + hole.size == file.end:
-        if hole.size < BLANK.size:
+        room = file.start + log.file_size - hole.offset  # also of one that is made longer yet
+        if room < BLANK.size:
             what = "left as it is: no room to end the file"
             return Repair(hole.path, hole.offset, hole.size, what, _nothing)
-        pieces = [(hole.offset - file.start, BLANK.pack(hole.size, MAGIC_BLANK))]
+        pieces = [(hole.offset - file.start, BLANK.pack(room, MAGIC_BLANK))]
         what = "the rest of the file made blank"
     else:
         pieces = list(_fillers(file, hole, timestamp))

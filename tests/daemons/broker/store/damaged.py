@@ -84,12 +84,20 @@ def lose_the_end_of_a_file(root: Path) -> int:
     return len(records) - 20
 
 
-def cut_a_file_off(root: Path) -> int:
+def cut_a_file_off(root: Path, within: int = 0) -> int:
     records = records_of(root, 1)
     path = log_file(root, 1)
     with open(path, "r+b") as file:
-        file.truncate(records[20].physical - LOG_FILE)
+        file.truncate(records[20].physical - LOG_FILE + within)
     return len(records) - 20
+
+
+def cut_a_file_off_in_a_record(root: Path) -> int:
+    return cut_a_file_off(root, 70)
+
+
+def cut_a_file_off_at_the_begin_of_a_record(root: Path) -> int:
+    return cut_a_file_off(root, 3)
 
 
 def delete_a_file(root: Path) -> int:
