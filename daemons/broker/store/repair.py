@@ -184,7 +184,7 @@ def _log_repairs(log: OfflineLog) -> Iterator[Repair]:
             if hole is not None:
                 yield _close(log, hole, timestamp)
             hole = item
-        elif hole is not None and hole.size < _OVERHEAD and _adjacent(hole, item):
+        elif hole is not None and hole.size < _OVERHEAD and _adjacent(log, hole, item):
             hole = Hole(hole.path, hole.offset, hole.size + item.size, hole.why)
         else:
             timestamp = timestamp or item.store_timestamp
@@ -196,8 +196,11 @@ def _log_repairs(log: OfflineLog) -> Iterator[Repair]:
         yield _close(log, hole, timestamp)
 
 
-def _adjacent(hole: Hole, record: Record) -> bool:
-    return hole.offset + hole.size == record.physical
+def _adjacent(log: OfflineLog, hole: Hole, record: Record) -> bool:
+    """Whether a record lies behind a hole in the same file; the next one begins with its own."""
+    file = log.file_at(record.physical)
+    is_first = file is not None and file.start == record.physical
+    return hole.offset + hole.size == record.physical and not is_first
 
 
 def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:

@@ -100,6 +100,18 @@ def cut_a_file_off_at_the_begin_of_a_record(root: Path) -> int:
     return cut_a_file_off(root, 3)
 
 
+def cut_a_file_off_in_its_blank(root: Path) -> int:
+    with open(log_file(root, 1), "r+b") as file:
+        file.truncate(LOG_FILE - 1)
+    return 0
+
+
+def destroy_a_blank(root: Path) -> int:
+    end = records_of(root, 1)[-1]
+    overwrite(log_file(root, 1), end.physical + end.size - LOG_FILE, b"\xff")
+    return 0
+
+
 def delete_a_file(root: Path) -> int:
     lost = len(records_of(root, 1))
     log_file(root, 1).unlink()
