@@ -2,21 +2,24 @@
 
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from docs.runner.__main__ import ROOT, pages
 from docs.runner.comparison import matched
+from docs.runner.forker import Forker
 from docs.runner.notebook import SparkSetup
 from docs.runner.page import read
 from docs.runner.play import Play
 from tests.daemons.controller.etcd_server import require_etcd
 from tests.pipeline.conftest import SPARK_IMPATIENT, require_spark
 from tests.pipeline.jvm import jvm_options, spark_home
+from tests.processes import running
 
 # Spark takes a third of a minute of a core and more for each, and sets of brokers that lose their
 # masters nearly as much. docs/pipeline.md is always run; of the others tests show what they do.
@@ -33,8 +36,14 @@ PAGES = [
 
 
 @pytest.fixture(scope="module")
+def forker() -> Iterator[Forker]:
+    with Forker() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
 def plays(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, forker: Forker
 ) -> Iterator[dict[str, "Future[Play]"]]:
     """The pages that are tested here, run side by side: most of the time is other processes'."""
     chosen = {
@@ -45,7 +54,7 @@ def plays(
     }
 
     def play(page: str, folder: Path) -> Play:
-        return Play(read(ROOT / page), folder / "run", spark_setup(page))
+        return Play(read(ROOT / page), folder / "run", forker, spark_setup(page))
 
     with ThreadPoolExecutor(3) as pool:
         yield {
@@ -69,7 +78,7 @@ def spark_setup(page: str) -> SparkSetup:
 @pytest.mark.timeout(480)  # one of them starts Spark, and waits for the others' processes
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_shows_what_its_commands_print(
-    page: str, plays: dict[str, "Future[Play]"], tmp_path: Path
+    page: str, plays: dict[str, "Future[Play]"], forker: Forker, tmp_path: Path
 ) -> None:
     if has_cells(page):
         require_spark()
@@ -77,7 +86,8 @@ def test_a_page_shows_what_its_commands_print(
         require_etcd()
     problems = plays[page].result().problems
     if any(SPARK_IMPATIENT in problem for problem in problems):  # nothing that the page does
-        problems = Play(read(ROOT / page), tmp_path / "run", spark_setup(page)).problems
+        play = Play(read(ROOT / page), tmp_path / "run", forker, spark_setup(page))
+        problems = play.problems
     assert not problems, "\n".join(problems)
 
 
@@ -108,10 +118,12 @@ $ false
 """
 
 
-def test_a_page_that_is_not_true_any_more_is_told_and_rewritten(tmp_path: Path) -> None:
+def test_a_page_that_is_not_true_any_more_is_told_and_rewritten(
+    tmp_path: Path, forker: Forker
+) -> None:
     path = tmp_path / "page.md"
     path.write_text(PAGE)
-    play = Play(read(path), tmp_path / "run")
+    play = Play(read(path), tmp_path / "run", forker)
     said, status = play.problems
     assert said.startswith("page.md:5: `echo two` prints something else")
     assert "    -three\n    +two" in said
@@ -122,25 +134,29 @@ def test_a_page_that_is_not_true_any_more_is_told_and_rewritten(tmp_path: Path) 
     )
 
 
-def test_an_id_of_the_page_is_that_of_the_run_in_later_commands(tmp_path: Path) -> None:
+def test_an_id_of_the_page_is_that_of_the_run_in_later_commands(
+    tmp_path: Path, forker: Forker
+) -> None:
     old, new = "0" * 31 + "A", "0" * 31 + "B"
     path = tmp_path / "page.md"
     path.write_text(
         f"<!-- cluster: -->\n```console\n$ tr A B <<< {old}\n{old}\n$ echo {old}\nx\n```\n"
     )
-    play = Play(read(path), tmp_path / "run")
+    play = Play(read(path), tmp_path / "run", forker)
     assert play.played[1].printed == [new]
     assert play.rewritten() == path.read_text().replace("\nx\n", f"\n{new}\n").replace(old, new)
 
 
-def test_cells_run_in_one_python_and_what_they_print_is_compared(tmp_path: Path) -> None:
+def test_cells_run_in_one_python_and_what_they_print_is_compared(
+    tmp_path: Path, forker: Forker
+) -> None:
     path = tmp_path / "page.md"
     path.write_text(
         "<!-- cluster: -->\n```python\n# [1]\nfound = 1\n```\n"
         "```python\n# [2]\nprint('found', found + 1)\n```\n\n```text\nfound 3\n```\n"
         "```python\n# [3]\nprint('late')\nraise ValueError('why')\n```\n"
     )
-    play = Play(read(path), tmp_path / "run")
+    play = Play(read(path), tmp_path / "run", forker)
     compared, status, unseen = play.problems
     assert compared.startswith("page.md:7: `# [2]` prints something else")
     assert status.endswith(" ends with status 1, which the page does not show")
@@ -148,12 +164,44 @@ def test_cells_run_in_one_python_and_what_they_print_is_compared(tmp_path: Path)
     assert play.rewritten() == path.read_text().replace("found 3", "found 2")
 
 
-def test_a_status_is_compared_where_other_figures_vary(tmp_path: Path) -> None:
+def test_a_status_is_compared_where_other_figures_vary(tmp_path: Path, forker: Forker) -> None:
     path = tmp_path / "page.md"
     commands = "$ echo 12\n34\n$ echo $?\n1\n"
     path.write_text(f"<!-- cluster: -->\n<!-- figures vary -->\n```console\n{commands}```\n")
-    (said,) = Play(read(path), tmp_path / "run").problems
+    (said,) = Play(read(path), tmp_path / "run", forker).problems
     assert "`echo $?` prints something else" in said
+
+
+@contextmanager
+def name_server(forker: Forker, folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """One that runs, started as pages start commands."""
+    settings = folder / "namesrv.conf"
+    settings.write_text(f"kvConfigPath={folder}/kv.json\nlistenPort=0\n")
+    command = [*forker.command("mq"), "namesrv", "-c", str(settings)]
+    with running(command, stderr=subprocess.STDOUT, env={"PYTHONUTF8": "1"}) as process:
+        assert process.stdout is not None
+        assert any("boot success" in line for line in process.stdout)
+        yield process
+
+
+def test_a_command_of_a_page_is_told_to_end_and_ends_with_its_own_status(
+    tmp_path: Path, forker: Forker
+) -> None:
+    with name_server(forker, tmp_path) as process:
+        process.terminate()
+        assert process.wait() == 0
+    refused = subprocess.run([*forker.command("mq"), "topicLis"], capture_output=True, text=True)
+    assert (refused.returncode, refused.stdout) == (64, "")
+    assert "no command 'topicLis'" in refused.stderr
+
+
+def test_a_command_of_a_page_is_no_more_when_nobody_waits_for_it(
+    tmp_path: Path, forker: Forker
+) -> None:
+    with name_server(forker, tmp_path) as process:
+        process.kill()
+        assert process.stdout is not None
+        process.stdout.read()  # returns when all have ended that have it open
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from docs.runner.forker import Forker
 from docs.runner.page import read
 from docs.runner.play import Play
 
@@ -28,8 +29,8 @@ def main(arguments: list[str]) -> int:
     chosen = [Path(argument).resolve() for argument in arguments if not argument.startswith("-")]
     wrong = 0
     for path in chosen or pages():
-        with tempfile.TemporaryDirectory(prefix="mq-docs-") as folder:
-            play = Play(read(path), Path(folder))
+        with tempfile.TemporaryDirectory(prefix="mq-docs-") as folder, Forker() as forker:
+            play = Play(read(path), Path(folder), forker)
         if play.problems and not check:
             path.write_text(play.rewritten(), encoding="utf-8")
         print(f"{path.relative_to(ROOT)}: {len(play.played)} commands, {len(play.problems)} differ")

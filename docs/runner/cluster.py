@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
+from docs.runner.forker import PROGRAMS, Forked, Forker
 from mq.testing import free_ports
 
-MQ = [sys.executable, "-m", "mq"]
 NAME_SERVER_PORT = 9876
 BROKER_PORTS = (10911, 10921, 10931)
 CONTROLLER_PORT = 9878
@@ -41,28 +41,22 @@ class Daemon:
         self,
         arguments: Sequence[str],
         environment: Mapping[str, str],
-        program: Sequence[str] = MQ,
+        forker: Forker,
         ready: re.Pattern[str] = _READY,
     ) -> None:
-        self._program = list(program)
         self._arguments = list(arguments)
         self._environment = environment
+        self._forker = forker
         self._ready = ready
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | Forked | None = None
         self._reader: threading.Thread | None = None
         self._reloads = threading.Event()
 
     def __str__(self) -> str:
-        return shlex.join([*self._program[-1:], *self._arguments])
+        return shlex.join(["mq", *self._arguments])
 
     def start(self, *more: str) -> list[str]:
-        self._process = process = subprocess.Popen(
-            [*self._program, *self._arguments, *more],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=self._environment,
-        )
+        self._process = process = self._begin(more)
         assert process.stdout is not None
         lines = []
         for line in process.stdout:
@@ -75,6 +69,9 @@ class Daemon:
         process.wait()
         process.stdout.close()
         raise RuntimeError(f"{self} did not start: {lines}")
+
+    def _begin(self, more: Sequence[str]) -> "subprocess.Popen[str] | Forked":
+        return self._forker.start(["mq", *self._arguments, *more], self._environment)
 
     def _read_on(self, output: IO[str]) -> None:
         for line in output:
@@ -107,23 +104,39 @@ class Daemon:
 class Etcd(Daemon):
     """An etcd that is alone, where it is installed (Debian: etcd-server)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, forker: Forker) -> None:
         self.port, peers = free_ports()
         own, peer = (f"http://127.0.0.1:{port}" for port in (self.port, peers))
         arguments = [
+            "etcd",
             *("--name", "alone", "--data-dir", str(folder), "--log-level", "info"),
             *("--listen-client-urls", own, "--advertise-client-urls", own),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"alone={peer}"),
         ]
-        super().__init__(arguments, os.environ, ["etcd"], re.compile("ready to serve client"))
+        super().__init__(arguments, os.environ, forker, re.compile("ready to serve client"))
+
+    def __str__(self) -> str:
+        return shlex.join(self._arguments)
+
+    def _begin(self, more: Sequence[str]) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [*self._arguments, *more],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self._environment,
+        )
 
 
 class Cluster:
     """A context manager: a folder for everything, a name server and brokers of these names."""
 
-    def __init__(self, folder: Path, brokers: Sequence[str], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, brokers: Sequence[str], settings: Mapping[str, str], forker: Forker
+    ) -> None:
         self.folder = folder
+        self._forker = forker
         self.home = folder / "home"
         self._settings = dict(settings)
         self._brokers = list(brokers)
@@ -151,11 +164,11 @@ class Cluster:
     def __enter__(self) -> Self:
         for name in ("home", "bin", "etc", "var"):
             (self.folder / name).mkdir(parents=True)
-        shop = shlex.quote(str(Path(__file__).with_name("shop.py")))
-        programs = {"mq": "-m mq", "python": "", "pytest": "-m pytest", "shop": shop}
-        for program, command in programs.items():
+        programs = {name: self._forker.command(name) for name in PROGRAMS}
+        programs |= {"python": [sys.executable], "pytest": [sys.executable, "-m", "pytest"]}
+        for program, words in programs.items():
             path = self.folder / "bin" / program
-            path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {command} "$@"\n')
+            path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             path.chmod(0o755)
         try:
             if self._brokers:
@@ -209,7 +222,7 @@ class Cluster:
 
     def standalone(self, *arguments: str) -> list[str]:
         """Run `mq standalone` as a page's first command does; returns what it says."""
-        daemon = Daemon(["standalone", *arguments], self.environment)
+        daemon = Daemon(["standalone", *arguments], self.environment, self._forker)
         lines = daemon.start("--namesrv-port", "0", "--broker-port", "0")
         self._daemons["standalone"] = daemon
         found = re.search(r"name server [0-9.]+:(\d+), broker [0-9.]+:(\d+)", lines[-1])
@@ -222,7 +235,7 @@ class Cluster:
     def _start(self) -> None:
         path = self.folder / "etc" / "namesrv.conf"
         path.write_text(f"kvConfigPath={self.folder}/var/kv.json\n")
-        server = Daemon(["namesrv", "-c", str(path)], self.environment)
+        server = Daemon(["namesrv", "-c", str(path)], self.environment, self._forker)
         self._daemons[_NAME_SERVER] = server
         own_port, _ = free_ports()
         path.write_text(path.read_text() + f"listenPort={own_port}\n")  # a restart finds it again
@@ -230,13 +243,15 @@ class Cluster:
         self._ports[NAME_SERVER_PORT] = own_port
         self.environment["NAMESRV_ADDR"] = address
         if "etcd" in self._brokers:
-            self._daemons["etcd"] = etcd = Etcd(self.folder / "etcd")
+            self._daemons["etcd"] = etcd = Etcd(self.folder / "etcd", self._forker)
             self._ports[ETCD_PORT] = etcd.port
             etcd.start()
         if "controller" in self._brokers:
             self._ports[CONTROLLER_PORT] = self._free_ports()[0]
             path = self.folder / "etc" / "controller.conf"
-            self._daemons["controller"] = Daemon(["controller", "-c", str(path)], self.environment)
+            self._daemons["controller"] = Daemon(
+                ["controller", "-c", str(path)], self.environment, self._forker
+            )
         brokers = [name for name in self._brokers if name not in ("etcd", "controller")]
         for name, port in zip(brokers, BROKER_PORTS, strict=False):
             self._place_broker(name.strip("()"), port, address)
@@ -266,4 +281,4 @@ class Cluster:
             settings["metricsPort"] = str(free)
         path = self.folder / "etc" / f"{name.removeprefix('broker-')}.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        self._daemons[name] = Daemon(["broker", "-c", str(path)], self.environment)
+        self._daemons[name] = Daemon(["broker", "-c", str(path)], self.environment, self._forker)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from docs.runner.cluster import Cluster
 from docs.runner.comparison import LEFT_OUT, copied, is_by_speed, matched, shape
+from docs.runner.forker import Forker
 from docs.runner.notebook import Notebook, SparkSetup
 from docs.runner.page import Page, Setup, Step
 
@@ -29,14 +30,16 @@ class Played:
 class Play:
     """A run of a page. `problems` are the sentences that say what is not as it shows."""
 
-    def __init__(self, page: Page, folder: Path, spark: SparkSetup | None = None) -> None:
+    def __init__(
+        self, page: Page, folder: Path, forker: Forker, spark: SparkSetup | None = None
+    ) -> None:
         self.problems: list[str] = []
         self.played: list[Played] = []
         self._page = page
         self._copied: dict[str, str] = {}  # an id or a time of the page: what it is in this run
         self._status = 0
         with (
-            Cluster(folder, page.brokers, page.settings) as self._cluster,
+            Cluster(folder, page.brokers, page.settings, forker) as self._cluster,
             Notebook(folder, self._cluster.environment, spark or SparkSetup()) as self._notebook,
         ):
             self._write_files()

@@ -23,7 +23,7 @@ from tests.client.scripted import routed
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of memory")
 
 SIZE = 12 * 1024 * 1024  # of a body
-COUNT = 6
+COUNT = 4  # more than a command may hold
 SMALL, LARGE = "SmallBodies", "LargeBodies"  # topics, and groups with dead letters of them
 JSON = "JsonBodies"  # a topic with one body, which as values would take sixteen times as much
 
@@ -53,9 +53,9 @@ COMMANDS = [
     "queryMsgByUniqueKey {topic} {unique}",
     "queryMsgByUniqueKey {topic} {unique} -a -o json",
     "queryMsgByOffset {topic} {broker} 0 0 -f UTF-8",
-    "tail {topic} --last 6 --limit 6",
-    "tail {topic} --last 6 --limit 6 -o json",
-    "tail {topic} --last 6 --limit 6 -o table --grep [^a]",
+    "tail {topic} --last 4 --limit 4",
+    "tail {topic} --last 4 --limit 4 -o json",
+    "tail {topic} --last 4 --limit 4 -o table --grep [^a]",
     "message export {topic} -",
     "message export {topic} {file}",
     "message export {topic} - --body base64",
@@ -137,7 +137,7 @@ def variables(pair: Standalone, tmp_path_factory: pytest.TempPathFactory) -> dic
 @pytest.fixture(scope="module")
 def floor(pair: Standalone, variables: dict[str, str]) -> int:
     """What a command has that shows small bodies and imports much, in bytes."""
-    command = "tail {topic} --last 6 --limit 6 -o table --columns body"
+    command = "tail {topic} --last 4 --limit 4 -o table --columns body"
     return peak_of(_words(pair, command, SMALL), variables).bytes
 
 

@@ -1,11 +1,9 @@
 """What a decision about a micro-batch says, and whom it is for."""
 
-import asyncio
 import os
-import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,16 +13,8 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.errors import RequestTimeout
-from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler
-from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
-from mq.protocol.codes import RequestCode, ResponseCode
-from mq.protocol.command import Command
 from mq.protocol.flags import SysFlag
-from mq.protocol.message import StoredMessage
-from mq.protocol.record_codec import encode_record
 from mq.testing import RunningBroker
-from tests.client.scripted import scripted
 from tests.pipeline.conftest import require_streams
 from tests.pipeline.filling import fill
 
@@ -33,29 +23,21 @@ require_streams()
 from pyspark.sql.datasource import WriterCommitMessage  # noqa: E402
 
 from mq.pipeline import decisions  # noqa: E402
-from mq.pipeline.decisions import DecisionLog, open_log  # noqa: E402
-from mq.pipeline.errors import CommitFailed, OptionError  # noqa: E402
+from mq.pipeline.decisions import DecisionLog  # noqa: E402
+from mq.pipeline.errors import CommitFailed  # noqa: E402
 from mq.pipeline.exactly_once import Transactions  # noqa: E402
 from mq.pipeline.prepared import Prepared, from_part, to_parts  # noqa: E402
-from mq.pipeline.sink import StreamWriter, Written, check_target  # noqa: E402
+from mq.pipeline.sink import StreamWriter, Written  # noqa: E402
 from mq.pipeline.write_options import WriteOptions, parse_write_options  # noqa: E402
-from tests.pipeline.pairs import Pair, pair_in  # noqa: E402
 from tests.pipeline.prepared import TEXTS, bodies_of, options_for, prepare, settle_quickly  # noqa: E402
 from tests.pipeline.schemas import schema_of  # noqa: E402
 
-AT_FIRST = "Payments"  # a topic that only broker-a has
 PART = 16 + 16  # bytes of a half: two offsets and a unique id
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     settle_quickly(monkeypatch)
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    with pair_in(tmp_path) as pair:
-        yield pair
 
 
 def at(options: WriteOptions, checkpoint: str | None) -> WriteOptions:
@@ -243,193 +225,6 @@ def test_a_batch_of_which_a_task_has_failed_is_rolled_back(
     assert sum(map(len, failed)) == len(TEXTS)
 
 
-def offsets(following: int, end: int, suggested: int) -> dict[str, str]:
-    """What the answer to a pull says of a queue that begins at 0."""
-    numbers = {"minOffset": 0, "maxOffset": end, "nextBeginOffset": following}
-    numbers["suggestWhichBrokerId"] = suggested
-    return {name: str(number) for name, number in numbers.items()}
-
-
-class Clock:
-    """`time`, of which as much has passed as is said."""
-
-    def __init__(self) -> None:
-        self.passed = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.passed
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def time(self) -> float:
-        return time.time()
-
-
-def found_at(
-    query: str, pull: Handler, pull_of_replica: Handler, least: Callable[[], int] = lambda: 0
-) -> object:
-    """The decision about batch 3 in a log of two records, of which the first is there as said."""
-
-    def offset(of: Callable[[], int]) -> Handler:
-        return lambda request, channel: request.reply(0, {"offset": str(of())})
-
-    def find(name_server: str) -> object:
-        given = {"nameServer": name_server, "topic": "T", "exactlyOnce": "true"}
-        options = parse_write_options({**given, "sendTimeoutMs": "1000"})
-        with options.open_session(5) as session:
-            return DecisionLog(session, options, 3).find(query, 3)
-
-    async def script() -> object:
-        codes = RequestCode
-        master: dict[int, Handler] = {
-            codes.GET_MIN_OFFSET: offset(least),
-            codes.GET_MAX_OFFSET: offset(lambda: 2),
-            codes.PULL_MESSAGE: pull,
-        }
-        async with (
-            scripted(master) as first,
-            scripted({codes.PULL_MESSAGE: pull_of_replica}) as second,
-        ):
-            queues = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
-            addresses = {0: first, 1: second}
-            route = TopicRouteData(
-                queue_datas=[queues],
-                broker_datas=[BrokerData(cluster="c", broker_name="a", broker_addrs=addresses)],
-            )
-
-            def told(request: Command, channel: Channel) -> Command:
-                return request.reply(0, None, route.encode())
-
-            async with scripted({codes.GET_ROUTEINFO_BY_TOPIC: told}) as name_server:
-                return await asyncio.to_thread(find, name_server)
-
-    return asyncio.run(script())
-
-
-def test_the_master_alone_is_asked_for_a_decision() -> None:
-    """One that does not have it, or begins behind it, would have the batch committed twice."""
-    query = str(uuid.uuid4())
-    record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []}
-    others = {**record, "query": "other"}
-    bodies = [(f"D{one['query']}", orjson.dumps(one)) for one in (others, record)]
-    asked: list[str] = []
-
-    def pull(request: Command, channel: Channel) -> Command:
-        """One message at a time, the next one from the replica."""
-        number = int(request.fields["queueOffset"])
-        asked.append(f"master {number}")
-        tag, body = bodies[number]
-        message = StoredMessage(request.fields["topic"], body, {"TAGS": tag}, queue_offset=number)
-        return request.reply(0, offsets(number + 1, 2, 1), encode_record(message))
-
-    def pull_of_replica(request: Command, channel: Channel) -> Command:
-        asked.append(f"replica {request.fields['queueOffset']}")
-        return request.reply(ResponseCode.PULL_OFFSET_MOVED, offsets(2, 2, 1))
-
-    assert found_at(query, pull, pull_of_replica) is not None
-    assert asked == ["master 0", "master 1"]
-
-
-def test_a_decision_that_cannot_be_had_yet_is_waited_for_after_long_reading_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock()
-    monkeypatch.setattr(decisions, "time", clock)
-    query = str(uuid.uuid4())
-    record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []}
-    asked: list[int] = []
-
-    def pull(request: Command, channel: Channel) -> Command:
-        """One message at a time, an hour each, the second at the second asking."""
-        clock.passed += 3600.0
-        number = int(request.fields["queueOffset"])
-        asked.append(number)
-        if asked == [0, 1]:
-            clock.passed -= 3600.0
-            return request.reply(ResponseCode.PULL_NOT_FOUND, offsets(1, 1, 0))
-        tags = {"TAGS": f"D{query}"}
-        message = StoredMessage("L", orjson.dumps(record), tags, queue_offset=number)
-        return request.reply(0, offsets(number + 1, 2, 0), encode_record(message))
-
-    assert found_at(query, pull, pull) is not None
-    assert asked == [0, 1, 1]
-
-
-@pytest.mark.parametrize("missing", ["the first", "the last", "both"])
-def test_a_record_that_is_passed_over_may_be_the_decision(missing: str) -> None:
-    query = str(uuid.uuid4())
-
-    def pull(request: Command, channel: Channel) -> Command:
-        numbers = {"the first": [1], "the last": [0], "both": []}[missing]
-        records = [
-            encode_record(StoredMessage("L", b"a part", {"TAGS": "Pother"}, queue_offset=number))
-            for number in numbers
-        ]
-        code = ResponseCode.SUCCESS if records else ResponseCode.PULL_RETRY_IMMEDIATELY
-        return request.reply(code, offsets(2, 2, 0), b"".join(records))
-
-    with pytest.raises(CommitFailed, match=r"from offset \d on a record is damaged"):
-        found_at(query, pull, pull)
-
-
-@pytest.mark.parametrize(("batch", "there"), [(2, 1), (3, 0)])
-def test_a_record_that_is_passed_over_is_no_decision_before_an_earlier_batch_or_behind_the_first(
-    batch: int, there: int
-) -> None:
-    query = str(uuid.uuid4())
-    record = {"query": query, "batch": batch, "token": "t", "ends": {}, "parts": []}
-
-    def pull(request: Command, channel: Channel) -> Command:
-        tags = {"TAGS": f"D{query}"}
-        message = StoredMessage("L", orjson.dumps(record), tags, queue_offset=there)
-        return request.reply(0, offsets(2, 2, 0), encode_record(message))
-
-    assert (found_at(query, pull, pull) is not None) == (batch == 3)
-
-
-def test_records_whose_queue_is_corrected_after_their_log_was_deleted_by_age_are_not_missing() -> (
-    None
-):
-    """A Java broker deletes the log's file first (DefaultMessageStore.cleanFilesPeriodically)."""
-    asked: list[int] = []
-
-    def pull(request: Command, channel: Channel) -> Command:
-        return request.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, offsets(2, 2, 0))
-
-    def least() -> int:
-        asked.append(1)
-        return 2 if len(asked) > 3 else 0
-
-    assert found_at(str(uuid.uuid4()), pull, pull, least) is None
-
-
-def test_records_that_were_deleted_by_age_while_they_are_looked_through_are_not_missing() -> None:
-    query = str(uuid.uuid4())
-
-    def pull(request: Command, channel: Channel) -> Command:
-        if request.fields["queueOffset"] == "0":
-            moved = {**offsets(1, 2, 0), "minOffset": "1"}
-            return request.reply(ResponseCode.PULL_OFFSET_MOVED, moved)
-        message = StoredMessage("L", b"a part", {"TAGS": "Pother"}, queue_offset=1)
-        return request.reply(0, {**offsets(2, 2, 0), "minOffset": "1"}, encode_record(message))
-
-    assert found_at(query, pull, pull) is None
-
-
-def test_a_damaged_decision_is_not_taken_for_none() -> None:
-    query = str(uuid.uuid4())
-    body = orjson.dumps({"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []})
-
-    def pull(request: Command, channel: Channel) -> Command:
-        message = StoredMessage(request.fields["topic"], body, {"TAGS": f"D{query}"})
-        damaged = encode_record(message).replace(b"token", b"taken")
-        return request.reply(0, offsets(2, 2, 0), damaged)
-
-    with pytest.raises(CommitFailed, match=r"from offset 0 on a record is damaged"):
-        found_at(query, pull, pull)
-
-
 def many_topics(count: int) -> list[Prepared]:
     return [Prepared(f"{n:0127}", "b" * 100, 0, n.to_bytes(PART, "big")) for n in range(count)]
 
@@ -476,73 +271,6 @@ def test_a_stream_without_the_id_of_its_query_fails_and_leaves_nothing(
         failed, _ = transactions._end(prepared, 8)
         assert sum(map(len, failed)) == len(TEXTS)  # they were rolled back
     assert bodies_of(mq_session_broker, mq_topic) == []
-
-
-def test_messages_of_a_broker_that_is_away_are_not_taken_for_missing(pair: Pair) -> None:
-    options = parse_write_options(
-        {
-            "nameServer": pair.first.name_server,
-            "topic": "Orders",
-            "exactlyOnce": "true",
-            "numRetries": "1",
-            "retryIntervalMs": "50",
-        }
-    )
-    prepared = [Prepared("Orders", "broker-b", -1, bytes(32))]
-    with Transactions(options) as transactions:
-        assert transactions._missing(prepared, {}) == prepared
-        pair.second.stop()
-        with pytest.raises(CommitFailed, match="broker-b of topic Orders does not answer"):
-            transactions._missing(prepared, {})
-
-
-def test_a_batch_is_not_committed_again_while_the_broker_of_the_log_is_away(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """No name server knows the log then. A new one was made at another broker, and empty."""
-    log = "mq-spark-commits"
-    pair.create(pair.first.address, AT_FIRST)
-    pair.create(pair.second.address, log)
-    given = {"nameServer": pair.first.name_server, "topic": AT_FIRST, "exactlyOnce": "true"}
-    options, query = parse_write_options(given), str(uuid.uuid4())
-    with Transactions(options) as transactions:
-        for batch in range(2):
-            transactions.commit_once(query, batch, prepare(options, [f"{batch}"]))
-    pair.second.stop()
-    monkeypatch.setattr("mq.pipeline.decisions._START_SECONDS", 0.3)
-    check_target(options, in_batches=True)
-    again = prepare(options, ["1"])
-    with Transactions(options) as transactions:
-        with pytest.raises(CommitFailed, match="batch 1 may have been committed in it: start"):
-            transactions.commit_once(query, 1, again)
-        transactions.abort(query, 1, again)
-    assert "is left as it is" in caplog.text
-    with BlockingSession(pair.first.name_server) as session:
-        configs = run(Admin(session).topic_configs(pair.first.address)).topic_config_table
-    assert log not in configs
-    assert bodies_of(pair.first, AT_FIRST) == ["0", "1"]
-    pair.second.start()
-    monkeypatch.undo()
-    monkeypatch.setattr("mq.pipeline.exactly_once._SETTLE_SECONDS", 0.2)
-    with Transactions(options) as transactions:
-        transactions.commit_once(query, 1, again)
-    assert bodies_of(pair.first, AT_FIRST) == ["0", "1"]
-
-
-def test_a_log_that_name_servers_do_not_know_yet_is_not_made_at_another_broker(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mq.pipeline.decisions._START_SECONDS", 0.3)
-    log = "mq-spark-commits"
-    pair.create(pair.second.address, log)
-    given = {"nameServer": pair.first.name_server, "topic": "Orders", "exactlyOnce": "true"}
-    options = parse_write_options(given)
-    with BlockingSession(pair.first.name_server) as session:
-        run(Admin(session).delete_topic_in_name_server(pair.first.name_server, log))
-        with pytest.raises(OptionError, match="no name server knows"):
-            open_log(session, options, 0)
-        configs = run(Admin(session).topic_configs(pair.first.address)).topic_config_table
-    assert log not in configs
 
 
 def test_the_checkpoint_of_a_writer_is_among_its_options(tmp_path: Path) -> None:

@@ -32,14 +32,32 @@ def test_mandoc_has_nothing_to_say(texts: dict[str, str], tmp_path: Path) -> Non
             pytest.fail("mandoc is not installed; .ci/run installs it")
         pytest.skip("mandoc is not installed")
     for name, text in texts.items():
-        path = tmp_path / name
-        path.write_text(text)
-        ended = subprocess.run(
-            [mandoc, "-T", "lint", path], capture_output=True, text=True, timeout=60
-        )
-        said = ended.stdout.splitlines() + ended.stderr.splitlines()
-        # It looks for the other pages where pages are installed; the next test looks here.
-        assert [line for line in said if "referenced manual not found: Xr mq" not in line] == []
+        # It looks through the system's pages for each that is referred to, for milliseconds, and
+        # all refer to all: it has the whole list once.
+        head, others = see_also(text)
+        shown = others if name == "mq.1" else others[:1]
+        (tmp_path / name).write_text(head + " ,\n".join(shown) + "\n")
+    ended = subprocess.run(
+        [mandoc, "-T", "lint", *texts], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    said = ended.stdout.splitlines() + ended.stderr.splitlines()
+    # It looks for the other pages where pages are installed; the next tests look here.
+    assert [line for line in said if "referenced manual not found: Xr mq" not in line] == []
+
+
+def see_also(text: str) -> tuple[str, list[str]]:
+    """A page up to its last section, and the pages that it names there."""
+    head, title, others = text.partition(".Sh SEE ALSO\n")
+    return head + title, others.removesuffix("\n").split(" ,\n")
+
+
+def test_each_page_ends_with_a_list_of_all_others(texts: dict[str, str]) -> None:
+    first, others = see_also(texts["mq.1"])
+    everything = [".Xr mq 1", *others]
+    assert first.endswith("\n.Sh SEE ALSO\n")
+    for name, text in texts.items():
+        own = f".Xr {name.rpartition('.')[0]} "
+        assert see_also(text)[1] == [line for line in everything if not line.startswith(own)], name
 
 
 def test_pages_refer_to_pages_that_there_are(texts: dict[str, str]) -> None:

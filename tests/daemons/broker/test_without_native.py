@@ -19,7 +19,8 @@ TAKEN_OVER = (
     "filter/test_pull_filters.py",
     "filter/test_bit_maps.py",
     "transactions/test_many_at_once.py",
-    *("store/test_append.py", "store/test_flush.py", "store/test_index.py"),
+    *("store/test_append.py", "store/test_refused_appends.py", "store/test_packed.py"),
+    *("store/test_flush.py", "store/test_index.py"),
 )
 
 

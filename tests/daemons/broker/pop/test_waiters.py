@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.pop import taking, waiters
+from mq.daemons.broker.pop import taking
 from mq.daemons.broker.pop.request import PopRequest
-from mq.daemons.broker.reading import message_finder
-from mq.daemons.broker.store.residency import NotInMemory
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
@@ -19,10 +17,14 @@ from mq.protocol.message import decode_records
 from tests import answered
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.pop.consumers import GROUP, POLL, TOPIC, PopConsumer, bodies, fill, run
-from tests.daemons.broker.pop.deletions import DELETIONS
 from tests.daemons.broker.pop.refused_writes import refuse_one
-from tests.daemons.broker.pop.small_files import SMALL, leave_room
-from tests.daemons.broker.running import now
+from tests.daemons.broker.pop.small_files import SMALL
+from tests.daemons.broker.pop.waiting import (
+    QUESTION,
+    held_before_the_end_of_a_file,
+    put_and_do_not_store,
+    until_waiting,
+)
 from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time
 from tests.waiting import until
@@ -30,48 +32,6 @@ from tests.waiting import until
 PULL = {"consumerGroup": "P", "topic": "Large", "queueId": "0", "queueOffset": "0"}
 PULL |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
 PULL |= {"subscription": "*", "subVersion": "0"}
-QUESTION = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
-
-
-async def until_waiting(peer: Peer, count: int, queue_id: int = -1) -> None:
-    """Return once the broker says that so many pops wait for a queue, or for any."""
-
-    async def so_many() -> bool:
-        fields = {**QUESTION, "queueId": str(queue_id)}
-        reply = await peer.ask(RequestCode.POLLING_INFO, fields)
-        return reply.fields["pollingNum"] == str(count)
-
-    await until(so_many)
-
-
-async def held_before_the_end_of_a_file(
-    broker: Broker, peer: Peer, consumer: PopConsumer, other: Peer
-) -> None:
-    """A pop of `other` waits, opaque 7; the log's file has room for one message and no more."""
-    log = broker.stores.messages.log
-    before = log.position
-    await send(peer, TOPIC, b"2", 0)
-    size = log.position - before
-    await consumer.pop()  # what is there is out
-    fields = consumer.header(pollTime="60000", bornTime=str(now()))
-    other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=7)))
-    await until_waiting(peer, 1)
-    await leave_room(peer, broker, size + 40)
-
-
-def put_and_do_not_store(broker: Broker) -> None:
-    """As a send that came earlier in this turn of the loop."""
-    messages = broker.stores.messages
-    host = bytes((127, 0, 0, 1, 0, 0, 0, 9))
-    messages.appender.append(
-        messages.queue(TOPIC, 0),
-        b"3",
-        b"\0\0",  # no properties
-        flag=0,
-        sys_flag=0,
-        born_timestamp=now(),
-        born_host=host,
-    )
 
 
 def test_a_pop_whose_check_point_begins_a_file_is_answered_once(tmp_path: Path) -> None:
@@ -88,24 +48,6 @@ def test_a_pop_whose_check_point_begins_a_file_is_answered_once(tmp_path: Path) 
             assert [bytes(each.body) for each in decode_records(reply.body)] == [b"0", b"1", b"2"]
             reply = await other.ask(RequestCode.POLLING_INFO, QUESTION)  # what comes next
             assert (reply.opaque != 7, reply.fields["pollingNum"]) == (True, "0")
-
-    run(tmp_path, script, **SMALL)
-
-
-def test_a_pop_that_waits_for_a_group_that_is_deleted_is_given_nothing_of_what_comes(
-    tmp_path: Path,
-) -> None:
-    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
-        async with Peer(broker.port) as other:
-            await fill(peer, 2)
-            await held_before_the_end_of_a_file(broker, peer, consumer, other)
-            offsets = broker.stores.offsets
-            offsets.on_group_removed.insert(0, lambda group: put_and_do_not_store(broker))
-            code = RequestCode.DELETE_SUBSCRIPTIONGROUP
-            assert (await peer.ask(code, DELETIONS[code])).code == ResponseCode.SUCCESS
-            assert (await other.receive()).code == ResponseCode.POLLING_TIMEOUT
-            assert offsets.query(GROUP, TOPIC, 0) == -1
-            assert len(broker.services.pop.points) == 0
 
     run(tmp_path, script, **SMALL)
 
@@ -194,91 +136,6 @@ def test_a_pop_that_waits_goes_on_looking_behind_many_messages_that_are_not_for_
     run(tmp_path, script)
 
 
-@pytest.mark.parametrize("what", ["consumerGroup", "queueId"])
-def test_very_many_that_go_on_looking_do_some_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
-    """Else all groups, or those of one that wait for different queues, would look in one turn of
-    the loop, for as long as that takes: for a hundred queues 0.24 s. And with each message again:
-    fifty groups took 0.08 s of each."""
-    monkeypatch.setattr(taking, "_MOST_LOOKS", 1)
-    monkeypatch.setattr(waiters, "STEP_SECONDS", 0.0)
-    monkeypatch.setattr(waiters, "_SOON", 0.5)
-
-    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
-        await fill(peer, 3 * 801, queues=3, tag="other")
-        for queue_id in range(3):
-            await send(peer, TOPIC, b"mine", queue_id, "TAGS\x01mine")
-        pops, held = broker.services.pop._pop._pops, broker.services.pop._pop._waiters
-        take = pops.take
-        in_turn: list[int] = []
-
-        def counted(*given: object) -> object:
-            in_turn[-1] += 1
-            return take(*given)  # type: ignore[arg-type]
-
-        def turn() -> None:
-            in_turn.append(0)
-            asyncio.get_running_loop().call_soon(turn)
-
-        async with Peer(broker.port) as other:
-            for number in range(3):
-                fields = consumer.header(queueId="0", exp="mine", expType="TAG", **POLL)
-                fields[what] = str(number)
-                other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=number)))
-            await until(lambda: len(held._behind) == 3)
-            turn()
-            monkeypatch.setattr(pops, "take", counted)
-            await send(peer, TOPIC, b"not theirs", 0)
-            for _ in range(3):
-                assert (await other.receive()).code == ResponseCode.SUCCESS
-            assert (sum(in_turn), max(in_turn)) == (3, 1)
-
-    run(tmp_path, script)
-
-
-def test_very_many_that_each_find_something_behind_much_that_is_not_for_them_do_some_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A hundred pops of one group looked for 0.27 s in one turn of the loop, one after another."""
-    monkeypatch.setattr(message_finder, "MOST_SCANNED", 4)
-    monkeypatch.setattr(waiters, "STEP_SECONDS", 0.0)
-
-    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
-        await fill(peer, 0)
-        pops, offsets = broker.services.pop._pop._pops, broker.stores.offsets
-        take = pops.take
-        in_turn: list[int] = []
-
-        def counted(*given: object) -> object:
-            in_turn[-1] += 1
-            return take(*given)  # type: ignore[arg-type]
-
-        def turn() -> None:
-            in_turn.append(0)
-            asyncio.get_running_loop().call_soon(turn)
-
-        for _ in range(3):
-            for _ in range(9):
-                await send(peer, TOPIC, b"other", 0)
-            await send(peer, TOPIC, b"mine", 0, "TAGS\x01mine")
-        offsets.commit(GROUP, TOPIC, 0, broker.stores.messages.end_offset(TOPIC, 0))
-        async with Peer(broker.port) as other:
-            for number in range(3):
-                fields = consumer.header(exp="mine", expType="TAG", maxMsgNums="1", **POLL)
-                other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=number)))
-            await until_waiting(peer, 3)
-            offsets.commit(GROUP, TOPIC, 0, 0)
-            turn()
-            monkeypatch.setattr(pops, "take", counted)
-            await send(peer, TOPIC, b"not theirs", 0)
-            for _ in range(3):
-                assert (await other.receive()).code == ResponseCode.SUCCESS
-            assert max(in_turn) == 1
-
-    run(tmp_path, script)
-
-
 @pytest.mark.parametrize("acknowledged", [True, False])
 def test_what_is_out_in_order_comes_again_to_one_that_waits_though_another_queue_was_free_before(
     tmp_path: Path, acknowledged: bool
@@ -331,79 +188,6 @@ def test_a_queue_that_is_free_by_the_time_a_pop_waits_for_that_is_looked_at_agai
     run(tmp_path, script)
 
 
-def test_very_many_that_wait_in_order_are_not_asked_as_often_as_they_are_when_their_queue_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each had all of them asked again, and for seconds nobody else was served."""
-
-    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
-        in_order = {"order": "true", "queueId": "0", **POLL}
-        await fill(peer, 1)
-        await consumer.pop(order="true", invisibleTime="1000")
-        pops = broker.services.pop._pop._pops
-        asked = 0
-        async with Peer(broker.port) as other:
-            for number in range(100):
-                fields = PopConsumer(other, broker).header(**in_order)
-                other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=number)))
-            await until_waiting(peer, 100, 0)
-            take = pops.take
-
-            def counted(*given: object) -> object:
-                nonlocal asked
-                asked += 1
-                return take(*given)  # type: ignore[arg-type]
-
-            monkeypatch.setattr(pops, "take", counted)
-            reply = await other.receive()
-            assert (reply.opaque, reply.code) == (0, ResponseCode.SUCCESS)
-            assert (await peer.ask(RequestCode.POLLING_INFO, QUESTION)).code == ResponseCode.SUCCESS
-            assert asked < 300
-
-    run(tmp_path, script)
-
-
-def test_those_that_wait_for_a_queue_that_is_out_in_order_are_not_all_asked_with_each_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a thousand, each message took 0.07 s of the loop. The attempt that has it out is."""
-
-    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
-        in_order = {"order": "true", **POLL}
-        await fill(peer, 0)
-        pops = broker.services.pop._pop._pops
-        take = pops.take
-        asked = 0
-
-        def counted(*given: object) -> object:
-            nonlocal asked
-            asked += 1
-            return take(*given)  # type: ignore[arg-type]
-
-        async with Peer(broker.port) as other:
-
-            def ask(code: RequestCode, opaque: int, attempt: str) -> None:
-                fields = consumer.header(attemptId=attempt, **in_order)
-                other.writer.write(encode(Command(code, fields, opaque=opaque)))
-
-            ask(RequestCode.POP_MESSAGE, 0, "one")
-            for number in range(1, 101):
-                ask(RequestCode.POP_MESSAGE, number, f"other-{number}")
-            ask(RequestCode.POP_MESSAGE, 101, "one")
-            ask(RequestCode.NOTIFICATION, 102, "one")
-            await until_waiting(peer, 103)
-            monkeypatch.setattr(pops, "take", counted)
-            await send(peer, TOPIC, b"first", 0)
-            replies = [await other.receive() for _ in range(3)]
-            assert sorted(reply.opaque for reply in replies) == [0, 101, 102]
-            asked = 0
-            await send(peer, TOPIC, b"second", 0)
-            await until_waiting(peer, 100)
-            assert asked == 1
-
-    run(tmp_path, script)
-
-
 def test_a_pop_that_waits_while_its_topic_is_made_again_gets_what_comes_there(
     tmp_path: Path,
 ) -> None:
@@ -434,61 +218,6 @@ def test_a_pop_that_waits_gets_what_is_in_a_queue_that_its_topic_gets(tmp_path: 
             reply = await peer.ask(code, {**header, "readQueueNums": "2"})
             assert reply.code == ResponseCode.SUCCESS
             assert bodies(await waiting) == [b"there"]
-
-    run(tmp_path, script)
-
-
-@pytest.mark.parametrize("offsets", ["true", "false"])
-def test_the_waits_of_a_group_end_empty_when_it_is_deleted(tmp_path: Path, offsets: str) -> None:
-    """What came was taken by a pop whose group was not there: it never came again."""
-
-    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
-        await fill(peer, 0)
-        lines = broker.services.pop._pop._waiters._lines
-        async with Peer(broker.port) as second, Peer(broker.port) as third:
-            waits = {"pollTime": "3600000", "bornTime": str(time.time_ns() // 10**6)}
-            held = asyncio.create_task(PopConsumer(second, broker).ask(**waits))
-            other = asyncio.create_task(PopConsumer(third, broker, "other").ask(**waits))
-            await until(lambda: len(lines) == 2)
-            fields = {"groupName": GROUP, "removeOffset": offsets}
-            reply = await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-            assert reply.code == ResponseCode.SUCCESS
-            assert (await held).code == ResponseCode.POLLING_TIMEOUT
-            await send(peer, TOPIC, b"new")
-            assert (await other).code == ResponseCode.SUCCESS
-        assert bodies(await consumer.pop()) == [b"new"]
-
-    run(tmp_path, script)
-
-
-def test_a_pop_whose_group_is_deleted_while_it_waits_for_the_disk_takes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
-        await fill(peer, 1)
-        pop = broker.services.pop._pop
-        take = pop._pops.take
-        is_asked, goes_on = asyncio.Event(), asyncio.Event()
-
-        def absent(*_: object) -> None:
-            raise NotInMemory([0])
-
-        async def read_late(_: NotInMemory) -> None:
-            monkeypatch.setattr(pop._pops, "take", take)
-            is_asked.set()
-            await goes_on.wait()
-
-        monkeypatch.setattr(pop._pops, "take", absent)
-        monkeypatch.setattr(pop._reader.residency, "bring_in", read_late)
-        async with Peer(broker.port) as second:
-            late = asyncio.create_task(PopConsumer(second, broker).ask())
-            await is_asked.wait()
-            fields = {"groupName": GROUP}
-            await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-            goes_on.set()
-            assert (await late).code == ResponseCode.POLLING_TIMEOUT
-        assert not len(broker.services.pop.points)
-        assert bodies(await consumer.pop()) == [b"0"]
 
     run(tmp_path, script)
 

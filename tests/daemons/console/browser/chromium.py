@@ -55,14 +55,17 @@ def require_chromium() -> None:
 
 
 class Chromium:
-    """One window. Its methods wait in a thread, so that a console in the test's loop answers."""
+    """One window. Its methods wait in a thread, so that a console in the test's loop answers.
 
-    def __init__(self) -> None:
+    `flags` are more of its command line.
+    """
+
+    def __init__(self, *flags: str) -> None:
         require_chromium()
         os.environ["SE_OFFLINE"] = "true"  # or Selenium looks for a driver on the network
         options = webdriver.ChromeOptions()
         options.binary_location = str(shutil.which("chromium"))
-        for flag in _FLAGS:
+        for flag in (*_FLAGS, *flags):
             options.add_argument(flag)
         options.add_experimental_option("prefs", {"intl.accept_languages": "en-US"})
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})

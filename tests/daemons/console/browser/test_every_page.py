@@ -1,6 +1,7 @@
 """Every page that links lead to, of a cluster whose texts are hostile."""
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +13,18 @@ from tests.daemons.console.browser.walking import menu, walk
 from tests.daemons.console.site import Consoles
 
 pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def chromium() -> Iterator[Chromium]:
+    """A browser that keeps no page alive behind the next one, for nobody goes back here; and that
+    compiles no script well, for each page brings axe anew, and has run it by then."""
+    no_compilers = "--js-flags=--no-turbofan --no-maglev"
+    browser = Chromium("--disable-features=BackForwardCache", no_compilers)
+    try:
+        yield browser
+    finally:
+        browser.close()
 
 
 def test_pages_are_complete_accessible_and_ask_nobody_else(

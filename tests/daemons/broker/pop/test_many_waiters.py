@@ -1,0 +1,177 @@
+"""Very many pops that wait do not keep all others from being served."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.pop import taking, waiters
+from mq.daemons.broker.reading import message_finder
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.frame import encode
+from tests.daemons.broker.harness import send
+from tests.daemons.broker.pop.consumers import GROUP, POLL, TOPIC, PopConsumer, fill, run
+from tests.daemons.broker.pop.waiting import QUESTION, until_waiting
+from tests.daemons.peer import Peer
+from tests.waiting import until
+
+
+@pytest.mark.parametrize("what", ["consumerGroup", "queueId"])
+def test_very_many_that_go_on_looking_do_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Else all groups, or those of one that wait for different queues, would look in one turn of
+    the loop, for as long as that takes: for a hundred queues 0.24 s. And with each message again:
+    fifty groups took 0.08 s of each."""
+    monkeypatch.setattr(taking, "_MOST_LOOKS", 1)
+    monkeypatch.setattr(waiters, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(waiters, "_SOON", 0.5)
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 3 * 801, queues=3, tag="other")
+        for queue_id in range(3):
+            await send(peer, TOPIC, b"mine", queue_id, "TAGS\x01mine")
+        pops, held = broker.services.pop._pop._pops, broker.services.pop._pop._waiters
+        take = pops.take
+        in_turn: list[int] = []
+
+        def counted(*given: object) -> object:
+            in_turn[-1] += 1
+            return take(*given)  # type: ignore[arg-type]
+
+        def turn() -> None:
+            in_turn.append(0)
+            asyncio.get_running_loop().call_soon(turn)
+
+        async with Peer(broker.port) as other:
+            for number in range(3):
+                fields = consumer.header(queueId="0", exp="mine", expType="TAG", **POLL)
+                fields[what] = str(number)
+                other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=number)))
+            await until(lambda: len(held._behind) == 3)
+            turn()
+            monkeypatch.setattr(pops, "take", counted)
+            await send(peer, TOPIC, b"not theirs", 0)
+            for _ in range(3):
+                assert (await other.receive()).code == ResponseCode.SUCCESS
+            assert sum(in_turn) == 3
+            assert max(in_turn) < 3  # one of a timer, and one of a message, may meet
+
+    run(tmp_path, script)
+
+
+def test_very_many_that_each_find_something_behind_much_that_is_not_for_them_do_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred pops of one group looked for 0.27 s in one turn of the loop, one after another."""
+    monkeypatch.setattr(message_finder, "MOST_SCANNED", 4)
+    monkeypatch.setattr(waiters, "STEP_SECONDS", 0.0)
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 0)
+        pops, offsets = broker.services.pop._pop._pops, broker.stores.offsets
+        take = pops.take
+        in_turn: list[int] = []
+
+        def counted(*given: object) -> object:
+            in_turn[-1] += 1
+            return take(*given)  # type: ignore[arg-type]
+
+        def turn() -> None:
+            in_turn.append(0)
+            asyncio.get_running_loop().call_soon(turn)
+
+        for _ in range(3):
+            for _ in range(9):
+                await send(peer, TOPIC, b"other", 0)
+            await send(peer, TOPIC, b"mine", 0, "TAGS\x01mine")
+        offsets.commit(GROUP, TOPIC, 0, broker.stores.messages.end_offset(TOPIC, 0))
+        async with Peer(broker.port) as other:
+            for number in range(3):
+                fields = consumer.header(exp="mine", expType="TAG", maxMsgNums="1", **POLL)
+                other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=number)))
+            await until_waiting(peer, 3)
+            offsets.commit(GROUP, TOPIC, 0, 0)
+            turn()
+            monkeypatch.setattr(pops, "take", counted)
+            await send(peer, TOPIC, b"not theirs", 0)
+            for _ in range(3):
+                assert (await other.receive()).code == ResponseCode.SUCCESS
+            assert max(in_turn) < 3  # one of a timer, and one of a message, may meet
+
+    run(tmp_path, script)
+
+
+def test_very_many_that_wait_in_order_are_not_asked_as_often_as_they_are_when_their_queue_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had all of them asked again, and for seconds nobody else was served."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        in_order = {"order": "true", "queueId": "0", **POLL}
+        await fill(peer, 1)
+        await consumer.pop(order="true", invisibleTime="1000")
+        pops = broker.services.pop._pop._pops
+        asked = 0
+        async with Peer(broker.port) as other:
+            for number in range(100):
+                fields = PopConsumer(other, broker).header(**in_order)
+                other.writer.write(encode(Command(RequestCode.POP_MESSAGE, fields, opaque=number)))
+            await until_waiting(peer, 100, 0)
+            take = pops.take
+
+            def counted(*given: object) -> object:
+                nonlocal asked
+                asked += 1
+                return take(*given)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(pops, "take", counted)
+            reply = await other.receive()
+            assert (reply.opaque, reply.code) == (0, ResponseCode.SUCCESS)
+            assert (await peer.ask(RequestCode.POLLING_INFO, QUESTION)).code == ResponseCode.SUCCESS
+            assert asked < 300
+
+    run(tmp_path, script)
+
+
+def test_those_that_wait_for_a_queue_that_is_out_in_order_are_not_all_asked_with_each_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a thousand, each message took 0.07 s of the loop. The attempt that has it out is."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        in_order = {"order": "true", **POLL}
+        await fill(peer, 0)
+        pops = broker.services.pop._pop._pops
+        take = pops.take
+        asked = 0
+
+        def counted(*given: object) -> object:
+            nonlocal asked
+            asked += 1
+            return take(*given)  # type: ignore[arg-type]
+
+        async with Peer(broker.port) as other:
+
+            def ask(code: RequestCode, opaque: int, attempt: str) -> None:
+                fields = consumer.header(attemptId=attempt, **in_order)
+                other.writer.write(encode(Command(code, fields, opaque=opaque)))
+
+            ask(RequestCode.POP_MESSAGE, 0, "one")
+            for number in range(1, 101):
+                ask(RequestCode.POP_MESSAGE, number, f"other-{number}")
+            ask(RequestCode.POP_MESSAGE, 101, "one")
+            ask(RequestCode.NOTIFICATION, 102, "one")
+            await until_waiting(peer, 103)
+            monkeypatch.setattr(pops, "take", counted)
+            await send(peer, TOPIC, b"first", 0)
+            replies = [await other.receive() for _ in range(3)]
+            assert sorted(reply.opaque for reply in replies) == [0, 101, 102]
+            asked = 0
+            await send(peer, TOPIC, b"second", 0)
+            await until_waiting(peer, 100)
+            assert asked == 1
+
+    run(tmp_path, script)

@@ -1,0 +1,208 @@
+"""What a kill or a power cut has left of a write is cut off, and what only looks so is not."""
+
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.store import append
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import FlushDiskType
+from mq.protocol.message import decode_record
+from mq.protocol.properties import MAX_LENGTH
+from mq.protocol.record import SMALLEST_RECORD
+from tests.daemons.broker.store.stores import (
+    HOST,
+    bodies,
+    crashed_copy,
+    put,
+    with_store,
+)
+from tests.daemons.broker.store.stores import reader as reader  # a fixture
+
+pytestmark = pytest.mark.usefixtures("reader")
+
+
+@pytest.mark.parametrize("part", ["topic", "properties"])
+def test_a_message_that_a_power_cut_has_torn_behind_its_body_is_cut_off(
+    tmp_path: Path, part: str
+) -> None:
+    """The checksum is of the body alone; a sector behind it was not written, and is zeros."""
+    topic = "t" * 120
+
+    async def work(store: MessageStore) -> tuple[int, int]:
+        await put(store, topic, 0, b"whole")
+        start = store.log.position
+        # The topic, or the properties, lie on both sides of the end of a sector.
+        behind = start + SMALLEST_RECORD - 2
+        if part == "properties":
+            behind += len(topic) + 2
+        body = b"b" * ((-behind - 60) % 512)
+        await put(store, topic, 0, body, properties=b"KEYS\x01" + b"k" * 100 + b"\x02")
+        end = store.log.position
+        crashed_copy(store, tmp_path / "b")
+        return start, end
+
+    start, end = with_store(tmp_path / "a", work)
+    (tmp_path / "b" / "abort").write_text("of another boot\n")
+    path = tmp_path / "b" / "commitlog" / "00000000000000000000"
+    content = bytearray(path.read_bytes())
+    torn = content.index(b"k" * 100 if part == "properties" else topic.encode(), start) + 99
+    torn -= torn % 512
+    assert start < torn < end
+    content[torn : torn + 512] = bytes(512)
+    path.write_bytes(content)
+
+    async def check(store: MessageStore) -> None:
+        assert store.log.position == start
+        assert bodies(store, topic, 0) == [b"whole"]
+
+    with_store(tmp_path / "b", check)
+
+
+@pytest.mark.parametrize("part", ["topic", "properties"])
+def test_what_a_kill_has_left_of_a_write_is_cut_off(tmp_path: Path, part: str) -> None:
+    """A full disk takes whole blocks of a write, and the broker is killed before it clears them."""
+    topic = "t" * 120
+    properties = b"" if part == "topic" else b"KEYS\x01" + b"k" * 100 + b"\x02CLUSTER\x01c"
+
+    async def work(store: MessageStore) -> tuple[int, int]:
+        await put(store, topic, 0, b"whole", properties=properties)
+        start = store.log.position
+        behind = SMALLEST_RECORD - 2 + (0 if part == "topic" else len(topic) + 2)
+        body = b"b" * (4096 - start - behind - 60)  # a page ends amid the part
+        await put(store, topic, 0, body, properties=properties)
+        crashed_copy(store, tmp_path / "b")
+        return start, store.log.position
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.crashed and not store.report.machine_crashed
+        assert store.log.position == start
+        assert bodies(store, topic, 0) == [b"whole"]
+
+    start, end = with_store(tmp_path / "a", work, log_file=16384)
+    assert start < 4096 < end
+    path = tmp_path / "b" / "commitlog" / "00000000000000000000"
+    content = bytearray(path.read_bytes())
+    content[4096:end] = bytes(end - 4096)
+    path.write_bytes(content)
+    with_store(tmp_path / "b", check, log_file=16384)
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_the_longest_properties_are_refused_where_they_would_end_the_record_in_zeros(
+    tmp_path: Path, in_batch: bool
+) -> None:
+    text = b"a\x01" + b"b" * (MAX_LENGTH - 3) + b"\0"
+    field = MAX_LENGTH.to_bytes(2, "big") + text
+
+    async def work(store: MessageStore) -> None:
+        with pytest.raises(StoreRefused, match="32767 bytes that end in a zero"):
+            if in_batch:
+                store.appender.append_batch(
+                    store.queue("orders", 0),
+                    [(b"body", field, 0, 0, ())],
+                    sys_flag=0,
+                    born_timestamp=0,
+                    born_host=HOST,
+                    reconsume_times=0,
+                )
+            else:
+                await put(store, "orders", 0, b"body", properties=text)
+        await put(store, "orders", 0, b"body", properties=text[:-2] + b"\0")
+        assert store.max_offset("orders", 0) == 1
+
+    with_store(tmp_path, work, log_file=1 << 20)
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+@pytest.mark.parametrize("loses_power", [False, True])
+@pytest.mark.parametrize("behind", [0, 1, 20, 39, 40])
+def test_a_last_message_that_ends_in_zeros_outlives_a_crash(
+    tmp_path: Path, behind: int, loses_power: bool, in_batch: bool
+) -> None:
+    """So many of them lie in a sector that has nothing else: as if that had not been written."""
+    text = b"a\x01b" + bytes(40)
+
+    async def work(store: MessageStore) -> None:
+        size = SMALLEST_RECORD - 2 + len("orders") + 2 + len(text)
+        body = b"b" * (1024 - size + behind)
+        if in_batch:
+            field = len(text).to_bytes(2, "big") + text
+            store.appender.append_batch(
+                store.queue("orders", 0),
+                [(body, field, 0, 0, ())],
+                sys_flag=0,
+                born_timestamp=0,
+                born_host=HOST,
+                reconsume_times=0,
+            )
+            store.appender.commit()
+        else:
+            await put(store, "orders", 0, body, properties=text)
+        crashed_copy(store, tmp_path / "b")
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.machine_crashed is loses_power
+        assert store.max_offset("orders", 0) == 1 and not store.report.damages
+        record = store.record_at(0)
+        assert record is not None
+        assert decode_record(record).properties == {"a": "b" + 40 * "\0"}
+
+    with_store(tmp_path / "a", work)
+    if loses_power:
+        (tmp_path / "b" / "abort").write_text("of another boot\n")
+    with_store(tmp_path / "b", check)
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_messages_with_zeros_in_their_properties_are_no_torn_ones(
+    tmp_path: Path, loses_power: bool
+) -> None:
+    """Nor is what follows them cut off the log. Each has some on both sides of a sector's end."""
+    texts = [b"a\x01" + bytes(n) + b"\x02b\x01c" for n in (1, 2, 400, 511)]
+    texts.append(bytes(300) + b"\x01d\x02b\x01c")  # in a name
+
+    async def work(store: MessageStore) -> list[bytes]:
+        for text in texts:
+            behind_body = SMALLEST_RECORD - 2 + len("orders") + 2
+            zeros = text.index(0)
+            body = b"b" * ((-store.log.position - behind_body - zeros - 1) % 512)
+            await put(store, "orders", 0, body, properties=text)
+        await put(store, "orders", 0, b"last")
+        crashed_copy(store, tmp_path / "b")
+        return bodies(store, "orders", 0)
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.machine_crashed is loses_power
+        assert bodies(store, "orders", 0) == sent
+        assert not store.report.damages
+
+    sent = with_store(tmp_path / "a", work, flush=FlushDiskType.SYNC_FLUSH, log_file=16384)
+    if loses_power:
+        (tmp_path / "b" / "abort").write_text("of another boot\n")
+    with_store(tmp_path / "b", check, log_file=16384)
+
+
+@pytest.mark.parametrize("is_vouched_for", [False, True])
+def test_what_looks_torn_of_another_broker_is_taken_where_no_power_cut_can_have_torn_it(
+    tmp_path: Path, is_vouched_for: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java takes all properties. Behind a kill, or before the last checkpoint, they are as sent."""
+    monkeypatch.setattr(append, "_UNWRITTEN", b"none has this")
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"zeros", properties=b"a\x01" + bytes(1023) + b"\x02b\x01c")
+        await put(store, "orders", 0, b"last")
+        if is_vouched_for:
+            await store.checkpointer.checkpoint()
+        crashed_copy(store, tmp_path / "b")
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.machine_crashed is is_vouched_for
+        assert bodies(store, "orders", 0) == [b"zeros", b"last"]
+
+    with_store(tmp_path / "a", work)
+    if is_vouched_for:
+        (tmp_path / "b" / "abort").write_text("of another boot\n")
+    with_store(tmp_path / "b", check)

@@ -1,0 +1,214 @@
+"""Which record of its log is taken for the decision about a batch, and when there is none."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+
+import orjson
+import pytest
+
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
+from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.message import StoredMessage
+from mq.protocol.record_codec import encode_record
+from tests.client.scripted import scripted
+from tests.pipeline.conftest import require_streams
+
+require_streams()
+
+
+from mq.pipeline import decisions  # noqa: E402
+from mq.pipeline.decisions import DecisionLog  # noqa: E402
+from mq.pipeline.errors import CommitFailed  # noqa: E402
+from mq.pipeline.write_options import parse_write_options  # noqa: E402
+
+
+def offsets(following: int, end: int, suggested: int) -> dict[str, str]:
+    """What the answer to a pull says of a queue that begins at 0."""
+    numbers = {"minOffset": 0, "maxOffset": end, "nextBeginOffset": following}
+    numbers["suggestWhichBrokerId"] = suggested
+    return {name: str(number) for name, number in numbers.items()}
+
+
+class Clock:
+    """`time`, of which as much has passed as is said."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.passed
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def time(self) -> float:
+        return time.time()
+
+
+def found_at(
+    query: str, pull: Handler, pull_of_replica: Handler, least: Callable[[], int] = lambda: 0
+) -> object:
+    """The decision about batch 3 in a log of two records, of which the first is there as said."""
+
+    def offset(of: Callable[[], int]) -> Handler:
+        return lambda request, channel: request.reply(0, {"offset": str(of())})
+
+    def find(name_server: str) -> object:
+        given = {"nameServer": name_server, "topic": "T", "exactlyOnce": "true"}
+        options = parse_write_options({**given, "sendTimeoutMs": "1000"})
+        with options.open_session(5) as session:
+            return DecisionLog(session, options, 3).find(query, 3)
+
+    async def script() -> object:
+        codes = RequestCode
+        master: dict[int, Handler] = {
+            codes.GET_MIN_OFFSET: offset(least),
+            codes.GET_MAX_OFFSET: offset(lambda: 2),
+            codes.PULL_MESSAGE: pull,
+        }
+        async with (
+            scripted(master) as first,
+            scripted({codes.PULL_MESSAGE: pull_of_replica}) as second,
+        ):
+            queues = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
+            addresses = {0: first, 1: second}
+            route = TopicRouteData(
+                queue_datas=[queues],
+                broker_datas=[BrokerData(cluster="c", broker_name="a", broker_addrs=addresses)],
+            )
+
+            def told(request: Command, channel: Channel) -> Command:
+                return request.reply(0, None, route.encode())
+
+            async with scripted({codes.GET_ROUTEINFO_BY_TOPIC: told}) as name_server:
+                return await asyncio.to_thread(find, name_server)
+
+    return asyncio.run(script())
+
+
+def test_the_master_alone_is_asked_for_a_decision() -> None:
+    """One that does not have it, or begins behind it, would have the batch committed twice."""
+    query = str(uuid.uuid4())
+    record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []}
+    others = {**record, "query": "other"}
+    bodies = [(f"D{one['query']}", orjson.dumps(one)) for one in (others, record)]
+    asked: list[str] = []
+
+    def pull(request: Command, channel: Channel) -> Command:
+        """One message at a time, the next one from the replica."""
+        number = int(request.fields["queueOffset"])
+        asked.append(f"master {number}")
+        tag, body = bodies[number]
+        message = StoredMessage(request.fields["topic"], body, {"TAGS": tag}, queue_offset=number)
+        return request.reply(0, offsets(number + 1, 2, 1), encode_record(message))
+
+    def pull_of_replica(request: Command, channel: Channel) -> Command:
+        asked.append(f"replica {request.fields['queueOffset']}")
+        return request.reply(ResponseCode.PULL_OFFSET_MOVED, offsets(2, 2, 1))
+
+    assert found_at(query, pull, pull_of_replica) is not None
+    assert asked == ["master 0", "master 1"]
+
+
+def test_a_decision_that_cannot_be_had_yet_is_waited_for_after_long_reading_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(decisions, "time", clock)
+    query = str(uuid.uuid4())
+    record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []}
+    asked: list[int] = []
+
+    def pull(request: Command, channel: Channel) -> Command:
+        """One message at a time, an hour each, the second at the second asking."""
+        clock.passed += 3600.0
+        number = int(request.fields["queueOffset"])
+        asked.append(number)
+        if asked == [0, 1]:
+            clock.passed -= 3600.0
+            return request.reply(ResponseCode.PULL_NOT_FOUND, offsets(1, 1, 0))
+        tags = {"TAGS": f"D{query}"}
+        message = StoredMessage("L", orjson.dumps(record), tags, queue_offset=number)
+        return request.reply(0, offsets(number + 1, 2, 0), encode_record(message))
+
+    assert found_at(query, pull, pull) is not None
+    assert asked == [0, 1, 1]
+
+
+@pytest.mark.parametrize("missing", ["the first", "the last", "both"])
+def test_a_record_that_is_passed_over_may_be_the_decision(missing: str) -> None:
+    query = str(uuid.uuid4())
+
+    def pull(request: Command, channel: Channel) -> Command:
+        numbers = {"the first": [1], "the last": [0], "both": []}[missing]
+        records = [
+            encode_record(StoredMessage("L", b"a part", {"TAGS": "Pother"}, queue_offset=number))
+            for number in numbers
+        ]
+        code = ResponseCode.SUCCESS if records else ResponseCode.PULL_RETRY_IMMEDIATELY
+        return request.reply(code, offsets(2, 2, 0), b"".join(records))
+
+    with pytest.raises(CommitFailed, match=r"from offset \d on a record is damaged"):
+        found_at(query, pull, pull)
+
+
+@pytest.mark.parametrize(("batch", "there"), [(2, 1), (3, 0)])
+def test_a_record_that_is_passed_over_is_no_decision_before_an_earlier_batch_or_behind_the_first(
+    batch: int, there: int
+) -> None:
+    query = str(uuid.uuid4())
+    record = {"query": query, "batch": batch, "token": "t", "ends": {}, "parts": []}
+
+    def pull(request: Command, channel: Channel) -> Command:
+        tags = {"TAGS": f"D{query}"}
+        message = StoredMessage("L", orjson.dumps(record), tags, queue_offset=there)
+        return request.reply(0, offsets(2, 2, 0), encode_record(message))
+
+    assert (found_at(query, pull, pull) is not None) == (batch == 3)
+
+
+def test_records_whose_queue_is_corrected_after_their_log_was_deleted_by_age_are_not_missing() -> (
+    None
+):
+    """A Java broker deletes the log's file first (DefaultMessageStore.cleanFilesPeriodically)."""
+    asked: list[int] = []
+
+    def pull(request: Command, channel: Channel) -> Command:
+        return request.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, offsets(2, 2, 0))
+
+    def least() -> int:
+        asked.append(1)
+        return 2 if len(asked) > 3 else 0
+
+    assert found_at(str(uuid.uuid4()), pull, pull, least) is None
+
+
+def test_records_that_were_deleted_by_age_while_they_are_looked_through_are_not_missing() -> None:
+    query = str(uuid.uuid4())
+
+    def pull(request: Command, channel: Channel) -> Command:
+        if request.fields["queueOffset"] == "0":
+            moved = {**offsets(1, 2, 0), "minOffset": "1"}
+            return request.reply(ResponseCode.PULL_OFFSET_MOVED, moved)
+        message = StoredMessage("L", b"a part", {"TAGS": "Pother"}, queue_offset=1)
+        return request.reply(0, {**offsets(2, 2, 0), "minOffset": "1"}, encode_record(message))
+
+    assert found_at(query, pull, pull) is None
+
+
+def test_a_damaged_decision_is_not_taken_for_none() -> None:
+    query = str(uuid.uuid4())
+    body = orjson.dumps({"query": query, "batch": 3, "token": "t", "ends": {}, "parts": []})
+
+    def pull(request: Command, channel: Channel) -> Command:
+        message = StoredMessage(request.fields["topic"], body, {"TAGS": f"D{query}"})
+        damaged = encode_record(message).replace(b"token", b"taken")
+        return request.reply(0, offsets(2, 2, 0), damaged)
+
+    with pytest.raises(CommitFailed, match=r"from offset 0 on a record is damaged"):
+        found_at(query, pull, pull)
