@@ -95,12 +95,13 @@ class GroupOffsetHandlers:
                 raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
             if header.queue_id < 0:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"queueId {header.queue_id} is negative")
-        offset = header.commit_offset
+        offset: int | None = header.commit_offset
         if not is_slave(self._settings):  # its master may have more
-            offset = self._store.reached(header.topic, header.queue_id, offset)
-        self._offsets.commit(
-            header.consumer_group, header.topic, header.queue_id, offset, channel.remote
-        )
+            offset = self._store.reached(header.topic, header.queue_id, header.commit_offset)
+        if offset is not None:
+            self._offsets.commit(
+                header.consumer_group, header.topic, header.queue_id, offset, channel.remote
+            )
         return command.reply()
 
     @serves(RequestCode.QUERY_CONSUMER_OFFSET)

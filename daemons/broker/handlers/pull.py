@@ -220,9 +220,11 @@ class PullHandlers:
 
     def _commit(self, group: str, queue: ConsumeQueue, committed: int, channel: Channel) -> None:
         topic, queue_id = queue.topic, queue.queue_id
+        reached: int | None = committed
         if committed > queue.appended:
-            committed = self._store.reached(topic, queue_id, committed)
-        self._offsets.commit(group, topic, queue_id, committed, channel.remote)
+            reached = self._store.reached(topic, queue_id, committed)
+        if reached is not None:
+            self._offsets.commit(group, topic, queue_id, reached, channel.remote)
 
     def _plan(
         self,

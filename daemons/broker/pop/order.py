@@ -256,12 +256,14 @@ class OrderedPops:
 
     def forget_queues(self, cleared: Collection[tuple[str, int]]) -> None:
         """As `forget_topic`, queues by topic and id."""
-        out = [(key, queue_id) for key, queues in self._table.items() for queue_id in queues]
-        for key, queue_id in [*out, *self._left_at]:
-            if (key.partition(SEPARATOR)[0], queue_id) in cleared:
-                self._table.get(key, {}).pop(queue_id, None)
-                self._left_at.pop((key, queue_id), None)
-                self._changed(key, queue_id)
+        topics = {topic for topic, _ in cleared}
+        for key, queues in self._table.items():  # all that `_left_at` knows is there, too
+            topic = key.partition(SEPARATOR)[0]
+            if topic in topics:
+                for queue_id in [one for one in queues if (topic, one) in cleared]:
+                    del queues[queue_id]
+                    self._left_at.pop((key, queue_id), None)
+                    self._changed(key, queue_id)
 
     def _keep_only(self, is_kept: Callable[[str], bool]) -> None:
         kept = {key: queues for key, queues in self._table.items() if is_kept(key)}

@@ -272,9 +272,10 @@ class MessageFinder:
             return FoundMessages(NOT_FOUND, offset, [], 0, 0)
         if offset < queue.minimum:
             return FoundMessages(MOVED, queue.minimum, [], 0, 0)
-        # Who is ahead was here before the power cut, or damage, that took the end of the queue, and
-        # has seen nothing of what came since. (Java goes on at the end all the same.)
-        known = self._store.end_after_crash(queue)
+        # Who is ahead was here before the power cut, or damage, that took the end of the queue, or
+        # before it was cleaned, and has seen nothing of what came since. (Java goes on at the end
+        # all the same.)
+        known = self._store.end_before(queue)
         return FoundMessages(MOVED, max(queue.minimum, min(known, end)), [], 0, 0)
 
 

@@ -15,6 +15,7 @@ import orjson
 
 from mq.daemons.broker.store import layout
 from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.protocol.checksum import crc32
 
 
 class Deletions:
@@ -35,6 +36,11 @@ class Deletions:
         if physical < self._offsets.get(topic, 0):
             return True
         return self._has_queues and physical < self._offsets.get(_key(topic, queue_id), 0)
+
+    def last_of(self, topic: str, queue_id: int) -> int:
+        """The offset of the last deletion of a queue, or of its topic; 0 if none is known."""
+        own = self._offsets.get(_key(topic, queue_id), 0) if self._has_queues else 0
+        return max(own, self._offsets.get(topic, 0))
 
     def add(self, topics: Iterable[str], physical: int, minimum: int) -> None:
         """Note that topics are deleted now; forget those of which the log has nothing any more.
@@ -65,7 +71,7 @@ class Deletions:
             self._save({topic: min(offset, end) for topic, offset in self._offsets.items()})
 
     def _save(self, offsets: dict[str, int]) -> None:
-        write_atomically(self._path, orjson.dumps(offsets))
+        write_atomically(self._path, orjson.dumps({**offsets, _mark(offsets): 0}))
         self._take(offsets)
 
     def _take(self, offsets: dict[str, int]) -> None:
@@ -78,8 +84,21 @@ def _key(topic: str, queue_id: int) -> str:
     return f"{topic}/{queue_id}"
 
 
+def _mark(offsets: Mapping[str, int]) -> str:
+    """A name for the checksum of the file: one wrong bit of an offset would take all messages of a
+    topic, also those of today, out of their queues. Whoever does not know it takes it for a topic
+    without deletions, and does not write it again."""
+    return f"#{crc32(orjson.dumps(offsets)):08x}"
+
+
 def _decode(data: bytes) -> dict[str, int]:
     try:
-        return {str(topic): int(offset) for topic, offset in orjson.loads(data).items()}
+        offsets = {str(topic): int(offset) for topic, offset in orjson.loads(data).items()}
     except (TypeError, AttributeError) as error:
         raise ValueError(f"no offsets by topic: {error}") from None
+    marks = [name for name in offsets if name.startswith("#")]
+    for name in marks:
+        del offsets[name]
+    if marks and marks != [_mark(offsets)]:
+        raise ValueError("its checksum is wrong")
+    return offsets

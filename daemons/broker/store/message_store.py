@@ -356,22 +356,37 @@ class MessageStore:
         """As `ConfirmBound.all_in_sight`; without a bound all is in sight."""
         return contextlib.nullcontext() if self.bound is None else self.bound.all_in_sight()
 
-    def end_after_crash(self, queue: ConsumeQueue) -> int:
-        """Where a queue ended when the store was last opened after a crash that may have taken its
-        end, or as that of a slave until then; where it ends now if it never was.
+    def end_before(self, queue: ConsumeQueue) -> int:
+        """Where to go on who is ahead of a queue: where it ended when the store was last opened
+        after a crash that may have taken its end, or as that of a slave until then; where it ends
+        now if it never was. Of one that was deleted or cleaned since, where it begins: who is ahead
+        was in what is gone, and has seen nothing of what came since.
 
         Also for a slave, if it has crashed: it lags behind its master without having lost anything.
         """
         found = self.checkpointer.found_end
+        if self._has_begun_anew(queue.topic, queue.queue_id):
+            return queue.minimum
         if found is None or (self.replica is not None and not self.report.crashed):
             return queue.readable
         return queue.first_at_or_after(found)
 
-    def reached(self, topic: str, queue_id: int, offset: int) -> int:
+    def reached(self, topic: str, queue_id: int, offset: int) -> int | None:
         """How far a group has come that says so: where the end of a queue may have been lost, no
-        further than there are messages. What comes next would be passed over."""
-        ends_for_sure = self.checkpointer.found_end is None
-        return offset if ends_for_sure else min(offset, self.end_offset(topic, queue_id))
+        further than there are messages, for what comes next would be passed over. None for one that
+        was in what is gone: it has come nowhere in what is there now."""
+        end = self.end_offset(topic, queue_id)
+        if offset <= end:
+            return offset
+        if self._has_begun_anew(topic, queue_id):
+            return None
+        return offset if self.checkpointer.found_end is None else end
+
+    def _has_begun_anew(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue that somebody is ahead of was deleted or cleaned, as far as is known,
+        rather than that its end was lost since then."""
+        last = self._deletions.last_of(topic, queue_id)
+        return self.replica is None and last > 0 and last >= (self.checkpointer.found_end or 0)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)

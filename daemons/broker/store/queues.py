@@ -1,5 +1,6 @@
 """All consume queues of a store, by topic and queue id."""
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -150,8 +151,29 @@ class Queues:
         del self._queues[queue.topic][queue.queue_id]
         self.on_deleted(queue)
 
+    def set_aside(self, queue: ConsumeQueue) -> list[Path]:
+        """Likewise one whose files cannot be taken away: their folders get names that are no
+        queue's, to us and to Java. Returns these. Raises OSError."""
+        self.descriptors.close()  # they are known by their paths, which others will have
+        moved = []
+        place = Path(queue.topic) / str(queue.queue_id)
+        for folder in (self._root / place, self._extension_root / place):
+            if files.is_folder(folder):
+                moved.append(_aside(folder))
+                files.rename(folder, moved[-1])
+                files.sync_folder(folder.parent)
+        queue.deleted = True
+        del self._queues[queue.topic][queue.queue_id]
+        self.on_deleted(queue)
+        return moved
+
     def close(self) -> None:
         self.descriptors.close()
+
+
+def _aside(folder: Path) -> Path:
+    names = (folder.with_name(f"{folder.name}.deleted{n or ''}") for n in itertools.count())
+    return next(path for path in names if not files.exists(path))
 
 
 def _is_topic(root: Path, name: str) -> bool:

@@ -226,11 +226,19 @@ class Recovery:
         for topic in self._queues.topics():
             queues = self._queues.of_topic(topic)
             gone = [queue for queue in queues if self._is_deleted(queue)]
+            for queue in gone:
+                self._drop(queue)
             if len(gone) == len(queues):
                 self._queues.delete_topic(topic)
-                continue
-            for queue in gone:
-                self._queues.delete_queue(queue)
+
+    def _drop(self, queue: ConsumeQueue) -> None:
+        """Files that cannot be taken away are left under another name: all other topics would
+        wait for them. Raises OSError if that cannot be, either; they must not count again."""
+        try:
+            self._queues.delete_queue(queue)
+        except OSError as error:
+            left = ", ".join(map(str, self._queues.set_aside(queue)))
+            log.error("%r was deleted, and %s is left for you to delete: %s", queue, left, error)
 
     def _is_deleted(self, queue: ConsumeQueue) -> bool:
         end = queue.last_physical_end()

@@ -184,7 +184,7 @@ def _log_repairs(log: OfflineLog) -> Iterator[Repair]:
             if hole is not None:
                 yield _close(log, hole, timestamp)
             hole = item
-        elif hole is not None and hole.size < _OVERHEAD and _adjacent(hole, item):
+        elif hole is not None and hole.size < _OVERHEAD and _adjacent(log, hole, item):
             hole = Hole(hole.path, hole.offset, hole.size + item.size, hole.why)
         else:
             timestamp = timestamp or item.store_timestamp
@@ -196,8 +196,11 @@ def _log_repairs(log: OfflineLog) -> Iterator[Repair]:
         yield _close(log, hole, timestamp)
 
 
-def _adjacent(hole: Hole, record: Record) -> bool:
-    return hole.offset + hole.size == record.physical
+def _adjacent(log: OfflineLog, hole: Hole, record: Record) -> bool:
+    """Whether a record lies behind a hole in the same file; the next one begins with its own."""
+    file = log.file_at(record.physical)
+    is_first = file is not None and file.start == record.physical
+    return hole.offset + hole.size == record.physical and not is_first
 
 
 def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
@@ -210,10 +213,11 @@ def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
         what = "cut off, kept in damaged/"  # as a recovery does with what is behind the last record
         return Repair(hole.path, hole.offset, hole.size, what, _nothing)
     if hole.offset + hole.size == file.end:
-        if hole.size < BLANK.size:
+        room = file.start + log.file_size - hole.offset  # also of one that is made longer yet
+        if room < BLANK.size:
             what = "left as it is: no room to end the file"
             return Repair(hole.path, hole.offset, hole.size, what, _nothing)
-        pieces = [(hole.offset - file.start, BLANK.pack(hole.size, MAGIC_BLANK))]
+        pieces = [(hole.offset - file.start, BLANK.pack(room, MAGIC_BLANK))]
         what = "the rest of the file made blank"
     else:
         pieces = list(_fillers(file, hole, timestamp))

@@ -134,7 +134,7 @@ class Verified:
     entries: int = 0
     index_items: int = 0
     of_deleted_topics: int = 0  # messages that wait for their log file to be deleted
-    deleted_topics: set[str] = field(default_factory=set)
+    deleted_topics: set[str] = field(default_factory=set)  # of which nothing is noted
     skipped: list[Path] = field(default_factory=list)  # index files of a size that tells nothing
     first_timestamp: int = 0
     last_timestamp: int = 0
@@ -196,12 +196,12 @@ class Verification:
     def _check_entry(self, record: Record) -> None:
         """Whether a message's queue has an entry for it."""
         queue = self.queues.get((record.topic, record.queue_id))
-        if self._deletions.covers(record.topic, record.queue_id, record.physical) or (
-            queue is None and self._is_deleted(record.topic)
-        ):
+        if self._deletions.covers(record.topic, record.queue_id, record.physical):
+            self.result.of_deleted_topics += 1  # its topic may have been made again
+            return
+        if queue is None and self._is_deleted(record.topic):
             self.result.of_deleted_topics += 1
-            if queue is None:
-                self.result.deleted_topics.add(record.topic)
+            self.result.deleted_topics.add(record.topic)
             return
         if queue is None:
             folder = layout.consume_queue_path(self._root) / record.topic / str(record.queue_id)

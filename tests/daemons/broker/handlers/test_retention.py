@@ -260,6 +260,49 @@ def test_a_pull_that_waits_in_a_queue_that_is_cleaned_is_sent_to_its_beginning(
     asyncio.run(script())
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
+def test_who_was_in_what_is_gone_passes_over_nothing_of_what_comes_next(
+    tmp_path: Path, is_deleted: bool, restart: bool
+) -> None:
+    """A consumer between two pulls: it was sent to where the queue ended by then, or, stopped by
+    then, its group began behind as many messages as there had been."""
+
+    async def clean(broker: Broker, session: Session) -> None:
+        for _ in range(3):
+            await send(session, broker.address, "Old", b"old")
+        await delete_old(broker, session)
+        if is_deleted:
+            await broker.stores.topics.delete("Old")
+            broker.stores.messages.delete_topic("Old")
+        await ask(session, broker.address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+        assert broker.stores.messages.end_offset("Old", 0) == 0
+
+    async def go_on(broker: Broker, session: Session) -> None:
+        await send(session, broker.address, "Old", b"new")
+        fields = {"consumerGroup": "G", "topic": "Old", "queueId": "0", "commitOffset": "3"}
+        commit = Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        await session.invoke(broker.address, commit)
+        assert broker.stores.offsets.query("G", "Old", 0) == -1
+        fields |= {"queueOffset": "3", "sysFlag": "5", "suspendTimeoutMillis": "0"}
+        fields |= {"maxMsgNums": "32", "subscription": "*", "subVersion": "0"}
+        reply = await session.invoke(broker.address, Command(RequestCode.PULL_MESSAGE, fields))
+        assert reply.code == ResponseCode.PULL_OFFSET_MOVED
+        assert reply.fields["nextBeginOffset"] == "0"
+        assert broker.stores.offsets.query("G", "Old", 0) == -1
+
+    async def script() -> None:
+        async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            await clean(broker, session)
+            if not restart:
+                await go_on(broker, session)
+        if restart:
+            async with small_files(tmp_path) as broker, Session("127.0.0.1:1") as session:
+                await go_on(broker, session)
+
+    asyncio.run(script())
+
+
 def test_a_slave_keeps_what_is_of_a_topic_that_it_may_not_have_copied_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -438,3 +438,33 @@ def test_a_group_that_is_put_on_while_messages_are_out_goes_on_from_there(tmp_pa
         assert numbers(await consumer.in_order()) == [4]
 
     run(tmp_path, script)
+
+
+def test_queues_that_begin_anew_are_looked_for_among_what_is_out_of_their_topics(
+    tmp_path: Path,
+) -> None:
+    """With 200,000 queues out each forty that were cleaned took 0.13 s of the loop."""
+
+    class Cleared(set[tuple[str, int]]):
+        def __init__(self, *queues: tuple[str, int]) -> None:
+            super().__init__(queues)
+            self.asked = 0
+
+        def __contains__(self, queue: object) -> bool:
+            self.asked += 1
+            return super().__contains__(queue)
+
+    info = OrderInfo(pop_time=1, invisible_time=60_000, offsets=[5])
+    table = {f"T{number}@G": dict.fromkeys((0, 1), info) for number in range(100)}
+    write_atomically(tmp_path / "out", OrderTable(table=table).encode())
+    out = OrderedPops(tmp_path / "out", lambda: 2)
+    out.start(lambda group, topic, queue_id: 5, lambda topic, queue_id: 6)
+    cleared = Cleared(("T7", 1), ("T8", 0))
+    out.forget_queues(cleared)
+    assert cleared.asked == 4
+    blocked = {
+        (topic, queue_id): out.is_blocked("", topic, "G", queue_id)
+        for topic in ("T7", "T8", "T9")
+        for queue_id in (0, 1)
+    }
+    assert [queue for queue, is_out in blocked.items() if not is_out] == [("T7", 1), ("T8", 0)]

@@ -84,12 +84,32 @@ def lose_the_end_of_a_file(root: Path) -> int:
     return len(records) - 20
 
 
-def cut_a_file_off(root: Path) -> int:
+def cut_a_file_off(root: Path, within: int = 0) -> int:
     records = records_of(root, 1)
     path = log_file(root, 1)
     with open(path, "r+b") as file:
-        file.truncate(records[20].physical - LOG_FILE)
+        file.truncate(records[20].physical - LOG_FILE + within)
     return len(records) - 20
+
+
+def cut_a_file_off_in_a_record(root: Path) -> int:
+    return cut_a_file_off(root, 70)
+
+
+def cut_a_file_off_at_the_begin_of_a_record(root: Path) -> int:
+    return cut_a_file_off(root, 3)
+
+
+def cut_a_file_off_in_its_blank(root: Path) -> int:
+    with open(log_file(root, 1), "r+b") as file:
+        file.truncate(LOG_FILE - 1)
+    return 0
+
+
+def destroy_a_blank(root: Path) -> int:
+    end = records_of(root, 1)[-1]
+    overwrite(log_file(root, 1), end.physical + end.size - LOG_FILE, b"\xff")
+    return 0
 
 
 def delete_a_file(root: Path) -> int:

@@ -1,5 +1,6 @@
 """Topics deleted while messages are on their way to them."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,6 +120,46 @@ def test_a_damaged_list_of_deletions_does_not_stop_a_start(tmp_path: Path, conte
     with_store(tmp_path, reopened)
 
 
+@pytest.mark.parametrize("bit", range(4))
+def test_a_wrong_bit_of_where_a_topic_was_deleted_takes_no_messages_of_today(
+    tmp_path: Path, bit: int
+) -> None:
+    """With a larger number there all that the topic, made anew, had was taken for deleted."""
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "gone", 0, b"old", b"older")  # up to offset 196 or so
+        store.delete_topic("gone")
+        await put(store, "gone", 0, b"new")
+
+    async def reopened(store: MessageStore) -> None:
+        assert bodies(store, "gone", 0) == [b"new"]
+        store.delete_topic("gone")
+        await put(store, "gone", 0, b"newer")
+
+    async def once_more(store: MessageStore) -> None:
+        assert bodies(store, "gone", 0) == [b"newer"]
+
+    with_store(tmp_path, work)
+    path = tmp_path / "deletions.json"
+    data = bytearray(path.read_bytes())
+    data[data.index(b":") + 1] ^= 1 << bit
+    path.write_bytes(data)
+    with_store(tmp_path, reopened)
+    with_store(tmp_path, once_more)
+
+
+def test_a_list_of_deletions_without_a_checksum_is_read(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "gone", 0, b"old")
+
+    async def reopened(store: MessageStore) -> None:
+        assert store.queues_of("gone") == []
+
+    with_store(tmp_path, work)
+    (tmp_path / "deletions.json").write_bytes(b'{"gone":4096}')
+    with_store(tmp_path, reopened)
+
+
 def test_deletions_are_forgotten_with_the_log_files_they_are_about(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await put(store, "early", 0, b"x" * 900)
@@ -127,7 +168,7 @@ def test_deletions_are_forgotten_with_the_log_files_they_are_about(tmp_path: Pat
         store.log.remove_first()
         store.delete_topic("late")
         end = store.log.position
-        assert (tmp_path / "deletions.json").read_bytes() == b'{"late":%d}' % end
+        assert (tmp_path / "deletions.json").read_bytes().startswith(b'{"late":%d,"#' % end)
 
     with_store(tmp_path, work)
 
@@ -190,6 +231,57 @@ def test_a_topic_whose_files_cannot_be_taken_away_is_deleted_again_and_begins_an
 
     with_store(tmp_path, work)
     with_store(tmp_path, reopened)
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_start_goes_on_where_files_of_a_deleted_topic_cannot_be_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashed: bool
+) -> None:
+    """No start went on, for one file of one topic; and nothing of before is given to anyone."""
+    root, queues = tmp_path / "store", tmp_path / "store" / "consumequeue" / "gone"
+    remove, new = files.unlink, [b"%d" % n for n in range(30)]
+    stuck: set[int] = set()
+
+    def failing(path: files.AnyPath) -> None:
+        if Path(path).stat().st_ino in stuck:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        remove(path)
+
+    def hold(folder: Path) -> None:
+        stuck.update(path.stat().st_ino for path in folder.rglob("0*") if path.is_file())
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "gone", 0, *[b"old"] * 25)  # in two files
+        await put(store, "gone", 1, b"old")
+        await put(store, "kept", 0, b"kept")
+        await store.checkpointer.checkpoint()
+        hold(store.root / "consumequeue" / "gone")
+        with pytest.raises(OSError):
+            store.delete_topic("gone")
+        if crashed:
+            crashed_copy(store, root)
+            hold(queues)
+
+    async def made_again(store: MessageStore) -> None:
+        assert bodies(store, "kept", 0) == [b"kept"]
+        assert store.queues_of("gone") == []
+        await put(store, "gone", 0, *new)
+        assert bodies(store, "gone", 0) == new
+
+    async def once_more(store: MessageStore) -> None:
+        assert bodies(store, "gone", 0) == new
+        assert store.queues_of("gone") == [0]
+        assert sorted(path.name for path in queues.iterdir()) == ["0", "0.deleted", "1.deleted"]
+
+    async def killed(store: MessageStore) -> None:
+        await once_more(store)
+        crashed_copy(store, tmp_path / "again")
+
+    monkeypatch.setattr(files, "unlink", failing)
+    with_store(tmp_path / "first" if crashed else root, work)
+    with_store(root, made_again)
+    with_store(root, killed)
+    with_store(tmp_path / "again", once_more)
 
 
 def test_a_log_that_was_cut_is_not_written_to_before_the_deletions_know(

@@ -19,8 +19,12 @@ from tests.daemons.broker.store.damaged import (
     TOPIC,
     cut_a_file_off,
     cut_a_file_off_and_delete_the_next,
+    cut_a_file_off_at_the_begin_of_a_record,
+    cut_a_file_off_in_a_record,
+    cut_a_file_off_in_its_blank,
     cut_the_last_file_off,
     delete_a_file,
+    destroy_a_blank,
     destroy_a_size,
     empty_a_file_and_delete_the_next,
     flip_a_bit_of_a_body,
@@ -78,6 +82,10 @@ LOG_DAMAGES = [
     zero_a_page,
     lose_the_end_of_a_file,
     cut_a_file_off,
+    cut_a_file_off_in_a_record,
+    cut_a_file_off_at_the_begin_of_a_record,
+    cut_a_file_off_in_its_blank,
+    destroy_a_blank,
     delete_a_file,
     cut_a_file_off_and_delete_the_next,
     empty_a_file_and_delete_the_next,
@@ -122,6 +130,25 @@ def test_messages_can_be_stored_after_a_repair_at_the_offsets_that_follow(tmp_pa
 
     assert with_store(root, work, **SLOTS) == MESSAGES // 2 + 1
     assert b"new" in bodies(root)
+    assert verified(root).problems == []
+
+
+def test_messages_of_a_topic_that_was_deleted_and_made_anew_stay(tmp_path: Path) -> None:
+    """All were thrown away where one of its queues of before is not there again: the topic was
+    noted as deleted once more, at the end of the log."""
+    root = tmp_path / "store"
+
+    async def work(store: MessageStore) -> None:
+        for queue_id in (0, 1):
+            await put(store, TOPIC, queue_id, b"old")
+        store.delete_topic(TOPIC)
+        await put(store, TOPIC, 0, b"new")
+
+    with_store(root, work, **SLOTS)
+    (root / layout.CHECKPOINT_FILE).write_bytes(b"damaged")
+    assert verified(root).deleted_topics == set()
+    repaired(root)
+    assert bodies(root) == {b"new"}
     assert verified(root).problems == []
 
 
