@@ -82,9 +82,17 @@ class MappedFile:
         return self.view, 0
 
     def find(self, part: bytes, position: int) -> int:
-        """Where bytes are next, from a position on; -1 if nowhere. Raises OSError."""
-        assert self.view is not None and self._map is not None
-        return self._map.find(part, position)
+        """Where bytes that do not end in zeros are next, from a position on; -1 if nowhere.
+
+        Holes are not touched as memory: a full tmpfs has none to give. Raises OSError.
+        """
+        end = data_end(self.descriptor, position)
+        while position + len(part) <= end:
+            piece = self.read(position, _READ_AT_ONCE)
+            if (place := piece.find(part)) >= 0:
+                return position + place
+            position += len(piece) - len(part) + 1
+        return -1
 
     def write(self, data: bytes | memoryview, position: int) -> None:
         """Write all of data at a position in the file. Raises OSError, having written a part."""
