@@ -111,7 +111,7 @@ class Replay:
     def _put_usual(self, file: MappedFile, position: int) -> int:
         """Put the records from an offset on that are as most are; returns where others begin."""
         while True:
-            # Not as memory: it reaches behind what was written, where a full tmpfs has none to give.
+            # Not as memory: it reaches behind what was written, where a full tmpfs has none.
             data = file.read(position - file.start, _PIECE)
             taken = self._put_piece(data, position)
             if not taken:
