@@ -13,7 +13,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 
 from mq.client.machine import clock, files
 from mq.client.machine.threads import DiskThread
@@ -59,7 +58,7 @@ class Checkpointer:
         self._flusher = flusher
         self._interval = interval
         self._thread = DiskThread("checkpoint")
-        self._unsynced: set[Path] = set()
+        self._unsynced: set[str] = set()  # no Path: there are ten thousands
         self._synced_index: IndexFile | None = None  # the newest that was fsynced
         self._halt: OSError | None = None  # set for good by the first fsync that fails
         self._last = clock.monotonic()
@@ -125,8 +124,7 @@ class Checkpointer:
                 self._unsynced.update(queue.sync_paths(before))
                 if queue.files.renamed:
                     # Files and folders that are new have to survive as names, too.
-                    folder = queue.files.folder
-                    self._unsynced.update((folder, folder.parent, folder.parent.parent))
+                    self._unsynced.update(queue.files.folders)
                     queue.files.renamed = False
             if number % _QUEUES_A_TURN == 0:
                 await asyncio.sleep(0)
@@ -150,7 +148,7 @@ class Checkpointer:
             return
         await self._persist()
         if self._index is not None and self._index.renamed:
-            self._unsynced.add(self._index.folder)
+            self._unsynced.add(str(self._index.folder))
             self._index.renamed = False
         paths = frozenset(self._unsynced)
         index_files = self._unsynced_index_files()
@@ -191,7 +189,7 @@ class Checkpointer:
         known = all_files.index(self._synced_index) if self._synced_index in all_files else 0
         return all_files[max(0, min(known, len(all_files) - 2)) :]
 
-    def _sync_files(self, paths: Iterable[Path]) -> None:
+    def _sync_files(self, paths: Iterable[str]) -> None:
         """For the thread. Raises OSError."""
         for path in paths:
             try:

@@ -341,7 +341,7 @@ class ConsumeQueue:
             del self._tail[: written * _ENTRY_SIZE]
             self._persisted += written
 
-    def sync_paths(self, since: int) -> list[Path]:
+    def sync_paths(self, since: int) -> list[str]:
         """The files that hold entries from an index on: what a checkpoint has to fsync."""
         more = [] if self.extension is None else self.extension.sync_paths()
         return [*self.files.sync_paths(since), *more]

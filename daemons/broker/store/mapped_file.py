@@ -8,6 +8,7 @@ batch in one call with no page fault. The kernel keeps file and mapping the same
 import errno
 import mmap
 import os
+from collections import OrderedDict
 from pathlib import Path
 
 from mq.client.machine import files
@@ -183,7 +184,7 @@ class DescriptorCache:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._open: dict[str, int] = {}  # in the order of use, the newest last
+        self._open: OrderedDict[str, int] = OrderedDict()  # in the order of use, the newest last
 
     def open(self, path: str | Path, size: int | None = None) -> int:
         """The descriptor of a file, good until the next call.
@@ -198,7 +199,7 @@ class DescriptorCache:
             else:
                 descriptor = _open_sized(path, size)
             if len(self._open) >= self._capacity:
-                files.close(self._open.pop(next(iter(self._open))))
+                files.close(self._open.popitem(last=False)[1])
         self._open[path] = descriptor
         return descriptor
 

@@ -187,10 +187,11 @@ class QueueExtension:
             del self._tail[:written]
             self._persisted += written
 
-    def sync_paths(self) -> list[Path]:
+    def sync_paths(self) -> list[str]:
         """The files and folders that a checkpoint has to fsync: those that may have grown."""
+        grown = [self._folder / layout.file_name(start) for start in self._files[-2:]]
         folders = [self._folder, self._folder.parent, self._folder.parent.parent]
-        return [self._folder / layout.file_name(start) for start in self._files[-2:]] + folders
+        return [str(path) for path in grown + folders]
 
     # cutting --------------------------------------------------------------------------------
 

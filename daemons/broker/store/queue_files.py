@@ -35,22 +35,30 @@ class QueueFiles:
             for name in files.listdir(self._base)
             if (offset := layout.file_offset(name)) is not None and offset % _ENTRY_SIZE == 0
         )
-        for start in self._starts:
-            self._check_size(start)
+        for start in self._starts[:-1]:
+            self._check_size(start, files.size(self._path(start)))
+        if self._starts:  # what the last one ends with is read next
+            last = self._descriptors.open(self._path(self._starts[-1]))
+            self._check_size(self._starts[-1], files.fstat(last).st_size)
 
-    def _check_size(self, start: int) -> None:
+    def _check_size(self, start: int, size: int) -> None:
         # A shorter file is damage, or grows: what it holds is where it is looked for.
-        path = self._path(start)
-        size = files.size(path)
         if size > self._size or start % self._size:
             raise StoreLoadError(
-                f"{path} of {size} bytes does not fit mappedFileSizeConsumeQueue, which is "
-                f"{self._size}: start with the size that the store was made with"
+                f"{self._path(start)} of {size} bytes does not fit mappedFileSizeConsumeQueue, "
+                f"which is {self._size}: start with the size that the store was made with"
             )
 
     @property
     def folder(self) -> Path:
         return Path(self._base)
+
+    @property
+    def folders(self) -> list[str]:
+        """That of the queue, of its topic and of all topics: what holds the names of files."""
+        queue = self._base[:-1]
+        topic = queue.rpartition("/")[0]
+        return [queue, topic, topic.rpartition("/")[0]]
 
     def _path(self, start: int) -> str:
         known, path = self._last_path
@@ -80,10 +88,10 @@ class QueueFiles:
         per_file = self._size // _ENTRY_SIZE
         return index - index % per_file + per_file
 
-    def sync_paths(self, since: int) -> list[Path]:
+    def sync_paths(self, since: int) -> list[str]:
         """The files that hold entries from an index on."""
         first = self.begin_of(since) * _ENTRY_SIZE
-        return [Path(self._path(start)) for start in self._starts if start >= first]
+        return [self._path(start) for start in self._starts if start >= first]
 
     # reading and writing ----------------------------------------------------------------------
 

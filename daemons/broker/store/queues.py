@@ -61,7 +61,7 @@ class Queues:
                 continue
             for name in files.folders(self._root / topic):
                 if name.isascii() and name.isdigit():
-                    queue = self.get_or_make(topic, int(name))
+                    queue = self._get_or_make(topic, int(name))
                     queue.load()
                     self._load_extension(queue, topic in extended)
 
@@ -89,13 +89,17 @@ class Queues:
 
         Raises IllegalName (a ValueError) for a topic that must not become a folder.
         """
-        queues = self._queues.get(topic)
-        if queues is not None and (queue := queues.get(queue_id)) is not None:
+        if topic not in self._queues:
+            check_folder_name(topic)
+        return self._get_or_make(topic, queue_id)
+
+    def _get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queues = self._queues.setdefault(topic, {})
+        if (queue := queues.get(queue_id)) is not None:
             return queue
-        check_folder_name(topic)
         folder = f"{self._root}/{topic}/{queue_id}"  # no Path: a start makes ten thousands
         queue = ConsumeQueue(topic, queue_id, folder, self._file_size, self.descriptors)
-        self._queues.setdefault(topic, {})[queue_id] = queue
+        queues[queue_id] = queue
         return queue
 
     def extension(self, queue: ConsumeQueue) -> QueueExtension:
