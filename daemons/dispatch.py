@@ -226,7 +226,7 @@ class Dispatcher:
             except Exception as error:
                 reply = self.failed(command, channel, error)
             else:
-                if isinstance(result, Awaitable):
+                if result is not None and isinstance(result, Awaitable):
                     cost = _TASK_COST + cost_of(command)
                     channel.owe(cost)
                     work = self._await(command, channel, result, began)

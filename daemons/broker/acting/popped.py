@@ -47,7 +47,7 @@ class ActingCheckPoints(PopCheckPoints):
         """Count that messages were consumed. Raises StoreRefused for a check point that is not
         known here."""
         point = self.find(key)
-        if point is None:
+        if point is None or point.is_reviving:  # since it was looked at
             raise StoreRefused(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "this slave does not have that check point"
             )

@@ -22,8 +22,10 @@ from mq.protocol.native import failures, native
 from mq.protocol.record import IPV4_HOST
 from mq.protocol.reply_template import ReplyTemplate
 
-_PULL = header_start(RequestCode.PULL_MESSAGE)  # it need not be looked at in vain
+_PULL = header_start(RequestCode.PULL_MESSAGE)
 _SENDS = header_start(RequestCode.SEND_MESSAGE_V2), header_start(RequestCode.SEND_BATCH_MESSAGE)
+# Requests that need not be looked at in vain: the codes of sends begin with a 3.
+_OTHERS = tuple(b'{"code":%c' % digit for digit in b"12456789")
 # Sends that are taken together: there is always room for as many, and no need to hold more.
 _MOST_ALONE = 64
 _PREFIX = PREFIX.size
@@ -47,7 +49,7 @@ class NativeSends:
         self._alone: dict[Channel, bytes] = {}  # sends of this turn that are still to be taken
         self._can_be = native is not None and len(appender.store_host) == IPV4_HOST
         self.on_end: Callable[[], None] = lambda: None
-        appender.before_turn_ends = self.settle
+        appender.before_turn_ends.append(self.settle)
 
     def configure(
         self, max_body: int, added: str, reply: ReplyTemplate, batch_reply: ReplyTemplate
@@ -97,7 +99,7 @@ class NativeSends:
                 return len(data)
             if channel.stalled:
                 return position
-        if data.startswith(_PULL, position + _PREFIX):
+        if data.startswith(_OTHERS, position + _PREFIX):
             return position
         place = None if self._path is None else self._appender.place()
         if place is None:

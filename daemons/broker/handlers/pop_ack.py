@@ -15,6 +15,7 @@ from mq.client.machine import clock
 from mq.daemons.broker.delivery.waiting import StoreResults
 from mq.daemons.broker.handlers.pop_requests import LONGEST_INVISIBLE
 from mq.daemons.broker.pop.check_points import PopCheckPoints
+from mq.daemons.broker.pop.gathering import AckGathering
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import Receipt, marked_topic, normal_topic
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
@@ -55,6 +56,7 @@ class AckHandlers:
         store: MessageStore,
         offsets: ConsumerOffsets,
         points: PopCheckPoints,
+        gathering: AckGathering,
         order: OrderedPops,
         waiters: Waiters,
         clock: Callable[[], int] = clock.milliseconds,
@@ -63,6 +65,7 @@ class AckHandlers:
         self._store = store
         self._offsets = offsets
         self._points = points
+        self._gathering = gathering
         self._order = order
         self._waiters = waiters
         self._clock = clock
@@ -78,6 +81,7 @@ class AckHandlers:
         if receipt.is_ordered:
             return self._acknowledge_in_order(command, header.topic, header.consumer_group, receipt)
 
+        key, revive_queue, due = self._place(header.topic, header.consumer_group, receipt)
         cost = _WAITING_COST + cost_of(command)  # also of what nobody reads
 
         def stored(refusal: StoreRefused | None) -> None:
@@ -87,8 +91,8 @@ class AckHandlers:
             else:
                 channel.reply(command, refusal.code, remark=refusal.remark)
 
-        self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], stored)
         channel.owe(cost)
+        self._gathering.acknowledge(key, header.offset, revive_queue, due, stored)
         return None
 
     async def _acknowledge_in_order(
@@ -204,8 +208,17 @@ class AckHandlers:
         offsets: list[int],
         on_stored: OnStored,
     ) -> None:
-        """Write that messages were consumed: beside their check point, whatever the receipt says,
-        if that is known. Raises Refused, also where it is too late."""
+        """Write that messages were consumed. Raises Refused, also where it is too late."""
+        key, revive_queue, due = self._place(topic, group, receipt)
+        try:
+            self._points.acknowledge(key, offsets, revive_queue, due, on_stored)
+        except StoreRefused as refusal:
+            raise Refused(refusal.code, refusal.remark) from None
+
+    def _place(self, topic: str, group: str, receipt: Receipt) -> tuple[Key, int, int]:
+        """Of which check point it is to be written, in which revive queue, and when that is due:
+        beside the check point, whatever the receipt says, if it is known. Raises Refused where it
+        is too late."""
         key = _key(topic, group, receipt)
         point = self._points.find(key)
         if point is None or point.is_reviving:
@@ -215,13 +228,9 @@ class AckHandlers:
             if point is None and not self._points.may_be_early(key):
                 raise RemoteProtocolError("the names of group and broker are too long for a pop")
         self._check_revive_queue(receipt)
-        revive_queue, due = receipt.revive_queue_id, receipt.visible_at
-        if point is not None:
-            revive_queue, due = point.revive_queue_id, point.due
-        try:
-            self._points.acknowledge(key, offsets, revive_queue, due, on_stored)
-        except StoreRefused as refusal:
-            raise Refused(refusal.code, refusal.remark) from None
+        if point is None:
+            return key, receipt.revive_queue_id, receipt.visible_at
+        return key, point.revive_queue_id, point.due
 
     def _check_revive_queue(self, receipt: Receipt) -> None:
         """Raises RemoteProtocolError; before anything is written: what is put into a queue that

@@ -201,6 +201,10 @@ class PopCheckPoints:
     def find(self, key: Key) -> PopCheckPoint | None:
         return self._table.get(key)
 
+    def known(self, key: Key) -> PopCheckPoint | None:
+        """Likewise one that was put and has not been read."""
+        return self._table.get(key) or self._unread.get(key)
+
     def has_known(self, key: Key) -> bool:
         """Whether another check point of that name would be taken for one that there is, or that
         was acknowledged more than once."""
@@ -243,7 +247,7 @@ class PopCheckPoints:
     ) -> None:
         """Write that messages were consumed. Raises StoreRefused."""
         self._make_topic()
-        point = self._table.get(key) or self._unread.get(key)
+        point = self.known(key)
 
         def stored(refusal: StoreRefused | None) -> None:
             self._forget_refused(record, refusal)

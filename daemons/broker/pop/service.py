@@ -18,6 +18,7 @@ from mq.daemons.broker.parts.clients import Clients
 from mq.daemons.broker.parts.delivery import Delivery
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.pop.check_points import PopCheckPoints
+from mq.daemons.broker.pop.gathering import AckGathering
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.pop.revival import Revival
@@ -59,7 +60,8 @@ class PopService:
         records = PoppedRecords(settings, reader)
         self._pop = PopHandlers(settings, requests, records, reader, pops, waiters, groups)
         self._peek = PeekHandlers(requests, records, reader, pops, waiters)
-        self._ack = AckHandlers(topics, store, offsets, self.points, self.order, waiters)
+        gathering = AckGathering(self.points, store.appender)
+        self._ack = AckHandlers(topics, store, offsets, self.points, gathering, self.order, waiters)
         self.modes = RequestModes(folder / "messageRequestMode.json")
         self._assignment = AssignmentHandlers(
             settings, self.modes, topics, groups, clients.consumers, queues_of

@@ -73,7 +73,8 @@ class Appender:
     written batch that may not be published before an fsync; None has ``publisher`` do it at once.
     ``look_ahead`` is called when the log has grown beyond ``look_from``; it returns the next.
     ``on_written`` is called when the log has grown, before anybody is answered.
-    ``before_turn_ends`` is called where something was appended, to append what was put off.
+    Each of ``before_turn_ends`` is called, in their order, where something was appended or
+    `open_turn` called, to append what was put off.
     ``extend`` may put more about a message into its queue's extension: it gets queue, tags code,
     store timestamp and ``properties_field``, and gives the tags code of the entry.
     """
@@ -84,7 +85,7 @@ class Appender:
         self.refusal: StoreRefused | None = None
         self.await_flush: Callable[[Batch], None] | None = None
         self.on_written: Callable[[], None] = lambda: None
-        self.before_turn_ends: Callable[[], None] = lambda: None
+        self.before_turn_ends: list[Callable[[], None]] = []
         self.publisher = Publisher()
         self.look_ahead: Callable[[], int] = lambda: 1 << 63
         self.look_from = 0
@@ -293,8 +294,14 @@ class Appender:
 
     @property
     def will_end_turn(self) -> bool:
-        """Whether `before_turn_ends` is going to be called in this turn of the loop."""
+        """Whether `before_turn_ends` are going to be called in this turn of the loop."""
         return self._scheduled
+
+    def open_turn(self) -> None:
+        """Have them called, whether or not something is appended."""
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.end_turn)
 
     def batch_timestamp(self) -> int:
         """The store timestamp, in ms, that a message appended in this turn gets."""
@@ -395,16 +402,15 @@ class Appender:
 
     def _open(self, batch: Batch) -> None:
         batch.timestamp = clock.milliseconds()
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.end_turn)
+        self.open_turn()
 
     def end_turn(self) -> None:
         """Append what was put off, and write the open batch with it."""
-        try:
-            self.before_turn_ends()
-        except Exception:
-            waiters.log_failure("what was put off to the end of a turn failed")
+        for put_off in self.before_turn_ends:
+            try:
+                put_off()
+            except Exception:
+                waiters.log_failure("what was put off to the end of a turn failed")
         self.commit()
 
     def _next_file(self) -> None:

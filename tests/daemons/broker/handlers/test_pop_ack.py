@@ -263,7 +263,7 @@ def test_an_acknowledgement_that_waits_for_the_disk_counts_as_memory_of_its_peer
         flusher = broker.stores.messages.flusher
         with monkeypatch.context() as slow_disk:
             slow_disk.setattr(flusher, "start", lambda: None)
-            names = {**consumer._names(popped), **more}
+            names = {**consumer.names(popped), **more}
             ack = Command(RequestCode.ACK_MESSAGE, names, body, opaque=7)
             peer.writer.write(encode(ack))
             await until(lambda: bool(flusher._waiting))

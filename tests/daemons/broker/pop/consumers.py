@@ -82,10 +82,10 @@ class PopConsumer:
         return [Popped(message, reply, self.broker_name) for message in messages]
 
     async def ack(self, popped: Popped) -> Command:
-        return await self.peer.ask(RequestCode.ACK_MESSAGE, self._names(popped))
+        return await self.peer.ask(RequestCode.ACK_MESSAGE, self.names(popped))
 
     async def hide(self, popped: Popped, milliseconds: int) -> Command:
-        fields = {**self._names(popped), "invisibleTime": str(milliseconds)}
+        fields = {**self.names(popped), "invisibleTime": str(milliseconds)}
         return await self.peer.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
 
     async def ack_all(self, popped: list[Popped]) -> Command:
@@ -107,7 +107,7 @@ class PopConsumer:
         body = BatchAckMessageRequestBody(broker_name=self.broker_name, acks=[ack]).encode()
         return await self.peer.ask(RequestCode.BATCH_ACK_MESSAGE, None, body)
 
-    def _names(self, popped: Popped) -> dict[str, str]:
+    def names(self, popped: Popped) -> dict[str, str]:
         return {
             "consumerGroup": self.group,
             "topic": popped.topic,
