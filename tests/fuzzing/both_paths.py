@@ -127,7 +127,7 @@ class Cases(random.Random):
 
     def frame(self) -> bytes:
         """A send, mostly as a client writes it."""
-        from tests.daemons.broker.native_pair import FIELDS, HEADER
+        from tests.daemons.broker.native_pair import FIELDS, HEADER, in_binary, in_words
 
         kind = self.random()
         if kind < 0.1 and self._halves:
@@ -149,7 +149,13 @@ class Cases(random.Random):
             self._make_odd(header, fields)
         is_batch = fields.get("m") == "true"
         body = self._batch() if is_batch else self._body()
-        text = self._text({**header, "extFields": fields}, odd)
+        whole = {**header, "extFields": fields}
+        form = self.random()
+        if form < 0.2:
+            whole = in_words(whole)
+        if 0.1 < form < 0.3:
+            return in_binary(whole, body)
+        text = self._text(whole, odd)
         return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
 
     def _prepare(self, header: dict[str, object], fields: dict[str, object]) -> None:

@@ -23,9 +23,16 @@ from mq.protocol.record import IPV4_HOST
 from mq.protocol.reply_template import ReplyTemplate
 
 _PULL = header_start(RequestCode.PULL_MESSAGE)
-_SENDS = header_start(RequestCode.SEND_MESSAGE_V2), header_start(RequestCode.SEND_BATCH_MESSAGE)
-# Requests that need not be looked at in vain: the codes of sends begin with a 3.
-_OTHERS = tuple(b'{"code":%c' % digit for digit in b"12456789")
+_SENDS = tuple(
+    header_start(code)
+    for code in (
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_MESSAGE,
+    )
+)
+# Requests that need not be looked at in vain: the codes of sends begin with a 1 or a 3.
+_OTHERS = (_PULL, *(b'{"code":%c' % digit for digit in b"2456789"))
 # Sends that are taken together: there is always room for as many, and no need to hold more.
 _MOST_ALONE = 64
 _PREFIX = PREFIX.size

@@ -13,9 +13,12 @@ use crate::strings::{plain_bytes, unescaped};
 
 /// A header, its strings without their escapes.
 pub struct Header<'a> {
+    pub code: i64,
     pub flag: i64,
     pub opaque: i64,
-    fields: Fields<'a>,
+    /// Whether what the hot path does not read is as it must be in a command, too.
+    pub is_sound: bool,
+    pub fields: Fields<'a>,
 }
 
 impl<'a> Header<'a> {
@@ -96,14 +99,16 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn header(&mut self, is_wanted: fn(i64) -> bool) -> Option<Header<'a>> {
-        let mut header = Header { flag: 0, opaque: 0, fields: Fields::new() };
+        let fields = Fields::new();
+        let mut header = Header { code: 0, flag: 0, opaque: 0, is_sound: true, fields };
         let mut seen = 0u8;
         self.expect(b'{')?;
         loop {
             let name = self.name()?;
             let bit = match name {
                 "code" => {
-                    if !is_wanted(self.number()?) {
+                    header.code = self.number()?;
+                    if !is_wanted(header.code) {
                         return None;
                     }
                     1
@@ -120,8 +125,13 @@ impl<'a> Reader<'a> {
                     self.fields(&mut header.fields)?;
                     8
                 }
-                _ => {
-                    self.skip_scalar()?;
+                name => {
+                    let is_text = self.skip_scalar()?;
+                    header.is_sound &= match name {
+                        "version" => !is_text,
+                        "remark" => is_text,
+                        _ => true,
+                    };
                     0
                 }
             };
@@ -258,11 +268,12 @@ impl<'a> Reader<'a> {
         whole_number(&rest[..length])
     }
 
-    fn skip_scalar(&mut self) -> Option<()> {
+    /// Goes behind a string or a number; says whether it is a string.
+    fn skip_scalar(&mut self) -> Option<bool> {
         self.skip_blanks();
         match self.text.as_bytes().get(self.at)? {
-            b'"' => self.string().map(drop),
-            b'-' | b'0'..=b'9' => self.number().map(drop),
+            b'"' => self.string().map(|_| true),
+            b'-' | b'0'..=b'9' => self.number().map(|_| false),
             _ => None,
         }
     }

@@ -62,9 +62,12 @@ layout! {
     FRAME_PREFIX: usize = 8;
     FRAME_LENGTH: usize = 4;
     HEADER_LENGTH: u32 = 0x00FF_FFFF;
+    JSON: u32 = 0;
+    BINARY: u32 = 1;
     RESPONSE: i64 = 1;
     ONE_WAY: i64 = 2;
     PULL: i64 = 11;
+    SEND_V1: i64 = 10;
     SEND_V2: i64 = 310;
     SEND_BATCH: i64 = 320;
     SUCCESS: i64 = 0;

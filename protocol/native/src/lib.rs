@@ -1,6 +1,7 @@
 //! What mq's interpreter would do for each message, done for each buffer (docs/decisions/0047).
 
 mod batch;
+mod binary_header;
 mod commit;
 mod condition;
 mod entry;
@@ -26,6 +27,7 @@ mod reply;
 mod room;
 mod select;
 mod send;
+mod send_header;
 mod stored;
 mod strings;
 mod tube_answer;
@@ -37,8 +39,9 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 33] = [
+const SOURCES: [(&str, &[u8]); 35] = [
     ("batch.rs", include_bytes!("batch.rs")),
+    ("binary_header.rs", include_bytes!("binary_header.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
     ("condition.rs", include_bytes!("condition.rs")),
     ("entry.rs", include_bytes!("entry.rs")),
@@ -65,6 +68,7 @@ const SOURCES: [(&str, &[u8]); 33] = [
     ("room.rs", include_bytes!("room.rs")),
     ("select.rs", include_bytes!("select.rs")),
     ("send.rs", include_bytes!("send.rs")),
+    ("send_header.rs", include_bytes!("send_header.rs")),
     ("stored.rs", include_bytes!("stored.rs")),
     ("strings.rs", include_bytes!("strings.rs")),
     ("tube_answer.rs", include_bytes!("tube_answer.rs")),

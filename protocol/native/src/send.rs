@@ -9,13 +9,13 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::batch;
 use crate::frame::Frame;
-use crate::header::Header;
 use crate::layout::*;
 use crate::packing::{self, Output, Packed, Sent, Shared, Target};
 use crate::properties::Properties;
 use crate::record::{self, Place};
 use crate::reply::{self, Pieces};
 use crate::room::Room;
+use crate::send_header::SendHeader;
 
 /// Queues that one call serves; messages to more wait for the next.
 const MOST_QUEUES: usize = 64;
@@ -66,7 +66,7 @@ struct Replies {
 
 /// A frame that is a send, as far as its header says.
 struct Request<'a> {
-    header: Header<'a>,
+    header: SendHeader<'a>,
     body: &'a [u8],
     is_batch: bool,
     flag: i32,
@@ -214,34 +214,30 @@ impl SendPath {
         born_host: [u8; HOST_SIZE],
         relayed: bool,
     ) -> Option<(Request<'a>, usize)> {
-        let Frame { header, body, end } = Frame::at(data, at, self.most_frame)?;
-        let is_send = |code| matches!(code, SEND_V2 | SEND_BATCH);
-        let header = Header::read(header, is_send)?;
-        let sys_flag = header.number("f")?;
-        if header.flag & RESPONSE != 0
+        let frame = Frame::of_either_form(data, at, self.most_frame)?;
+        let header = SendHeader::of(&frame)?;
+        let Frame { body, end, .. } = frame;
+        let sys_flag = header.sys_flag()?;
+        if header.request_flag() & RESPONSE != 0
             || body.len() > self.max_body
             || sys_flag < 0
             || sys_flag & i64::from(TRANSACTION_MASK) != 0
         {
             return None;
         }
-        let reconsume_times = match header.field("j") {
-            None | Some("") => 0,
-            Some(_) => i32::try_from(header.number("j")?).ok()?,
-        };
-        let is_batch = header.field("m") == Some("true");
+        let is_batch = header.is_batch();
         let shared = Shared {
             sys_flag: i32::try_from(sys_flag & !i64::from(IPV6_HOSTS) & 0x7FFF_FFFF).ok()?,
-            born_timestamp: header.number("g")?,
-            born_host: match header.field("o").filter(|_| relayed) {
+            born_timestamp: header.born_timestamp()?,
+            born_host: match header.born_host().filter(|_| relayed) {
                 Some(named) => packed_host(named)?,
                 None => born_host,
             },
-            reconsume_times,
+            reconsume_times: header.reconsume_times()?,
             added: &self.added,
         };
         // The flag of a batch is not looked at: its messages have their own.
-        let flag = if is_batch { 0 } else { i32::try_from(header.number("h")?).ok()? };
+        let flag = if is_batch { 0 } else { header.flag()? };
         Some((Request { header, body, is_batch, flag, shared }, end))
     }
 
@@ -256,7 +252,7 @@ impl SendPath {
         output: &mut Output,
         replies: &mut Replies,
     ) -> Option<()> {
-        let text = request.header.field("i").unwrap_or("");
+        let text = request.header.properties();
         let first = target.next;
         let shared = &request.shared;
         if request.is_batch {
@@ -311,18 +307,18 @@ impl Replies {
         &mut self,
         pieces: &Pieces,
         ids: &[u8],
-        header: &Header,
+        header: &SendHeader,
         target: &Target,
         first_offset: i64,
         promptly: bool,
     ) {
-        if header.flag & ONE_WAY != 0 {
+        if header.request_flag() & ONE_WAY != 0 {
             return;
         }
         let to = if promptly { &mut self.prompt } else { &mut self.ordinary };
         let queue_id = target.queue_id.to_string();
         let offset = first_offset.to_string();
-        let opaque = header.opaque.to_string();
+        let opaque = header.opaque().to_string();
         let values = [ids, queue_id.as_bytes(), offset.as_bytes(), opaque.as_bytes()];
         reply::push_head(to, pieces, values, 0);
     }
@@ -332,9 +328,9 @@ impl Replies {
 fn find_target<'t, 'py>(
     targets: &'t mut Vec<Named<'py>>,
     queues: &Bound<'py, PyDict>,
-    header: &Header,
+    header: &SendHeader,
 ) -> PyResult<Option<&'t mut Target<'py>>> {
-    let (Some(topic), Some(text)) = (header.field("b"), header.field("e")) else {
+    let (Some(topic), Some(text)) = (header.topic(), header.queue_text()) else {
         return Ok(None);
     };
     if topic.starts_with('%') {

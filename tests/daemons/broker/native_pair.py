@@ -13,6 +13,7 @@ from mq.daemons.broker.transactions.native_halves import NativeHalves
 from mq.daemons.channel import Channel
 from mq.protocol.codes import Dialect, RequestCode, ResponseCode
 from mq.protocol.command_reader import CommandReader
+from mq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.headers.transaction import pack_halves
 from mq.protocol.message_id import decode_offset_id
 from tests.daemons.broker.harness import Harness
@@ -46,6 +47,36 @@ def framed(header: Mapping[str, object], body: bytes = b"", *, blanks: bool = Tr
     """A request with a header in JSON."""
     text = json.dumps(header, separators=None if blanks else (",", ":")).encode()
     return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
+
+
+# What the fields of a send are called in the first version of its header.
+WORDS = {
+    letter.wire: word.wire
+    for letter in SendMessageRequestHeaderV2.FIELDS
+    for word in SendMessageRequestHeader.FIELDS
+    if letter.name == word.name
+}
+
+
+def in_words(header: Mapping[str, object]) -> dict[str, object]:
+    """A send in the first version of its header."""
+    fields = header["extFields"]
+    assert isinstance(fields, dict)
+    named = {WORDS.get(name, name): value for name, value in fields.items()}
+    return {**header, "code": 10, "extFields": named}
+
+
+def in_binary(header: Mapping[str, Any], body: bytes = b"") -> bytes:
+    """A request with a header in RocketMQ's binary form; numbers are cut to their size."""
+    fields = b""
+    for name, value in header["extFields"].items():
+        one, other = (str(text).encode(errors="replace") for text in (name, value))
+        fields += struct.pack(">h", len(one)) + one + struct.pack(">i", len(other)) + other
+    numbers = [header[name] for name in ("code", "opaque", "flag")]
+    code, opaque, flag = (number if isinstance(number, int) else 0 for number in numbers)
+    head = struct.pack(">HbhII", code & 0xFFFF, 0, 409, opaque & 0xFFFFFFFF, flag & 0xFFFFFFFF)
+    text = head + struct.pack(">ii", 0, len(fields)) + fields
+    return struct.pack(">ii", 4 + len(text) + len(body), 1 << 24 | len(text)) + text + body
 
 
 def ended(places: Sequence[Place], group: str, how: str) -> bytes:
@@ -131,6 +162,8 @@ class OneBroker:
                     channel.data_received(piece)
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
+            while channel.waits:  # Python has not had the time to serve all of it
+                await asyncio.sleep(0)
         finally:
             channel.connection_lost(None)  # the listener waits for it when it closes
         return (transport.data, transport.closed, *self._stored())
@@ -159,6 +192,8 @@ class OneBroker:
                 (put_off if channel in sends._alone else served).append((number, piece))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
+            while any(channel.waits for channel, _ in made.values()):
+                await asyncio.sleep(0)
         finally:
             for number in made.keys() - lost:
                 made[number][0].connection_lost(None)

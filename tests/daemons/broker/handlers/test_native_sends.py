@@ -3,6 +3,7 @@
 import asyncio
 import json
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from tests.daemons.broker.native_pair import (
     Pair,
     alone,
     framed,
+    in_binary,
+    in_words,
     stand_still,
 )
 
@@ -74,7 +77,7 @@ CHANGED_HEADER = st.fixed_dictionaries(
         "code": st.sampled_from([310, 320, 310, 105, "310", 310.0]),
         "flag": st.sampled_from([0, 2, 1, 3, -1, "0", 1 << 40]),
         "opaque": VALUES,
-        "extra": VALUES,
+        **dict.fromkeys(("extra", "version", "remark", "language"), VALUES),
     },
 )
 
@@ -96,9 +99,13 @@ def batches(draw: st.DrawFn) -> bytes:
     return raw[: len(raw) - draw(DAMAGE)]
 
 
+FORMS = ("letters", "letters", "words", "binary", "binary words")
+
+
 @st.composite
-def frames(draw: st.DrawFn) -> bytes:
+def frames(draw: st.DrawFn, forms: Sequence[str] = FORMS) -> bytes:
     """A send, mostly as a client writes it."""
+    form = draw(st.sampled_from(forms))
     usual = draw(st.booleans())
     fields = {**FIELDS, "i": draw(PROPERTIES)} if usual else FIELDS | draw(CHANGED_FIELDS)
     header = {**HEADER, "extFields": fields} | ({} if usual else draw(CHANGED_HEADER))
@@ -111,13 +118,17 @@ def frames(draw: st.DrawFn) -> bytes:
         header["extFields"] = fields
     if not usual and draw(st.booleans()):
         fields.pop(draw(st.sampled_from(sorted(fields))))
+    body = draw(batches() if fields.get("m") == "true" else st.binary(max_size=20))
+    if "words" in form:
+        header = in_words(header)
+    if "binary" in form:
+        return in_binary(header, body)
     text = json.dumps(
         header,
         ensure_ascii=draw(st.booleans()),
         separators=draw(st.sampled_from([(",", ":"), (", ", ": "), ("\n,", "\t:")])),
         sort_keys=draw(st.booleans()),
     ).encode(errors="surrogatepass")
-    body = draw(batches() if fields.get("m") == "true" else st.binary(max_size=20))
     return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
 
 
@@ -147,11 +158,13 @@ def _one_of_many(frame: bytes) -> bytes:
     """A send as it comes from a client that waits for each reply: by its begin it is one."""
     end = 8 + struct.unpack_from(">ii", frame)[1]
     header = {"code": 310} | json.loads(frame[8:end])
-    header["code"] = 320 if header["code"] == 320 else 310
+    header["code"] = header["code"] if header["code"] in (10, 320) else 310
     return framed(header, frame[end:], blanks=False)
 
 
-SMALL_SENDS = frames().map(_one_of_many).filter(lambda frame: len(frame) < LARGE)
+SMALL_SENDS = (
+    frames(("letters", "words")).map(_one_of_many).filter(lambda frame: len(frame) < LARGE)
+)
 TOGETHER = st.lists(st.tuples(st.integers(1, 5), SMALL_SENDS), min_size=1, max_size=8)
 
 
@@ -244,6 +257,45 @@ def test_strings_end_at_the_same_byte_as_by_python_wherever_that_stands(
                     taken, frame = pair.brokers[0].taken, _with_raw(before, raw, behind, place)
                     pair.compare([frame])
                     assert (pair.brokers[0].taken > taken) is _is_json(frame[8:])
+    finally:
+        pair.close()
+
+
+SEND = {**HEADER, "extFields": FIELDS}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [framed(in_words(SEND)), in_binary(SEND), in_binary(in_words(SEND))],
+    ids=["words", "binary", "binary words"],
+)
+def test_the_other_forms_of_a_header_are_taken_too(
+    tmp_path: Path, stopped_clock: None, frame: bytes
+) -> None:
+    pair = Pair(tmp_path)
+    try:
+        pair.compare([TO_EACH_QUEUE])
+        taken = pair.brokers[0].taken
+        pair.compare([frame * 3])
+        assert pair.brokers[0].taken == taken + 1
+    finally:
+        pair.close()
+
+
+@pytest.mark.parametrize("form", ["words", "binary"])
+def test_each_field_of_the_other_forms_is_checked_as_by_python(
+    tmp_path: Path, stopped_clock: None, form: str
+) -> None:
+    """Of the usual form some need not be looked at, once the queue is known."""
+    pair = Pair(tmp_path, {})
+    try:
+        pair.compare([TO_EACH_QUEUE])
+        for name in "abcdefghijklmn":
+            fields = {key: text for key, text in FIELDS.items() if key != name}
+            for value in ({}, *({name: text} for text in ("", "x", "2147483648", "TRUE", "5"))):
+                header = {**HEADER, "extFields": fields | value}
+                is_json = form == "words"
+                pair.compare([framed(in_words(header)) if is_json else in_binary(header)])
     finally:
         pair.close()
 
