@@ -214,19 +214,21 @@ class Pulling:
         if not held.may_take or (self._settings.locked and not is_locked(held)):
             pushes.want_pull()
             return False
+        tags = self._subscriptions.tags(held.queue.topic)
+        fits = tags is None or not tags.tags or tags.matches(message.tags)
+        message.broker_name = held.queue.broker_name
+        messages = self._kept(held, [message] if fits else [])
         pushes.taken(message.store_timestamp)
         held.next_offset = offset + 1
         held.note_pull()
         counts.pulled += 1
-        tags = self._subscriptions.tags(held.queue.topic)
-        if tags is not None and tags.tags and not tags.matches(message.tags):
-            return True
-        message.broker_name = held.queue.broker_name
-        messages = [message]
-        if self._hooks is not None:
-            messages = self._hooks.kept(held.queue, messages)
         self._hand_on(held, messages, pushes.min_offset, held.next_offset)
         return True
+
+    def _kept(self, held: ProcessQueue, messages: list[StoredMessage]) -> list[StoredMessage]:
+        """Those that the hooks do not sort out. Ask before `next_offset` moves on: one that ends
+        the program would have what lies before that committed."""
+        return messages if self._hooks is None else self._hooks.kept(held.queue, messages)
 
     def _accept(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
         """Take what was pulled from the offset `asked` on; False when the queue is to be taken
@@ -247,14 +249,13 @@ class Pulling:
         messages = result.messages
         if held.next_offset > asked:
             messages = [one for one in messages if one.queue_offset >= held.next_offset]
+        kept = self._kept(held, messages)
         held.next_offset = max(held.next_offset, result.next_offset)
         held.note_pull()
         if held.pushes is not None:
             newest = messages[-1].store_timestamp if messages else 0
             held.pushes.pulled(result.min_offset, newest)
-        if self._hooks is not None:
-            messages = self._hooks.kept(held.queue, messages)
-        self._hand_on(held, messages, result.min_offset, result.max_offset)
+        self._hand_on(held, kept, result.min_offset, result.max_offset)
         return True
 
     def _hand_on(
