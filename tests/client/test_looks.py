@@ -190,6 +190,22 @@ async def test_a_queue_whose_first_messages_are_at_a_broker_that_is_away_is_read
             assert got + await polled(consumer, 7) == numbers(10)
 
 
+@in_a_loop
+async def test_a_full_queue_is_read_on_though_its_broker_tells_no_time_of_its_first_message() -> (
+    None
+):
+    """An answer without one had each pull of the queue fail, for ever."""
+    handlers = replica(6)
+    handlers[RequestCode.GET_EARLIEST_MSG_STORETIME] = lambda request, _: request.reply(0)
+    async with scripted(handlers) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP, limits=FlowLimits(messages=3)) as consumer:
+            await consumer.assign([QUEUE])
+            got = await polled(consumer, 3)
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            assert got + await polled(consumer, 3) == numbers(6)
+
+
 @pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE])
 @in_a_loop
 async def test_a_topic_that_was_made_again_is_noticed_though_its_broker_is_busy_at_first(
