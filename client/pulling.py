@@ -186,7 +186,8 @@ class Pulling:
     async def _pull(
         self, held: ProcessQueue, *, waits: bool = True, looks: bool = False
     ) -> PullResult:
-        """With `looks` to see what is there only: of all queues of a member at once, perhaps."""
+        """With `looks` to see what is there only: of all queues of a member at once, perhaps, and
+        also at a broker that was restarted, and knows no subscription of the group yet."""
         subscription = self._subscriptions.of(held.queue.topic)
         waits = waits and not looks and not held.is_absent
         commits = self._settings.commits and waits  # else it may be in another topic
@@ -197,7 +198,7 @@ class Pulling:
             max_count=1 if looks else self._settings.batch,
             wait=LONG_POLL_SECONDS if waits else 0.0,
             commit_offset=held.commit_offset if commits else None,
-            subscription=subscription.sub_string if self._settings.lite else None,
+            subscription=subscription.sub_string if self._settings.lite or looks else None,
             sub_version=self._subscriptions.version,
             expression_type=subscription.expression_type,
             by_class=subscription.class_filter_mode,

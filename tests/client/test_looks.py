@@ -1,5 +1,6 @@
 """Queues that nobody has pulled from for a while are looked at: whoever answers, and tells what."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
+from mq.protocol.names import retry_topic
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.replicas import NAME, named, polled, replica
 from tests.client.scenarios import in_a_loop
@@ -293,3 +295,31 @@ async def test_a_message_that_was_only_looked_at_is_not_asked_about_of_a_hook_th
             await consumer.commit()
             consumer.resume([QUEUE])
             assert await polled(consumer, 2) == [b"1", b"2"]
+
+
+@in_a_loop
+async def test_a_paused_queue_is_committed_at_a_broker_that_knows_its_subscription_no_more() -> (
+    None
+):
+    """One that was restarted refused the look until the next heartbeat, and so was not told."""
+    done = asyncio.Event()
+    begun: list[bytes] = []
+
+    async def listener(message: StoredMessage) -> None:
+        begun.append(message.body)
+        await done.wait()
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        broker = there.pair.broker
+        async with there.consumer(listener=listener) as consumer:
+            await until(lambda: sorted(begun) == numbers(5))
+            queues = [broker.stores.messages.queue(name, 0) for name in (TOPIC, retry_topic(GROUP))]
+            await until(lambda: all(queue.waiting for queue in queues))  # no pull is refused
+            consumer.pause()
+            held = consumer.reader.held[QUEUE]
+            broker.clients.consumers.groups.clear()
+            done.set()
+            await until(lambda: held.commit_offset == 5 and held.is_unseen)
+            await consumer.commit()
+            assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 5
