@@ -178,9 +178,9 @@ class Pulling:
         if await look(held, result, asked):
             return result.min_offset, False
         held.absent_pause = 0.0
-        held.note_pull()
         if result.status is PullStatus.OFFSET_ILLEGAL and result.next_offset < asked:
             return min(held.commit_offset, result.next_offset), False
+        held.note_pull()  # not before: until it has begun anew it is looked at again
         return held.commit_offset, True
 
     async def _pull(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.consumer import Consumer
+from mq.client.errors import ClientError
 from mq.client.hooks import ConsumeHook
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
@@ -323,3 +324,39 @@ async def test_a_paused_queue_is_committed_at_a_broker_that_knows_its_subscripti
             await until(lambda: held.commit_offset == 5 and held.is_unseen)
             await consumer.commit()
             assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 5
+
+
+@in_a_loop
+async def test_what_a_paused_queue_has_lost_is_not_committed_while_it_waits_to_begin_anew() -> None:
+    """It was for a second, behind the look: it counted as what it had been."""
+    is_cut = False
+    told: list[int] = []
+    handlers = replica(20)
+    pull = handlers[RequestCode.PULL_MESSAGE]
+    figures = {"minOffset": 0, "maxOffset": 2, "suggestWhichBrokerId": 0, "nextBeginOffset": 2}
+    end = {name: str(figure) for name, figure in figures.items()}
+
+    def pull_or_move(request: Command, channel: Channel) -> object:
+        if is_cut and int(request.fields["queueOffset"]) > 2:
+            return request.reply(ResponseCode.PULL_OFFSET_MOVED, end)
+        return pull(request, channel)
+
+    def tell(request: Command, channel: Channel) -> Command:
+        told.append(int(request.fields["commitOffset"]))
+        return request.reply(0)
+
+    handlers[RequestCode.PULL_MESSAGE] = pull_or_move  # type: ignore[assignment]
+    handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = tell
+    async with scripted(handlers) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP) as consumer:
+            await consumer.assign([QUEUE])
+            assert await polled(consumer, 3) == numbers(3)
+            consumer.pause([QUEUE])
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            is_cut = True
+            async with consumer.reader._changing:  # as a rebalance that waits for a broker
+                for _ in range(2):
+                    with pytest.raises(ClientError, match="the same topic"):
+                        await consumer.commit()
+            await until(lambda: told == [2])
