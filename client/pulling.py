@@ -179,7 +179,7 @@ class Pulling:
             return result.min_offset, False
         held.absent_pause = 0.0
         if result.status is PullStatus.OFFSET_ILLEGAL and result.next_offset < asked:
-            return min(held.commit_offset, result.next_offset), False
+            return min(held.commit_offset, _lost_from(held, result)), False
         held.note_pull()  # not before: until it has begun anew it is looked at again
         return held.commit_offset, True
 
@@ -241,11 +241,7 @@ class Pulling:
                 *(result.min_offset, result.max_offset, result.next_offset),
             )
             if result.next_offset < asked:
-                # What is in hand has offsets that new messages will have, too.
-                begin = result.next_offset
-                if held.pushes is not None:
-                    begin = int(min(begin, held.pushes.anew_from))
-                self._on_moved(held, begin)
+                self._on_moved(held, _lost_from(held, result))
                 return False
         messages = result.messages
         if held.next_offset > asked:
@@ -302,3 +298,10 @@ class Pulling:
             await self._heartbeat(error.address)  # a broker that was restarted does not know us
         else:
             await asyncio.sleep(PULL_RETRY_SECONDS)
+
+
+def _lost_from(held: ProcessQueue, result: PullResult) -> int:
+    """Where a queue begins anew that has lost its end: what is in hand has offsets that new
+    messages will have, too, or have got since."""
+    anew_from = result.next_offset if held.pushes is None else held.pushes.anew_from
+    return int(min(result.next_offset, anew_from))
