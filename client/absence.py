@@ -10,6 +10,7 @@ import logging
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.errors import (
+    BadAnswer,
     BrokerError,
     ConnectError,
     FlowControl,
@@ -149,7 +150,7 @@ class Absences:
             puller = self._of_master
         try:
             return await self._admin.earliest_store_time(address, queue.topic, queue.queue_id)
-        except (BrokerError, ConnectError, RequestTimeout):
+        except (BadAnswer, BrokerError, ConnectError, RequestTimeout):
             # A Java proxy does not know that request, a snode does not pass it on to its broker,
             # and a Java broker (5.x) refuses it to an account that may only read: so it is read.
             first = await puller.pull(queue, min_offset, None, max_count=1, subscription=ALL_TAGS)

@@ -178,15 +178,16 @@ class Pulling:
         if await look(held, result, asked):
             return result.min_offset, False
         held.absent_pause = 0.0
-        held.note_pull()
         if result.status is PullStatus.OFFSET_ILLEGAL and result.next_offset < asked:
-            return min(held.commit_offset, result.next_offset), False
+            return min(held.commit_offset, _lost_from(held, result)), False
+        held.note_pull()  # not before: until it has begun anew it is looked at again
         return held.commit_offset, True
 
     async def _pull(
         self, held: ProcessQueue, *, waits: bool = True, looks: bool = False
     ) -> PullResult:
-        """With `looks` to see what is there only: of all queues of a member at once, perhaps."""
+        """With `looks` to see what is there only: of all queues of a member at once, perhaps, and
+        also at a broker that was restarted, and knows no subscription of the group yet."""
         subscription = self._subscriptions.of(held.queue.topic)
         waits = waits and not looks and not held.is_absent
         commits = self._settings.commits and waits  # else it may be in another topic
@@ -197,7 +198,7 @@ class Pulling:
             max_count=1 if looks else self._settings.batch,
             wait=LONG_POLL_SECONDS if waits else 0.0,
             commit_offset=held.commit_offset if commits else None,
-            subscription=subscription.sub_string if self._settings.lite else None,
+            subscription=subscription.sub_string if self._settings.lite or looks else None,
             sub_version=self._subscriptions.version,
             expression_type=subscription.expression_type,
             by_class=subscription.class_filter_mode,
@@ -214,19 +215,21 @@ class Pulling:
         if not held.may_take or (self._settings.locked and not is_locked(held)):
             pushes.want_pull()
             return False
+        tags = self._subscriptions.tags(held.queue.topic)
+        fits = tags is None or not tags.tags or tags.matches(message.tags)
+        message.broker_name = held.queue.broker_name
+        messages = self._kept(held, [message] if fits else [])
         pushes.taken(message.store_timestamp)
         held.next_offset = offset + 1
         held.note_pull()
         counts.pulled += 1
-        tags = self._subscriptions.tags(held.queue.topic)
-        if tags is not None and tags.tags and not tags.matches(message.tags):
-            return True
-        message.broker_name = held.queue.broker_name
-        messages = [message]
-        if self._hooks is not None:
-            messages = self._hooks.kept(held.queue, messages)
         self._hand_on(held, messages, pushes.min_offset, held.next_offset)
         return True
+
+    def _kept(self, held: ProcessQueue, messages: list[StoredMessage]) -> list[StoredMessage]:
+        """Those that the hooks do not sort out. Ask before `next_offset` moves on: one that ends
+        the program would have what lies before that committed."""
+        return messages if self._hooks is None else self._hooks.kept(held.queue, messages)
 
     def _accept(self, held: ProcessQueue, result: PullResult, asked: int) -> bool:
         """Take what was pulled from the offset `asked` on; False when the queue is to be taken
@@ -238,23 +241,18 @@ class Pulling:
                 *(result.min_offset, result.max_offset, result.next_offset),
             )
             if result.next_offset < asked:
-                # What is in hand has offsets that new messages will have, too.
-                begin = result.next_offset
-                if held.pushes is not None:
-                    begin = int(min(begin, held.pushes.anew_from))
-                self._on_moved(held, begin)
+                self._on_moved(held, _lost_from(held, result))
                 return False
         messages = result.messages
         if held.next_offset > asked:
             messages = [one for one in messages if one.queue_offset >= held.next_offset]
+        kept = self._kept(held, messages)
         held.next_offset = max(held.next_offset, result.next_offset)
         held.note_pull()
         if held.pushes is not None:
             newest = messages[-1].store_timestamp if messages else 0
             held.pushes.pulled(result.min_offset, newest)
-        if self._hooks is not None:
-            messages = self._hooks.kept(held.queue, messages)
-        self._hand_on(held, messages, result.min_offset, result.max_offset)
+        self._hand_on(held, kept, result.min_offset, result.max_offset)
         return True
 
     def _hand_on(
@@ -300,3 +298,10 @@ class Pulling:
             await self._heartbeat(error.address)  # a broker that was restarted does not know us
         else:
             await asyncio.sleep(PULL_RETRY_SECONDS)
+
+
+def _lost_from(held: ProcessQueue, result: PullResult) -> int:
+    """Where a queue begins anew that has lost its end: what is in hand has offsets that new
+    messages will have, too, or have got since."""
+    anew_from = result.next_offset if held.pushes is None else held.pushes.anew_from
+    return int(min(result.next_offset, anew_from))

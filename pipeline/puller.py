@@ -339,9 +339,12 @@ class QueuePuller:
             address = broker_address(route, name, exact=False)
             if address is None:
                 raise RouteNotFound(topic, f"no broker {name} in its route")
-            self._of_replica = address != broker_address(route, name)
             self._wire = Wire(address, self._settings.timeout, self._session.tls)
+            was_replica, self._of_replica = self._of_replica, address != broker_address(route, name)
             lost, self._asked = self._asked, {}
+            if was_replica and not self._of_replica:  # its master may need a moment, too
+                for slot in lost.values():
+                    slot.since = None
             again = [self._request(slot) for slot in lost.values()]
             if again:
                 self._wire.send(b"".join(again))

@@ -109,6 +109,21 @@ class LoopThread:
     def _run(self, ready: "concurrent.futures.Future[asyncio.AbstractEventLoop]") -> None:
         async def until_stopped() -> None:
             ready.set_result(asyncio.get_running_loop())
-            await self._stopping.wait()
+            try:
+                await self._stopping.wait()
+            except asyncio.CancelledError:  # a task has ended the loop, by SystemExit
+                await self._end_early()
+                raise
 
         asyncio.run(until_stopped())
+
+    async def _end_early(self) -> None:
+        """Take nothing any more, and cancel what was taken while all else was being cancelled."""
+        with self._lock:
+            self._takes = False
+        await asyncio.sleep(0)
+        late = [task for task in asyncio.all_tasks() if not task.cancelling()]
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)

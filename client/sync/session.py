@@ -44,19 +44,21 @@ class Session:
         self._thread: LoopThread | None = None  # while it is open
         self._last_thread: LoopThread | None = None
         self._session: AsyncSession | None = None
+        self._opening = ReentrantLock()  # who has it opens the session
         self._process = os.getpid()
 
     def open(self) -> None:
         """Start the loop. Safe to call again. Raises ClientError behind a fork."""
         if self.is_inherited:
             raise ClientError(_INHERITED)
-        if self._thread is None:
-            self._thread = self._last_thread = LoopThread("mq-client")
-            try:
-                self._session = self.run(self._opened())
-            except BaseException:
-                self.close()
-                raise
+        with self._opening:
+            if self._thread is None:
+                self._thread = self._last_thread = LoopThread("mq-client")
+                try:
+                    self._session = self.run(self._opened())
+                except BaseException:
+                    self.close()
+                    raise
 
     async def _opened(self) -> AsyncSession:
         session = make_session(self._namesrv, self.options)
@@ -176,7 +178,7 @@ class Blocking(Generic[C]):
         self.session = session if isinstance(session, Session) else Session(session, client)
         self._make = make
         self._made: C | None = None
-        self._closing = ReentrantLock()  # who has it closes the client
+        self._changing = ReentrantLock()  # who has it opens the client, or closes it
         self._is_closing = False
 
     @property
@@ -186,16 +188,21 @@ class Blocking(Generic[C]):
         return self._made
 
     def open(self) -> None:
-        """Connect, and begin, behind a closing that is under way. Safe to call again.
+        """Connect, and begin, behind a closing that is under way. Safe to call again: who does
+        while another thread opens it waits for that.
 
-        Raises ClientError in the loop's own thread.
+        Raises ClientError in the loop's own thread, and behind a fork.
         """
         if self._made is not None:
             return
-        if not self.session.is_inherited:
-            self.session.check_thread()
-            with self._closing:  # of which the session is until then
-                pass
+        if self.session.is_inherited:  # nobody would let go of the lock, perhaps
+            raise ClientError(_INHERITED)
+        self.session.check_thread()
+        with self._changing:
+            if self._made is None:
+                self._open()
+
+    def _open(self) -> None:
         if self._owns_session:
             self.session.open()
         try:
@@ -218,7 +225,7 @@ class Blocking(Generic[C]):
 
     def close(self) -> None:
         """End it as the client of `mq.client` does. Safe to call again: who does while another
-        thread closes it waits for that, for its session has to last so long.
+        thread opens it, or closes it, waits for that, for its session has to last so long.
 
         Raises ClientError in the loop's own thread, and behind a fork for a client that was open.
         """
@@ -228,7 +235,7 @@ class Blocking(Generic[C]):
                 raise ClientError(_INHERITED)
             return
         self.session.check_thread()
-        with self._closing:
+        with self._changing:
             if self._is_closing:  # a handler of signals, in the midst of it
                 return
             self._is_closing = True

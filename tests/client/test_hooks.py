@@ -251,6 +251,30 @@ class Consumes(ConsumeHook):
         self.seen.append((bodies, context.outcome.name, type(context.error).__name__))
 
 
+def test_what_a_hook_has_ended_the_program_over_is_not_committed() -> None:
+    """It was behind what it was asked about by then, which nobody had got."""
+    committed: list[int] = []
+
+    class Ends(ConsumeHook):
+        def keep(self, group: str, queue: MessageQueue, message: StoredMessage) -> bool:
+            raise SystemExit(3)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(5))
+            try:
+                async with LitePullConsumer(
+                    there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST, hooks=[Ends()]
+                ) as consumer:
+                    await consumer.poll(30)
+            finally:
+                committed.append(there.pair.broker.stores.offsets.query(GROUP, TOPIC, 0))
+
+    with pytest.raises(SystemExit):
+        asyncio.run(scenario())
+    assert committed[0] <= 0
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 def test_hooks_around_a_listener_see_how_it_went_and_sort_out(ordered: bool) -> None:
     hook = Consumes()

@@ -1,11 +1,13 @@
 """Queues that nobody has pulled from for a while are looked at: whoever answers, and tells what."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from mq.client.consumer import Consumer
+from mq.client.errors import ClientError
 from mq.client.hooks import ConsumeHook
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.local_offsets import LocalOffsetStore
@@ -16,6 +18,7 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
+from mq.protocol.names import retry_topic
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.replicas import NAME, named, polled, replica
 from tests.client.scenarios import in_a_loop
@@ -190,6 +193,22 @@ async def test_a_queue_whose_first_messages_are_at_a_broker_that_is_away_is_read
             assert got + await polled(consumer, 7) == numbers(10)
 
 
+@in_a_loop
+async def test_a_full_queue_is_read_on_though_its_broker_tells_no_time_of_its_first_message() -> (
+    None
+):
+    """An answer without one had each pull of the queue fail, for ever."""
+    handlers = replica(6)
+    handlers[RequestCode.GET_EARLIEST_MSG_STORETIME] = lambda request, _: request.reply(0)
+    async with scripted(handlers) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP, limits=FlowLimits(messages=3)) as consumer:
+            await consumer.assign([QUEUE])
+            got = await polled(consumer, 3)
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            assert got + await polled(consumer, 3) == numbers(6)
+
+
 @pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE])
 @in_a_loop
 async def test_a_topic_that_was_made_again_is_noticed_though_its_broker_is_busy_at_first(
@@ -277,3 +296,67 @@ async def test_a_message_that_was_only_looked_at_is_not_asked_about_of_a_hook_th
             await consumer.commit()
             consumer.resume([QUEUE])
             assert await polled(consumer, 2) == [b"1", b"2"]
+
+
+@in_a_loop
+async def test_a_paused_queue_is_committed_at_a_broker_that_knows_its_subscription_no_more() -> (
+    None
+):
+    """One that was restarted refused the look until the next heartbeat, and so was not told."""
+    done = asyncio.Event()
+    begun: list[bytes] = []
+
+    async def listener(message: StoredMessage) -> None:
+        begun.append(message.body)
+        await done.wait()
+
+    async with cluster(queues=1) as there:
+        await there.send(*numbers(5))
+        broker = there.pair.broker
+        async with there.consumer(listener=listener) as consumer:
+            await until(lambda: sorted(begun) == numbers(5))
+            queues = [broker.stores.messages.queue(name, 0) for name in (TOPIC, retry_topic(GROUP))]
+            await until(lambda: all(queue.waiting for queue in queues))  # no pull is refused
+            consumer.pause()
+            held = consumer.reader.held[QUEUE]
+            broker.clients.consumers.groups.clear()
+            done.set()
+            await until(lambda: held.commit_offset == 5 and held.is_unseen)
+            await consumer.commit()
+            assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 5
+
+
+@in_a_loop
+async def test_what_a_paused_queue_has_lost_is_not_committed_while_it_waits_to_begin_anew() -> None:
+    """It was for a second, behind the look: it counted as what it had been."""
+    is_cut = False
+    told: list[int] = []
+    handlers = replica(20)
+    pull = handlers[RequestCode.PULL_MESSAGE]
+    figures = {"minOffset": 0, "maxOffset": 2, "suggestWhichBrokerId": 0, "nextBeginOffset": 2}
+    end = {name: str(figure) for name, figure in figures.items()}
+
+    def pull_or_move(request: Command, channel: Channel) -> object:
+        if is_cut and int(request.fields["queueOffset"]) > 2:
+            return request.reply(ResponseCode.PULL_OFFSET_MOVED, end)
+        return pull(request, channel)
+
+    def tell(request: Command, channel: Channel) -> Command:
+        told.append(int(request.fields["commitOffset"]))
+        return request.reply(0)
+
+    handlers[RequestCode.PULL_MESSAGE] = pull_or_move  # type: ignore[assignment]
+    handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = tell
+    async with scripted(handlers) as broker, named({0: broker}) as names:
+        async with LitePullConsumer(names, GROUP) as consumer:
+            await consumer.assign([QUEUE])
+            assert await polled(consumer, 3) == numbers(3)
+            consumer.pause([QUEUE])
+            held = consumer.reader.held[QUEUE]
+            await until(lambda: held.is_unseen)
+            is_cut = True
+            async with consumer.reader._changing:  # as a rebalance that waits for a broker
+                for _ in range(2):
+                    with pytest.raises(ClientError, match="the same topic"):
+                        await consumer.commit()
+            await until(lambda: told == [2])

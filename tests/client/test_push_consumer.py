@@ -344,6 +344,32 @@ def test_a_queue_that_has_lost_its_end_is_begun_anew() -> None:
     pushed_to(scenario)
 
 
+def test_a_paused_queue_that_has_lost_its_end_begins_anew_before_what_was_pushed_since() -> None:
+    """It did where it ended as it was looked at, and passed that over."""
+
+    async def scenario(pushed: Pushed) -> None:
+        queues = pushed.stage.queues
+        for number in range(2, 10):
+            pushed.push(b"%d" % number)
+        await pushed.gets(*(b"%d" % number for number in range(10)))
+        queues.holds = False
+        queues.answer_pulls()
+        await pushed.waits()
+        pushed.consumer.pause()
+        del queues.messages[QUEUE][6:]
+        queues.began += 1000
+        pushed.push(b"new")
+        await settle(pushed)
+        reader = pushed.consumer.reader
+        held = reader.held[QUEUE]
+        assert not await reader._is_same(held)
+        await until(lambda: reader.held.get(QUEUE, held) is not held)
+        pushed.consumer.resume()
+        await until(lambda: pushed.got[10:] == [b"new"])
+
+    pushed_to(scenario)
+
+
 def test_an_ordered_consumer_gets_each_queue_in_order() -> None:
     async def scenario(pushed: Pushed) -> None:
         queues = pushed.stage.queues

@@ -11,9 +11,12 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.errors import RemoteSystemError
+from mq.daemons.channel import Channel
 from mq.pipeline.errors import BrokerAway, DataLoss
 from mq.pipeline.puller import PullSettings, QueuePuller, QueueRange, Segment
 from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.testing import RunningBroker
 from tests.client.clusters import TOPIC, numbers
 from tests.client.replicas import named, replica
@@ -118,6 +121,39 @@ def test_what_a_replica_lacks_is_no_loss_while_its_master_is_away(comes_back: bo
             else:
                 with pytest.raises(BrokerAway, match="a replica, which ends at 5"):
                     await pulling
+
+    asyncio.run(script())
+
+
+def test_a_master_that_is_back_has_its_own_time_to_show_what_its_replica_lacked() -> None:
+    """One that shows what its replicas have confirmed shows less at first, and had none left."""
+    settings = QUICK._replace(timeout=0.5, fail_on_data_loss=False, skip_absent=False)
+    whole, begun = replica(9)[RequestCode.PULL_MESSAGE], replica(5)[RequestCode.PULL_MESSAGE]
+    asked = 0
+
+    def pull_of_master(request: Command, channel: Channel) -> Command:
+        nonlocal asked
+        asked += 1
+        answer = (begun if asked == 1 else whole)(request, channel)
+        assert isinstance(answer, Command)
+        return answer
+
+    def pull_all(name_server: str) -> list[tuple[int, bytes]]:
+        with BlockingSession(name_server) as session:
+            return pull(session, TOPIC, 0, 9, settings)
+
+    async def script() -> None:
+        addresses: dict[int, str] = {}
+        async with (
+            scripted(replica(5)) as behind,
+            scripted({RequestCode.PULL_MESSAGE: pull_of_master}) as master,
+            named(addresses) as name_server,
+        ):
+            addresses[1] = behind
+            pulling = asyncio.create_task(asyncio.to_thread(pull_all, name_server))
+            await asyncio.wait([pulling], timeout=0.2)
+            addresses[0] = master
+            assert await pulling == list(enumerate(numbers(9)))
 
     asyncio.run(script())
 

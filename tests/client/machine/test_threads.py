@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 
 import pytest
 
@@ -35,3 +35,39 @@ def test_nothing_is_taken_by_a_loop_that_ends_while_it_waits_for_work_that_block
     finally:
         goes_on.set()
         stopping.join()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_who_asks_a_loop_that_a_task_has_ended_does_not_wait_for_ever() -> None:
+    """It was begun while the loop waited for work that blocks, and never ended."""
+    thread = LoopThread("test")
+    begun, goes_on = threading.Event(), threading.Event()
+    asked: list[Future[None]] = []
+
+    def work() -> None:
+        begun.set()
+        goes_on.wait(30)
+
+    async def working() -> None:
+        await asyncio.to_thread(work)
+
+    async def asking() -> None:
+        await asyncio.Event().wait()
+
+    async def ending() -> None:
+        asked.append(thread.submit(asking()))  # it begins as all others are cancelled
+        raise SystemExit(3)
+
+    working_there = thread.submit(working())
+    assert begun.wait(30)
+    try:
+        thread.submit(ending())
+        with pytest.raises(CancelledError):
+            working_there.result(30)
+        with pytest.raises(CancelledError):
+            asked[0].result(30)
+        with pytest.raises(RuntimeError, match="ends"):
+            thread.submit(asking())
+    finally:
+        goes_on.set()
+        thread.stop()

@@ -252,6 +252,28 @@ def test_a_consumer_that_is_opened_again_while_another_thread_closes_it_is_open_
     loop.close()  # type: ignore[attr-defined]
 
 
+def test_a_client_that_several_threads_open_at_once_is_opened_once(name_server: str) -> None:
+    """All but the first were refused, and closed the session that the first one had begun with."""
+    make_topic(name_server, "SyncOpens", 1)
+    producer = Producer(name_server)
+    failures: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            producer.open()
+            producer.send(Message("SyncOpens", b"x"))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    producer.close()
+    assert not failures
+
+
 def test_a_loop_ends_where_another_thread_has_closed_its_consumer_meanwhile(
     name_server: str,
 ) -> None:
