@@ -23,10 +23,18 @@ from mq.daemons.broker.store.verification import Verified, index_files, index_it
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.checksum import crc32
 from mq.protocol.flags import SysFlag
-from mq.protocol.record import BLANK, CRC_MASK, MAGIC_BLANK, MAGIC_V1, RECORD_HEAD
+from mq.protocol.record import (
+    BLANK,
+    CRC_MASK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    RECORD_HEAD,
+    SMALLEST_RECORD,
+)
 
 DAMAGED_TOPIC = b"MQ_DAMAGED"
 _OVERHEAD = RECORD_HEAD.size + 1 + len(DAMAGED_TOPIC) + layout.SHORT.size
+_SMALLEST = SMALLEST_RECORD + 1  # with as much of the topic as there is room for
 _LARGEST_BODY = 1 << 20
 _NO_HOST = bytes(8)
 
@@ -191,7 +199,7 @@ def _log_repairs(log: OfflineLog) -> Iterator[Repair]:
             if hole is not None:
                 yield _close(log, hole, timestamp)
             hole = item
-        elif hole is not None and hole.size < _OVERHEAD and _adjacent(log, hole, item):
+        elif hole is not None and hole.size < _SMALLEST and _adjacent(log, hole, item):
             hole = Hole(hole.path, hole.offset, hole.size + item.size, hole.why)
         else:
             timestamp = timestamp or item.store_timestamp
@@ -265,7 +273,8 @@ def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[i
         if left > _OVERHEAD + _LARGEST_BODY:
             size = min(_OVERHEAD + _LARGEST_BODY, left - _OVERHEAD)
         body_at = position + RECORD_HEAD.size
-        body_size = size - _OVERHEAD
+        topic = DAMAGED_TOPIC[: size - SMALLEST_RECORD]
+        body_size = size - SMALLEST_RECORD - len(topic)
         body = file.read(body_at, body_size)
         head = RECORD_HEAD.pack(
             *(size, MAGIC_V1, crc32(body) & CRC_MASK, 0, 0, 0, file.start + position),
@@ -280,7 +289,7 @@ def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[i
                 body_size,
             ),
         )
-        tail = bytes((len(DAMAGED_TOPIC),)) + DAMAGED_TOPIC + layout.SHORT.pack(0)
+        tail = bytes((len(topic),)) + topic + layout.SHORT.pack(0)
         yield position, head
         yield body_at + body_size, tail
         position += size

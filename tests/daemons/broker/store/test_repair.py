@@ -180,6 +180,27 @@ def test_a_hole_too_small_for_a_record_takes_the_next_message_with_it(tmp_path: 
     assert len(everything - bodies(root)) == 1
 
 
+def test_the_smallest_message_is_replaced_alone(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+
+    async def work(store: MessageStore) -> int:
+        first, second = await put(store, "t", 0, b"", b"last")
+        await put(store, TOPIC, 0, b"other")
+        return second - first
+
+    size = with_store(root, work, **SLOTS)
+    overwrite(log_file(root, 0), 0, b"\x7f")
+    assert repaired(root)[0].startswith("filled with records that nobody is shown")
+    assert verified(root).problems == []
+
+    async def check(store: MessageStore) -> tuple[int, int, int] | None:
+        assert store.report.damages == []
+        return store.entries.at("t", 0, 1)
+
+    entry = with_store(root, check, **SLOTS)
+    assert (entry and entry[0]) == size
+
+
 def damage_an_entry(root: Path) -> str:
     path = layout.consume_queue_path(root) / TOPIC / "1" / layout.file_name(0)
     overwrite(path, 7 * layout.ENTRY_SIZE, layout.ENTRY.pack(17, 100, 0))
