@@ -12,7 +12,7 @@ from mq.daemons.broker.store import append, layout, repair
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.offline import OfflineLog
 from mq.daemons.broker.store.recovery import boot_id
-from mq.daemons.broker.store.verification import Verification, Verified
+from mq.daemons.broker.store.verification import Verification
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.record import RECORD_HEAD
 from tests.daemons.broker.store.damaged import (
@@ -34,26 +34,13 @@ from tests.daemons.broker.store.damaged import (
     lose_the_end_of_a_file,
     overwrite,
     records_of,
+    repaired,
+    verified,
     write_garbage_behind_the_end,
     written,
     zero_a_page,
 )
-from tests.daemons.broker.store.stores import LOG_FILE, put, settings, with_store
-
-
-def verified(root: Path) -> Verified:
-    with OfflineLog([layout.commit_log_path(root)]) as log:
-        return Verification(root, log).run(lambda _: None)
-
-
-def repaired(root: Path) -> list[str]:
-    """Repair in place; what was done."""
-    with OfflineLog([layout.commit_log_path(root)]) as log:
-        repairs = repair.plan(root, log, Verification(root, log).run(lambda _: None))
-        for item in repairs:
-            item.do()
-    asyncio.run(repair.recover(root, settings(root)))
-    return [item.what for item in repairs]
+from tests.daemons.broker.store.stores import LOG_FILE, put, with_store
 
 
 def bodies(root: Path) -> set[bytes]:

@@ -6,9 +6,15 @@ from typing import Any
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.verification import Problem, Verified
-from tests.daemons.broker.store.damaged import log_file, overwrite, records_of, written
+from tests.daemons.broker.store.damaged import (
+    log_file,
+    overwrite,
+    records_of,
+    repaired,
+    verified,
+    written,
+)
 from tests.daemons.broker.store.stores import LOG_FILE
-from tests.daemons.broker.store.test_repair import repaired, verified
 
 
 class Compared(type(Path())):  # type: ignore[misc]
