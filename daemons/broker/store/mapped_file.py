@@ -19,14 +19,18 @@ _READ_AT_ONCE = 1024 * 1024  # bytes; in smaller pieces a disk is asked more oft
 
 
 def _extents(descriptor: int, position: int) -> Iterator[tuple[int, int]]:
-    """The parts of a file, from a position on, that are not holes: where each begins and ends."""
+    """Where the parts of a file, from a position on, begin and end that are not holes.
+
+    Raises OSError.
+    """
     try:
         while True:
             start = files.lseek(descriptor, position, os.SEEK_DATA)
             position = files.lseek(descriptor, start, os.SEEK_HOLE)
             yield start, position
-    except OSError:  # ENXIO: only a hole is left
-        return
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which says that only a hole is left
+            raise
 
 
 def extent_end(descriptor: int, position: int = 0) -> int:

@@ -1,5 +1,6 @@
 """Files of a fixed size and the descriptors of many."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,12 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.mapped_file import DescriptorCache, MappedFile
+from mq.daemons.broker.store.mapped_file import (
+    DescriptorCache,
+    MappedFile,
+    data_end,
+    extent_end,
+)
 from tests.daemons.broker.store.stores import open_files
 
 
@@ -177,4 +183,21 @@ def test_a_file_is_not_read_anew_for_each_place_that_is_found_in_it(
         position = place + 1
     assert places == [*range(100, 4100, 4), 1 << 19]
     assert read <= file.size
+    file.close()
+
+
+def test_a_disk_that_does_not_say_where_data_is_ends_no_file_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies behind a cut of the log was neither kept nor cleared, and came back as records."""
+    file = MappedFile(tmp_path / "f", 0, 1 << 20)
+    file.write(b"data", 8192)
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "lseek", fail)
+    for ask in (data_end, extent_end):
+        with pytest.raises(OSError, match="Input/output error"):
+            ask(file.descriptor, 0)
     file.close()
