@@ -9,6 +9,7 @@ import errno
 import mmap
 import os
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 
 from mq.client.machine import files
@@ -17,18 +18,27 @@ _CREATED_MODE = 0o644
 _READ_AT_ONCE = 1024 * 1024  # bytes; in smaller pieces a disk is asked more often
 
 
+def _extents(descriptor: int, position: int) -> Iterator[tuple[int, int]]:
+    """Where the parts of a file, from a position on, begin and end that are not holes.
+
+    Raises OSError.
+    """
+    try:
+        while True:
+            start = files.lseek(descriptor, position, os.SEEK_DATA)
+            position = files.lseek(descriptor, start, os.SEEK_HOLE)
+            yield start, position
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which says that only a hole is left
+            raise
+
+
 def extent_end(descriptor: int, position: int = 0) -> int:
     """One past the last byte of a file, from a position on, that is not in a hole.
 
     A file of the log is as long as its room from the start.
     """
-    end = position
-    try:
-        while True:
-            data = files.lseek(descriptor, end, os.SEEK_DATA)
-            end = files.lseek(descriptor, data, os.SEEK_HOLE)
-    except OSError:  # ENXIO: only a hole is left
-        return end
+    return max((end for _, end in _extents(descriptor, position)), default=position)
 
 
 def data_end(descriptor: int, position: int = 0) -> int:
@@ -37,16 +47,7 @@ def data_end(descriptor: int, position: int = 0) -> int:
     The position if there is none. Zeros may be in a hole or written: Java can fill its files with
     them beforehand (warmMapedFileEnable), and a power cut leaves them where data had no time.
     """
-    extents = []
-    at = position
-    try:
-        while True:
-            start = files.lseek(descriptor, at, os.SEEK_DATA)
-            at = files.lseek(descriptor, start, os.SEEK_HOLE)
-            extents.append((start, at))
-    except OSError:  # ENXIO: only a hole is left
-        pass
-    for start, stop in reversed(extents):
+    for start, stop in reversed(list(_extents(descriptor, position))):
         while stop > start:
             begin = max(start, stop - _READ_AT_ONCE)
             piece = files.pread(descriptor, stop - begin, begin).rstrip(b"\0")
@@ -85,14 +86,14 @@ class MappedFile:
     def find(self, part: bytes, position: int) -> int:
         """Where bytes that do not end in zeros are next, from a position on; -1 if nowhere.
 
-        Holes are not touched as memory: a full tmpfs has none to give. Raises OSError.
+        Holes are not touched as memory: a full tmpfs has none to give. It is asked for each of what
+        may be a million places.
         """
-        end = data_end(self.descriptor, position)
-        while position + len(part) <= end:
-            piece = self.read(position, _READ_AT_ONCE)
-            if (place := piece.find(part)) >= 0:
-                return position + place
-            position += len(piece) - len(part) + 1
+        assert self.view is not None and self._map is not None
+        for start, end in _extents(self.descriptor, position):
+            place = self._map.find(part, start, end)
+            if place >= 0:
+                return place
         return -1
 
     def write(self, data: bytes | memoryview, position: int) -> None:

@@ -55,7 +55,7 @@ class MessageStore:
     ``config`` gives the settings in force. ``store_host`` is the broker's address and port as
     records hold it. ``extender`` makes the `extend` of an Appender for the store's queues. Used as
     an async context manager: entering recovers and starts, leaving stops. ``bound`` keeps from
-    consumers what other brokers do not have yet.
+    consumers what other brokers do not have yet. ``is_verified``: as of `Recovery`.
     """
 
     def __init__(
@@ -64,11 +64,14 @@ class MessageStore:
         store_host: bytes,
         extender: Callable[[Queues], Extend] | None = None,
         bound: ConfirmBound | None = None,
+        *,
+        is_verified: bool = False,
     ) -> None:
         settings = config()
         self._config = config
         self._store_host = store_host
         self._extender = extender
+        self._is_verified = is_verified
         self.bound = bound
         self.root = Path(settings.store_path_root_dir)
         self.log = CommitLog(
@@ -85,7 +88,6 @@ class MessageStore:
             self.key_index = Index(
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
-        self.entries = TrueEntries(self.log, self.queues, self._delays)
         self.report = Report()
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
@@ -93,6 +95,7 @@ class MessageStore:
         self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
         self.replica: Replica | None = None  # of a slave
         self._deletions = Deletions(self.root)
+        self.entries = TrueEntries(self.log, self.queues, self._deletions, self._delays)
         #: Called with the queues, by topic and id, that are others than before: whoever remembers
         #: one asks anew.
         self.on_begun_anew: list[Callable[[Collection[tuple[str, int]]], None]] = []
@@ -149,6 +152,7 @@ class MessageStore:
             self._checkpoint,
             self._delays(),
             self._deletions,
+            is_verified=self._is_verified,
         )
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint

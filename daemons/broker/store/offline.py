@@ -89,6 +89,16 @@ class OfflineLog:
             file.forget_window()
         return None
 
+    def is_blank(self, start: int, end: int) -> bool:
+        """Whether there is a blank at an offset, up to another, or further."""
+        file = self.file_at(start)
+        if file is None or end > file.end:
+            return False
+        try:
+            return next(read_file(file, start - file.start), None) is None
+        except (BadRecord, EndOfLog):
+            return False
+
     def raw(self, record: Record) -> bytes:
         """The bytes of a record."""
         file = self.file_at(record.physical)

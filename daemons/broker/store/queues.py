@@ -207,8 +207,8 @@ def check_folder_name(topic: str) -> None:
 
     5.x stores have retry topics of up to 255 bytes, so their length is not held against them.
     """
-    if len(topic) <= 255:
-        check_topic(topic[:100])
-        check_topic(topic[-100:])
-    else:
+    if len(topic) > 255:
         raise IllegalName(f"a topic of {len(topic)} characters")
+    check_topic(topic[:100])
+    for begin in range(100, len(topic), 100):
+        check_topic(topic[begin : begin + 100])

@@ -76,7 +76,8 @@ class Report:
 class Recovery:
     """One run over a loaded store. ``delays`` are milliseconds by delay level.
 
-    ``checkpoint`` is the one on the disk; after `run` it may be a lower one.
+    ``checkpoint`` is the one on the disk; after `run` it may be a lower one. ``is_verified``: all
+    records were read before, and are to stay; those that only look torn are not.
     """
 
     def __init__(
@@ -88,6 +89,8 @@ class Recovery:
         checkpoint: Checkpoint,
         delays: dict[int, int],
         deletions: Deletions,
+        *,
+        is_verified: bool = False,
     ) -> None:
         self._root = root
         self._log = commit_log
@@ -96,6 +99,7 @@ class Recovery:
         self.checkpoint = checkpoint
         self._delays = delays
         self._deletions = deletions
+        self._is_verified = is_verified
         self._vouched = checkpoint.safe_offset  # by the last broker; not lowered
         self._suspect_index_files = 0
         self.report = Report()
@@ -217,7 +221,8 @@ class Recovery:
         """
         checkpoint = self.checkpoint
         by_timestamps = checkpoint.safe_offset == 0 and checkpoint.message_timestamp > 0
-        if checkpoint.safe_offset > start or (by_timestamps and self._suspect_index_files):
+        is_before = self._suspect_index_files or start < self.report.start
+        if checkpoint.safe_offset > start or (by_timestamps and is_before):
             self.checkpoint = checkpoint.moved(0, 0, start)
             self.checkpoint.save()
 
@@ -292,7 +297,7 @@ class Recovery:
     def _may_be_torn(self, record: Record) -> bool:
         """Not what was on the disk before the power cut, nor behind a stop; behind a kill what was
         written last: a full disk takes whole blocks of it, and a kill leaves whole pages."""
-        if self.report.machine_crashed:
+        if self.report.machine_crashed and not self._is_verified:
             return record.physical >= self._vouched
         ends_in_zeros = (record.properties or record.topic).endswith("\0")
         return self.report.crashed and ends_in_zeros and is_last(self._log, record)
@@ -301,6 +306,9 @@ class Recovery:
         """Make queues again whose files disagree with the log, reading all of it."""
         if not suspects:
             return
+        if not self.report.crashed:
+            mark_running(self._root)
+        self._lower_checkpoint(self._log.minimum)  # their files go, and a crash may take why
         names = sorted(f"{queue.topic}-{queue.queue_id}" for queue in suspects)
         self.report.rebuilt_queues = names
         log.warning("queue files disagree with the log and are made again: %s", ", ".join(names))

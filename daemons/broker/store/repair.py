@@ -8,9 +8,8 @@ Then a recovery, the one of a broker's start, makes queues and index anew from a
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from mq.client.machine import files
@@ -24,10 +23,18 @@ from mq.daemons.broker.store.verification import Verified, index_files, index_it
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.checksum import crc32
 from mq.protocol.flags import SysFlag
-from mq.protocol.record import BLANK, CRC_MASK, MAGIC_BLANK, MAGIC_V1, RECORD_HEAD
+from mq.protocol.record import (
+    BLANK,
+    CRC_MASK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    RECORD_HEAD,
+    SMALLEST_RECORD,
+)
 
 DAMAGED_TOPIC = b"MQ_DAMAGED"
 _OVERHEAD = RECORD_HEAD.size + 1 + len(DAMAGED_TOPIC) + layout.SHORT.size
+_SMALLEST = SMALLEST_RECORD + 1  # with as much of the topic as there is room for
 _LARGEST_BODY = 1 << 20
 _NO_HOST = bytes(8)
 
@@ -49,15 +56,16 @@ def plan(root: Path, log: OfflineLog, verified: Verified) -> list[Repair]:
     parts = {problem.part for problem in verified.problems} | set(verified.untold)
     if "index" in parts:
         repairs += [
-            Repair(path, -1, 0, "made again from the log", partial(files.unlink, path))
-            for path in index_files(root)
+            Repair(path, -1, 0, "made again from the log", _nothing) for path in index_files(root)
         ]
-    if verified.deleted_topics and parts & {"log", "queue", "index", "checkpoint"}:
-        # The recovery that follows reads all of the log and would bring them back.
+    deleted = verified.deleted_topics | {topic for topic, _ in verified.begun_anew}
+    if deleted and parts & {"log", "queue", "index", "checkpoint"}:
+        # The recovery that follows reads all of the log and would bring them back, also in the
+        # place of what has come since.
         end = max(file.end for file in log.files)
         path = root / layout.DELETIONS_FILE
-        what = f"note that {', '.join(sorted(verified.deleted_topics))} were deleted"
-        note = _Note(root, sorted(verified.deleted_topics), end, log.minimum)
+        what = f"note that {', '.join(sorted(deleted))} were deleted"
+        note = _Note(root, sorted(verified.deleted_topics), end, verified.begun_anew, log.minimum)
         repairs.append(Repair(path, -1, 0, what, note))
     if parts & {"queue", "log"}:
         folder = layout.consume_queue_path(root)
@@ -73,13 +81,18 @@ async def recover(root: Path, config: MessageStoreConfig) -> None:
 
     Raises StoreLocked, StoreLoadError, OSError.
     """
-    # Without a checkpoint, and as after a crash, a recovery begins with the first byte.
-    files.remove(root / layout.CHECKPOINT_FILE)
-    files.append(root / layout.ABORT_FILE, b"")
     fitted = fit(root, config)
+    # Without a checkpoint, and as after a power cut, a recovery begins with the first byte, and
+    # trusts nothing that it has made before.
+    files.write_new(root / layout.ABORT_FILE, b"")
+    files.remove(root / layout.CHECKPOINT_FILE)
+    files.sync_folder(root)
+    for path in index_files(root):
+        if index_items_at(files.size(path)) is not None:  # else nobody knows how large they are
+            files.unlink(path)
     logging.disable(logging.ERROR)  # what it says of damage has been said, and repaired
     try:
-        store = MessageStore(lambda: fitted, _NO_HOST)
+        store = MessageStore(lambda: fitted, _NO_HOST, is_verified=True)
         await store.start()
         await store.close()
     finally:
@@ -159,17 +172,19 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class _Note:
-    """Notes that topics were deleted before the end of the log."""
+    """Notes that topics were deleted before the end of the log, and queues where they begin."""
 
     root: Path
     topics: list[str]
     end: int
+    begun_anew: Mapping[tuple[str, int], int]
     minimum: int
 
     def __call__(self) -> None:
         deletions = Deletions(self.root)
         deletions.load()
         deletions.add(self.topics, self.end, self.minimum)
+        deletions.add_queues(self.begun_anew, self.minimum)
 
 
 # the log --------------------------------------------------------------------------------------
@@ -184,7 +199,7 @@ def _log_repairs(log: OfflineLog) -> Iterator[Repair]:
             if hole is not None:
                 yield _close(log, hole, timestamp)
             hole = item
-        elif hole is not None and hole.size < _OVERHEAD and _adjacent(log, hole, item):
+        elif hole is not None and hole.size < _SMALLEST and _adjacent(log, hole, item):
             hole = Hole(hole.path, hole.offset, hole.size + item.size, hole.why)
         else:
             timestamp = timestamp or item.store_timestamp
@@ -205,11 +220,11 @@ def _adjacent(log: OfflineLog, hole: Hole, record: Record) -> bool:
 
 def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
     file = log.file_at(hole.offset)
-    last = log.files[-1]
     do: Callable[[], None]
     if file is None:
         return _close_without_file(log, hole)
-    if file is last and hole.offset + hole.size >= file.start + file.data_end:
+    is_last = not any(later.data_end for later in log.files if later.start > file.start)
+    if is_last and hole.offset + hole.size >= file.start + file.data_end:
         what = "cut off, kept in damaged/"  # as a recovery does with what is behind the last record
         return Repair(hole.path, hole.offset, hole.size, what, _nothing)
     if hole.offset + hole.size == file.end:
@@ -258,7 +273,8 @@ def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[i
         if left > _OVERHEAD + _LARGEST_BODY:
             size = min(_OVERHEAD + _LARGEST_BODY, left - _OVERHEAD)
         body_at = position + RECORD_HEAD.size
-        body_size = size - _OVERHEAD
+        topic = DAMAGED_TOPIC[: size - SMALLEST_RECORD]
+        body_size = size - SMALLEST_RECORD - len(topic)
         body = file.read(body_at, body_size)
         head = RECORD_HEAD.pack(
             *(size, MAGIC_V1, crc32(body) & CRC_MASK, 0, 0, 0, file.start + position),
@@ -273,7 +289,7 @@ def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[i
                 body_size,
             ),
         )
-        tail = bytes((len(DAMAGED_TOPIC),)) + DAMAGED_TOPIC + layout.SHORT.pack(0)
+        tail = bytes((len(topic),)) + topic + layout.SHORT.pack(0)
         yield position, head
         yield body_at + body_size, tail
         position += size

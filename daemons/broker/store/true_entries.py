@@ -6,6 +6,7 @@ from collections.abc import Callable
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.records import find_entry
 from mq.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_IDENTITY
@@ -20,10 +21,15 @@ class TrueEntries:
     """Of the queues of one store. ``delays`` gives the delay levels in force, in ms."""
 
     def __init__(
-        self, commit_log: CommitLog, queues: Queues, delays: Callable[[], dict[int, int]]
+        self,
+        commit_log: CommitLog,
+        queues: Queues,
+        deletions: Deletions,
+        delays: Callable[[], dict[int, int]],
     ) -> None:
         self._log = commit_log
         self._queues = queues
+        self._deletions = deletions
         self._delays = delays
 
     def at(self, topic: str, queue_id: int, index: int) -> tuple[int, int, int] | None:
@@ -56,7 +62,8 @@ class TrueEntries:
         entry = queue.entry(index)
         if entry is not None and self._is_filling(queue, index, entry[0], entry[1]):
             return None
-        start = self._log.minimum
+        deleted = self._deletions.last_of(queue.topic, queue.queue_id)
+        start = max(self._log.minimum, deleted)  # what lies before had this number in another life
         for before in range(index - 1, max(index - MOST_DAMAGED, queue.minimum) - 1, -1):
             entry = queue.entry(before)
             if entry and self.is_true(queue, before, entry[0], entry[1]):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.checkpoint import damage_of
+from mq.daemons.broker.store.checkpoint import Checkpoint, damage_of
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.known_topics import known_topics
@@ -135,6 +135,8 @@ class Verified:
     index_items: int = 0
     of_deleted_topics: int = 0  # messages that wait for their log file to be deleted
     deleted_topics: set[str] = field(default_factory=set)  # of which nothing is noted
+    # Nor of these: where in the log queues, by topic and id, begin that were deleted and made anew.
+    begun_anew: dict[tuple[str, int], int] = field(default_factory=dict)
     skipped: list[Path] = field(default_factory=list)  # index files of a size that tells nothing
     first_timestamp: int = 0
     last_timestamp: int = 0
@@ -167,17 +169,20 @@ class Verification:
         self.queues = {(queue.topic, queue.queue_id): queue for queue in queues}
         self._with_queues = {topic for topic, _ in self.queues}
         self._topics = known_topics(root)
+        self._begins: dict[tuple[str, int], int] = {}
 
     def run(self, step: Step) -> Verified:
         """Do all of it; `step` is told of bytes of the log that are done."""
         result = self.result
-        known_end = self._log.minimum
+        known_end = end = self._log.minimum
+        vouched = self._vouched()  # before the log, to which a broker may add meanwhile
         for item in self._log.walk():
             if isinstance(item, Hole):
                 result.found(Problem("log", item.path, item.offset, item.size, item.why))
                 step(item.size)
+                end = item.offset + item.size
                 continue
-            known_end = item.physical + item.size
+            known_end = end = item.physical + item.size
             result.records += 1
             result.record_bytes += item.size
             result.first_timestamp = result.first_timestamp or item.store_timestamp
@@ -189,7 +194,7 @@ class Verification:
             self._check_queue(queue, known_end)
         for path in index_files(self._root):
             self._check_index(path)
-        self._check_checkpoint(known_end)
+        self._check_checkpoint(vouched, end)
         _check_config(self._root, result)
         return result
 
@@ -212,6 +217,9 @@ class Verification:
         if entry is not None and entry[:2] == (record.physical, record.size):
             queue.entries += 1
             self._check_tags_code(queue, record, entry[2])
+        elif record.physical < (begin := self._begin_of(queue)):
+            self.result.of_deleted_topics += 1
+            self.result.begun_anew[record.topic, record.queue_id] = begin
         else:
             there = "nothing" if entry is None else f"one of {entry[1]} bytes at {entry[0]}"
             why = f"{there} where the message of {record.size} bytes at {record.physical} should be"
@@ -223,6 +231,20 @@ class Verification:
         if topics is None or topic in topics or is_system_topic(topic):
             return False
         return topic not in self._with_queues
+
+    def _begin_of(self, queue: Queue) -> int:
+        """Where in the log the message is that a queue begins with, 0 if its number is not 0.
+
+        What the log has of it before that is of a topic that Java, which notes nothing, has deleted
+        and made anew.
+        """
+        key = queue.topic, queue.queue_id
+        if key not in self._begins:
+            entry = queue.entry(0) if queue.begin == 0 else None
+            record = None if entry is None else self._log.record_at(entry[0])
+            is_first = record is not None and record[:3] == (*key, 0)
+            self._begins[key] = record.physical if record is not None and is_first else 0
+        return self._begins[key]
 
     def _check_tags_code(self, queue: Queue, record: Record, code: int) -> None:
         """Whether consumers that ask for a message's tag are shown it: of what has another code in
@@ -283,8 +305,17 @@ class Verification:
                 why = f"item {number} points at {physical}, where no message has its key"
                 self.result.found(Problem("index", path, number, 0, why))
 
-    def _check_checkpoint(self, known_end: int) -> None:
+    def _vouched(self) -> int:
+        """Up to where the checkpoint says that the log is on the disk, 0 if it does not say."""
+        checkpoint = Checkpoint(self._root / layout.CHECKPOINT_FILE)
+        checkpoint.load()
+        return checkpoint.safe_offset
+
+    def _check_checkpoint(self, vouched: int, end: int) -> None:
         path = self._root / layout.CHECKPOINT_FILE
+        if vouched > end and not self._log.is_blank(end, vouched):
+            why = f"knows of messages up to {vouched}, and the log ends at {end}"
+            self.result.found(Problem("checkpoint", path, end, vouched - end, why))
         try:
             raw = files.read_bytes(path)
         except FileNotFoundError:

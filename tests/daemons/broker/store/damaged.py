@@ -1,14 +1,16 @@
-"""A store whose log is damaged: each way returns how many messages are lost."""
+"""A store whose log is damaged: each way returns how many messages are lost. And repairing it."""
 
+import asyncio
 from pathlib import Path
 
-from mq.daemons.broker.store import layout
+from mq.daemons.broker.store import layout, repair
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.offline import OfflineLog
 from mq.daemons.broker.store.records import Record
+from mq.daemons.broker.store.verification import Verification, Verified
 from mq.protocol.record import RECORD_HEAD
 from mq.protocol.tags import tags_code
-from tests.daemons.broker.store.stores import LOG_FILE, put, with_store
+from tests.daemons.broker.store.stores import LOG_FILE, put, settings, with_store
 
 TOPIC = "Orders"
 SLOTS = {"slots": 25}  # four items to a slot, so that verifying knows where items are
@@ -144,3 +146,18 @@ def cut_the_last_file_off(root: Path) -> int:
     with open(log_file(root, 2), "r+b") as file:
         file.truncate(records[3].physical - 2 * LOG_FILE)
     return len(records) - 3
+
+
+def verified(root: Path) -> Verified:
+    with OfflineLog([layout.commit_log_path(root)]) as log:
+        return Verification(root, log).run(lambda _: None)
+
+
+def repaired(root: Path) -> list[str]:
+    """Repair in place; what was done."""
+    with OfflineLog([layout.commit_log_path(root)]) as log:
+        repairs = repair.plan(root, log, Verification(root, log).run(lambda _: None))
+        for item in repairs:
+            item.do()
+    asyncio.run(repair.recover(root, settings(root)))
+    return [item.what for item in repairs]

@@ -336,3 +336,29 @@ def test_a_deleted_topic_is_not_back_after_a_power_cut(tmp_path: Path, machine: 
     with_store(tmp_path / "a", work)
     assert (tmp_path / "b" / "consumequeue" / "gone").exists()
     with_store(tmp_path / "b", reopened)
+
+
+@pytest.mark.parametrize("what", ["commitlog", "consumequeue"])
+def test_a_damaged_message_is_not_replaced_by_one_of_a_topic_that_was_deleted(
+    tmp_path: Path, what: str
+) -> None:
+    """The first that has come since was looked for in all of the log, where an older one has its
+    number: consumers were given that, and went on being given it."""
+
+    async def work(store: MessageStore) -> int:
+        await put(store, "orders", 0, b"old")
+        store.delete_topic("orders")
+        (start,) = await put(store, "orders", 0, b"new")
+        return start
+
+    start = with_store(tmp_path, work)
+    [path] = (tmp_path / what).rglob(f"{0:020d}")
+    data = bytearray(path.read_bytes())
+    data[start if what == "commitlog" else 7] ^= 1
+    path.write_bytes(data)
+
+    async def check(store: MessageStore) -> None:
+        entry = store.entries.at("orders", 0, 0)
+        assert (entry and entry[0]) == (start if what == "consumequeue" else None)
+
+    with_store(tmp_path, check)

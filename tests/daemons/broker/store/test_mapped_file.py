@@ -1,5 +1,6 @@
 """Files of a fixed size and the descriptors of many."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,12 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.mapped_file import DescriptorCache, MappedFile
+from mq.daemons.broker.store.mapped_file import (
+    DescriptorCache,
+    MappedFile,
+    data_end,
+    extent_end,
+)
 from tests.daemons.broker.store.stores import open_files
 
 
@@ -151,3 +157,47 @@ def test_the_least_used_descriptor_is_closed_first(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         cache.open(tmp_path / "missing")
     cache.close()
+
+
+def test_a_file_is_not_read_anew_for_each_place_that_is_found_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that looks through a damaged place took 0.1 ms for each: two minutes for a body of
+    4 MB of them."""
+    file = MappedFile(tmp_path / "f", 0, 1 << 20)
+    file.write(b"part" * 1000, 100)
+    file.write(b"part", 1 << 19)  # behind a hole
+    read = 0
+    pread = files.pread
+
+    def reading(descriptor: int, size: int, position: int) -> bytes:
+        nonlocal read
+        data = pread(descriptor, size, position)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(files, "pread", reading)
+    places, position = [], 0
+    while (place := file.find(b"part", position)) >= 0:
+        places.append(place)
+        position = place + 1
+    assert places == [*range(100, 4100, 4), 1 << 19]
+    assert read <= file.size
+    file.close()
+
+
+def test_a_disk_that_does_not_say_where_data_is_ends_no_file_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies behind a cut of the log was neither kept nor cleared, and came back as records."""
+    file = MappedFile(tmp_path / "f", 0, 1 << 20)
+    file.write(b"data", 8192)
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "lseek", fail)
+    for ask in (data_end, extent_end):
+        with pytest.raises(OSError, match="Input/output error"):
+            ask(file.descriptor, 0)
+    file.close()

@@ -1,10 +1,12 @@
 """Queues that a start makes again from the log, whatever is damaged there."""
 
+import errno
 import shutil
 from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout, recovery
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.protocol.message import decode_record
@@ -188,3 +190,31 @@ def test_queues_are_made_again_though_an_old_message_is_no_record_any_more(
         ]
 
     with_store(tmp_path / "crashed", check)
+
+
+def test_a_queue_that_is_made_again_outlives_a_power_cut_amid_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its files gone, and the messages that had shown that they were wrong, nothing told that
+    those before the checkpoint had ever been in it."""
+    monkeypatch.setattr(recovery, "VERIFY_BACK", 0)
+    crashed, starts = damaged_copy(tmp_path)
+    vouched = starts[40]
+    path = crashed / "consumequeue" / "orders" / "0" / layout.file_name(0)
+    path.write_bytes(path.read_bytes()[:130])
+    remove_tree, cut = files.remove_tree, tmp_path / "cut"
+
+    def remove_and_die(folder: Path) -> None:
+        remove_tree(folder)
+        shutil.copytree(crashed, cut)
+        raise OSError(errno.EIO, "the end of this process")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="the end of this process"):
+        patch.setattr(files, "remove_tree", remove_and_die)
+        with_store(crashed, all_bodies, message_index_enable=False)
+    (cut / "abort").write_bytes(b"another boot")
+    for file in (cut / "commitlog").iterdir():  # what came last had not reached the disk
+        within = max(0, vouched - int(file.name))
+        file.write_bytes(file.read_bytes()[:within].ljust(LOG_FILE, b"\0"))
+    found = with_store(cut, all_bodies, message_index_enable=False)
+    assert found == [expected(40, 0), expected(40, 1)]

@@ -14,7 +14,8 @@ from mq.daemons.broker.store.errors import StoreLoadError, StoreRefused
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
-from mq.protocol.record import SMALLEST_RECORD
+from mq.protocol.message import StoredMessage, encode_record
+from mq.protocol.record import RECORD_HEAD, SMALLEST_RECORD
 from tests.daemons.broker.store.damaged_copies import (
     all_bodies,
     body,
@@ -24,6 +25,7 @@ from tests.daemons.broker.store.damaged_copies import (
     log_file_of,
 )
 from tests.daemons.broker.store.stores import (
+    LOG_FILE,
     bodies,
     crashed_copy,
     put,
@@ -292,3 +294,23 @@ def test_a_store_in_a_folder_that_may_not_be_listed_is_opened() -> None:
             if is_root:
                 os.seteuid(0)
             above.chmod(0o700)
+
+
+@pytest.mark.parametrize("length", [130, 230])
+def test_a_topic_leads_to_no_folder_outside_the_store(tmp_path: Path, length: int) -> None:
+    """Of one that is longer than 200 characters those in the middle were not looked at, and a store
+    may be another's that somebody repairs."""
+    topic = (b"a" * 101 + b"/../../../evil/").ljust(length, b"b")
+    head = encode_record(StoredMessage("t", b"", {}))[: RECORD_HEAD.size]
+    content = head + bytes((length,)) + topic + bytes(2)
+    content = layout.INT.pack(len(content)) + content[layout.INT.size :]
+    log_file = tmp_path / "store" / "commitlog" / layout.file_name(0)
+    log_file.parent.mkdir(parents=True)
+    log_file.write_bytes(content.ljust(LOG_FILE, b"\0"))
+
+    async def check(store: MessageStore) -> None:
+        assert ["illegal characters" in one.why for one in store.report.damages] == [True]
+        assert store.queues.topics() == []
+
+    with_store(tmp_path / "store", check)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
