@@ -162,8 +162,6 @@ class OneBroker:
                     channel.data_received(piece)
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
-            while channel.waits:  # Python has not had the time to serve all of it
-                await asyncio.sleep(0)
         finally:
             channel.connection_lost(None)  # the listener waits for it when it closes
         return (transport.data, transport.closed, *self._stored())
@@ -192,8 +190,6 @@ class OneBroker:
                 (put_off if channel in sends._alone else served).append((number, piece))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            while any(channel.waits for channel, _ in made.values()):
-                await asyncio.sleep(0)
         finally:
             for number in made.keys() - lost:
                 made[number][0].connection_lost(None)
