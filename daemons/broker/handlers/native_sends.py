@@ -32,7 +32,7 @@ _SENDS = tuple(
     )
 )
 # Requests that need not be looked at in vain: the codes of sends begin with a 1 or a 3.
-_OTHERS = (_PULL, *(b'{"code":%c' % digit for digit in b"2456789"))
+_OTHERS = (_PULL, *(header_start(digit)[:-1] for digit in (2, 4, 5, 6, 7, 8, 9)))
 # Sends that are taken together: there is always room for as many, and no need to hold more.
 _MOST_ALONE = 64
 _PREFIX = PREFIX.size
