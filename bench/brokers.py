@@ -122,13 +122,13 @@ def our_name_server(folder: Path) -> Daemon:
     return Daemon("mq namesrv", command, home, port)
 
 
-def java_broker(folder: Path, settings: dict[str, object]) -> Daemon:
+def java_broker(folder: Path, settings: dict[str, object], release: str = RELEASE) -> Daemon:
     home, port = folder / "java-broker", free_port()
     write_home(home)
     _write_broker_settings(home, port, settings)
     memory = ["-Xms2g", "-Xmx2g", "-XX:+UseG1GC"]
     main = ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(home / "broker.properties")]
-    return Daemon(f"Java {RELEASE}", _java(home, memory, main), home, port)
+    return Daemon(f"Java {release}", _java(home, memory, main, release), home, port)
 
 
 def our_broker(folder: Path, settings: dict[str, object]) -> Daemon:
@@ -156,9 +156,13 @@ def _write_broker_settings(home: Path, port: int, settings: dict[str, object]) -
     write_properties(home / "broker.properties", {**fixed, **settings})
 
 
-def _java(home: Path, memory: list[str], main: list[str]) -> list[str]:
-    path = os.pathsep.join((str(home / "conf"), f"{jars(f'server-{RELEASE}')}/*"))
-    return ["java", *JDK_FLAGS, *memory, f"-Duser.home={home}", "-cp", path, *main]
+def _java(home: Path, memory: list[str], main: list[str], release: str = RELEASE) -> list[str]:
+    path = os.pathsep.join((str(home / "conf"), f"{jars(f'server-{release}')}/*"))
+    options = [
+        f"-Duser.home={home}",
+        f"-Drmq.logback.configurationFile={home}/conf/rmq.logback.xml",
+    ]
+    return ["java", *JDK_FLAGS, *memory, *options, "-cp", path, *main]
 
 
 def _mq() -> list[str]:

@@ -1,0 +1,140 @@
+"""Requests as clients make them, for `bench.requests`."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import orjson
+
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import ROCKETMQ, Command
+from mq.protocol.message_id import decode_offset_id
+
+TOPIC, GROUP, QUEUES = "requests", "G", 8
+BODY = b"x" * 1024
+DELAYED = "\x02DELAY\x011"
+PREPARED = "\x02TRAN_MSG\x01true\x02PGROUP\x01P"
+
+Replies = Sequence[Command]
+
+
+def send(number: int, properties: str = "", sys_flag: int = 0) -> dict[str, str]:
+    usual = f"KEYS\x01k{number}\x02UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02TAGS\x01t"
+    return {
+        **{"a": "P", "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(number % QUEUES)},
+        **{"f": str(sys_flag), "g": str(int(time.time() * 1000)), "h": "0"},
+        **{"i": usual + properties, "j": "0", "k": "false", "m": "false"},
+    }
+
+
+def sends(count: int, properties: str = "", sys_flag: int = 0) -> list[Command]:
+    """As Java's producers send, with further properties."""
+    code = RequestCode.SEND_MESSAGE_V2
+    return [Command(code, send(n, properties, sys_flag), BODY) for n in range(count)]
+
+
+def in_words(count: int) -> list[Command]:
+    """The same with the first version of the header."""
+    names = {
+        **{"a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums"},
+        **{"e": "queueId", "f": "sysFlag", "g": "bornTimestamp", "h": "flag", "i": "properties"},
+        **{"j": "reconsumeTimes", "k": "unitMode", "m": "batch"},
+    }
+    code = RequestCode.SEND_MESSAGE
+    headers = ({names[key]: text for key, text in send(n).items()} for n in range(count))
+    return [Command(code, header, BODY) for header in headers]
+
+
+def in_binary(count: int) -> list[Command]:
+    """The same with headers in RocketMQ's binary form."""
+    commands = sends(count)
+    for command in commands:
+        command.serialization = ROCKETMQ
+    return commands
+
+
+def ends(halves: Replies) -> list[Command]:
+    """Commits of halves, by the replies to these."""
+    ends = []
+    for half in halves:
+        place = decode_offset_id(half.fields["msgId"]).offset
+        fields = {"producerGroup": "P", "tranStateTableOffset": half.fields["queueOffset"]}
+        fields |= {"commitLogOffset": str(place), "commitOrRollback": "8", "msgId": "0"}
+        fields |= {"fromTransactionCheck": "false", "transactionId": "0"}
+        ends.append(Command(RequestCode.END_TRANSACTION, fields))
+    return ends
+
+
+def given_back(sent: Replies) -> list[Command]:
+    """Messages that a group could not consume, by the replies to their sends."""
+    common = {"group": GROUP, "delayLevel": "1", "originTopic": TOPIC, "unitMode": "false"}
+    code = RequestCode.CONSUMER_SEND_MSG_BACK
+    backs = []
+    for reply in sent:
+        message_id = reply.fields["msgId"]
+        named = {"offset": str(decode_offset_id(message_id).offset), "originMsgId": message_id}
+        backs.append(Command(code, {**common, **named, "maxReconsumeTimes": "16"}))
+    return backs
+
+
+def of_queues(code: int, count: int, more: Callable[[int], dict[str, str]]) -> list[Command]:
+    """Requests that name a topic and each of its queues in turn."""
+    named = ({"topic": TOPIC, "queueId": str(n % QUEUES), **more(n)} for n in range(count))
+    return [Command(code, fields) for fields in named]
+
+
+def pull(number: int) -> dict[str, str]:
+    fields = {"consumerGroup": GROUP, "queueOffset": str(number // QUEUES), "maxMsgNums": "1"}
+    fields |= {"sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "15000"}
+    return fields | {"subscription": "*", "subVersion": "1", "expressionType": "TAG"}
+
+
+def heartbeat(number: int) -> Command:
+    """Of one of fifty members, each the only one of a group."""
+    topic = {"topic": TOPIC, "subString": "*", "subVersion": 1, "expressionType": "TAG"}
+    member = {
+        "groupName": f"{GROUP}{number % 50}",
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [topic],
+    }
+    body = {"clientID": f"c{number % 50}", "consumerDataSet": [member], "producerDataSet": []}
+    return Command(RequestCode.HEART_BEAT, None, orjson.dumps(body))
+
+
+def committed(number: int) -> dict[str, str]:
+    return {"consumerGroup": GROUP, "commitOffset": str(number // QUEUES)}
+
+
+def of_group(number: int) -> dict[str, str]:
+    return {"consumerGroup": GROUP}
+
+
+def at_time(number: int) -> dict[str, str]:
+    return {"timestamp": str(int(time.time() * 1000) - number)}
+
+
+def pop(most: int) -> Command:
+    """Up to so many messages, of any queue, hidden for a minute."""
+    fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "maxMsgNums": str(most)}
+    fields |= {"invisibleTime": "60000", "pollTime": "0", "initMode": "0", "order": "false"}
+    return Command(RequestCode.POP_MESSAGE, fields | {"bornTime": str(int(time.time() * 1000))})
+
+
+def acknowledgements(popped: Command, broker_name: str) -> list[Command]:
+    """One for each message of a reply, as Java's client makes them."""
+    fields = popped.fields
+    common = [fields[name] for name in ("popTime", "invisibleTime", "reviveQid")]
+    starts = {}
+    for part in fields["startOffsetInfo"].split(";"):
+        mark, queue_id, start = part.split(" ")
+        starts[mark, queue_id] = start
+    acks = []
+    for part in fields["msgOffsetInfo"].split(";"):
+        mark, queue_id, offsets = part.split(" ")
+        for offset in offsets.split(","):
+            receipt = [starts[mark, queue_id], *common, mark, broker_name, queue_id, offset]
+            named = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": queue_id}
+            named |= {"offset": offset, "extraInfo": " ".join(receipt)}
+            acks.append(Command(RequestCode.ACK_MESSAGE, named))
+    return acks
