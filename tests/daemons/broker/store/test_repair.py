@@ -188,6 +188,28 @@ def test_the_smallest_message_is_replaced_alone(tmp_path: Path) -> None:
     assert (entry and entry[0]) == size
 
 
+def test_what_fills_a_hole_is_no_message_of_a_topic_of_that_name(tmp_path: Path) -> None:
+    """There is room for one letter of its topic, which may be that of another."""
+    root = tmp_path / "store"
+
+    async def work(store: MessageStore) -> int:
+        await put(store, "t", 0, b"", b"")
+        (real,) = await put(store, "M", 0, b"")
+        return real
+
+    real = with_store(root, work, **SLOTS)
+    overwrite(log_file(root, 0), 0, b"\x7f")
+    repaired(root)
+    assert {record.topic for record in records_of(root, 0)} == {"M", "t"}
+
+    async def mended(store: MessageStore) -> tuple[int, int, int] | None:
+        store.queue("M", 0).mend(0, layout.ENTRY.pack(17, 100, 0))
+        return store.entries.at("M", 0, 0)
+
+    entry = with_store(root, mended, **SLOTS)
+    assert (entry and entry[0]) == real
+
+
 def damage_an_entry(root: Path) -> str:
     path = layout.consume_queue_path(root) / TOPIC / "1" / layout.file_name(0)
     overwrite(path, 7 * layout.ENTRY_SIZE, layout.ENTRY.pack(17, 100, 0))
