@@ -454,6 +454,26 @@ def test_messages_of_a_topic_that_java_deleted_and_made_anew_stay(tmp_path: Path
     assert bodies(root) == {b"new 0", b"new 1"}
 
 
+def test_messages_of_a_topic_that_java_made_anew_stay_where_its_first_one_is_damaged(
+    tmp_path: Path,
+) -> None:
+    """All of before came back in their places, for one message that was lost."""
+    root = tmp_path / "store"
+
+    async def work(store: MessageStore) -> None:
+        await put(store, TOPIC, 0, *(b"old %d" % number for number in range(4)))
+        store.delete_topic(TOPIC)
+        await put(store, TOPIC, 0, *(b"new %d" % number for number in range(3)))
+
+    with_store(root, work, **SLOTS)
+    (root / layout.DELETIONS_FILE).unlink()
+    first = records_of(root, 0)[4]
+    overwrite(log_file(root, 0), first.physical + RECORD_HEAD.size, b"X")
+    repaired(root)
+    assert verified(root).problems == []
+    assert {b"new 1", b"new 2"} <= bodies(root) <= {b"old 0", b"new 1", b"new 2"}
+
+
 def test_a_damaged_blank_before_a_file_without_a_message_is_cut_off(tmp_path: Path) -> None:
     """It was filled with a record that is longer than what is left of the file: the file grew, and
     the log had a gap behind it."""
