@@ -254,14 +254,14 @@ class PopCheckPoints:
             if point is not None:
                 point.acks_under_way -= 1
                 if not is_stored(refusal):
-                    point.ending.difference_update(offsets)
+                    point.take_acks_back(offsets)
             on_stored(refusal)
 
         record = ack_record(key, offsets, revive_queue_id, due, self._cluster, self.host)
         self._put(record, _Acknowledged(key, offsets, due), stored)
         if point is not None:
             point.acks_under_way += 1
-            point.ending.update(offsets)
+            point.put_acks(offsets)
 
     def _put(
         self, record: StoredMessage, content: PopCheckPoint | _Acknowledged, stored: OnStored

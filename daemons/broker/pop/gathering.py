@@ -59,10 +59,10 @@ class AckGathering:
             together = self._gathered[place] = _Together({}, [], self._points.known(key))
             if together.point is not None:  # it is not revived meanwhile
                 together.point.acks_under_way += 1
+        if together.point is not None and offset not in together.offsets:
+            together.point.put_acks((offset,))
         together.offsets[offset] = None
         together.waiting.append(on_stored)
-        if together.point is not None:
-            together.point.ending.add(offset)
         if len(together.waiting) >= _MOST_TOGETHER:
             del self._gathered[place]
             self._write(place, together)
@@ -90,9 +90,8 @@ class AckGathering:
             log.exception("acknowledgements cannot be written", extra={"failure": "revive"})
             remark = f"the acknowledgement cannot be written: {type(error).__name__}: {error}"
             refusal = StoreRefused(ResponseCode.SYSTEM_ERROR, remark)
-        if point is not None:
+        if point is not None:  # what is written counts by itself
             point.acks_under_way -= 1
-            if refusal is not None:
-                point.ending.difference_update(offsets)
+            point.take_acks_back(offsets)
         if refusal is not None:
             call(waiting, refusal)

@@ -8,7 +8,7 @@ topic from the start, and say in TIMER_DELIVER_MS when Java would have put them 
 Java broker can go on with what is in the topic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import orjson
 
@@ -118,7 +118,8 @@ class PopCheckPoint:
         self.broker_name = broker_name
         self.acked: set[int] = set()
         self.acks_under_way = 0  # put, but not yet read from the revive queue
-        self.ending: set[int] = set()  # offsets whose acknowledgements have been put
+        # How many acknowledgements of each message have been put, and were not refused.
+        self.ending: dict[int, int] = {}
         self.is_reviving = False
         self.is_forgotten = False  # its group was deleted: nothing of it comes again
         self.again: set[int] = set()  # offsets of those that are in the retry topic already
@@ -145,6 +146,21 @@ class PopCheckPoint:
     def missing(self) -> list[int]:
         """The offsets that were not acknowledged."""
         return [offset for offset in self.offsets if offset not in self.acked]
+
+    def put_acks(self, offsets: Iterable[int]) -> None:
+        """An acknowledgement of these is on its way: of this check point they do not come again,
+        unless it is taken back. Others than its own are not kept."""
+        ending, own = self.ending, self.offsets
+        for offset in offsets:
+            if offset in own:
+                ending[offset] = ending.get(offset, 0) + 1
+
+    def take_acks_back(self, offsets: Iterable[int]) -> None:
+        """It was refused. Another one of the same, which was not, still counts."""
+        for offset in offsets:
+            left = self.ending.pop(offset, 0) - 1
+            if left > 0:
+                self.ending[offset] = left
 
     def receipt(self, offset: int, mark: str) -> Receipt:
         return Receipt(

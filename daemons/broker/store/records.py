@@ -109,7 +109,7 @@ def find_entry(
     """What the queue entry of a message should be, looked for in the log from an offset on."""
     try:
         for record in read_log(commit_log, start):
-            if record.topic != topic or record.queue_id != queue_id:
+            if record.topic != topic or record.queue_id != queue_id or not record.is_queued:
                 continue
             if record.queue_offset >= queue_offset:
                 if record.queue_offset > queue_offset:

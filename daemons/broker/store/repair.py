@@ -172,7 +172,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class _Note:
-    """Notes that topics were deleted before the end of the log, and queues where they begin."""
+    """Notes that topics were deleted before the end of the log, and queues where they ended."""
 
     root: Path
     topics: list[str]

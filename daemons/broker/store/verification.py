@@ -120,6 +120,7 @@ _NO_ENTRY = bytes(layout.ENTRY_SIZE)
 # each of very many queues keeps.
 _PIECE = 50_000 * layout.ENTRY_SIZE
 _NEAR = 50 * layout.ENTRY_SIZE
+_LOOKED_AT = 1024  # entries of a queue, for the first one that is right
 
 
 @dataclass
@@ -135,7 +136,8 @@ class Verified:
     index_items: int = 0
     of_deleted_topics: int = 0  # messages that wait for their log file to be deleted
     deleted_topics: set[str] = field(default_factory=set)  # of which nothing is noted
-    # Nor of these: where in the log queues, by topic and id, begin that were deleted and made anew.
+    # Nor of these: where in the log queues, by topic and id, end that were others before they were
+    # made anew.
     begun_anew: dict[tuple[str, int], int] = field(default_factory=dict)
     skipped: list[Path] = field(default_factory=list)  # index files of a size that tells nothing
     first_timestamp: int = 0
@@ -169,7 +171,7 @@ class Verification:
         self.queues = {(queue.topic, queue.queue_id): queue for queue in queues}
         self._with_queues = {topic for topic, _ in self.queues}
         self._topics = known_topics(root)
-        self._begins: dict[tuple[str, int], int] = {}
+        self._firsts: dict[tuple[str, int], tuple[int, int]] = {}
 
     def run(self, step: Step) -> Verified:
         """Do all of it; `step` is told of bytes of the log that are done."""
@@ -217,9 +219,10 @@ class Verification:
         if entry is not None and entry[:2] == (record.physical, record.size):
             queue.entries += 1
             self._check_tags_code(queue, record, entry[2])
-        elif record.physical < (begin := self._begin_of(queue)):
+        elif self._is_of_before(queue, record):
             self.result.of_deleted_topics += 1
-            self.result.begun_anew[record.topic, record.queue_id] = begin
+            end = record.physical + record.size
+            self.result.begun_anew[record.topic, record.queue_id] = end
         else:
             there = "nothing" if entry is None else f"one of {entry[1]} bytes at {entry[0]}"
             why = f"{there} where the message of {record.size} bytes at {record.physical} should be"
@@ -232,19 +235,26 @@ class Verification:
             return False
         return topic not in self._with_queues
 
-    def _begin_of(self, queue: Queue) -> int:
-        """Where in the log the message is that a queue begins with, 0 if its number is not 0.
-
-        What the log has of it before that is of a topic that Java, which notes nothing, has deleted
-        and made anew.
-        """
+    def _is_of_before(self, queue: Queue, record: Record) -> bool:
+        """Whether a message is of a topic that Java, which notes nothing, has deleted and made
+        anew: it lies before the first one of its queue, and has no lower number."""
         key = queue.topic, queue.queue_id
-        if key not in self._begins:
-            entry = queue.entry(0) if queue.begin == 0 else None
+        if key not in self._firsts:
+            self._firsts[key] = self._first_of(queue)
+        number, physical = self._firsts[key]
+        return record.physical < physical and record.queue_offset >= number
+
+    def _first_of(self, queue: Queue) -> tuple[int, int]:
+        """Number and physical offset of the first message that is where its queue says, zeros if
+        there is none near its begin."""
+        for index in range(queue.begin, queue.begin + _LOOKED_AT):
+            entry = queue.entry(index)
+            if entry is not None and entry[0] < self._log.minimum:
+                break  # what lies before it is not there any more
             record = None if entry is None else self._log.record_at(entry[0])
-            is_first = record is not None and record[:3] == (*key, 0)
-            self._begins[key] = record.physical if record is not None and is_first else 0
-        return self._begins[key]
+            if record is not None and record[:3] == (queue.topic, queue.queue_id, index):
+                return index, record.physical
+        return 0, 0
 
     def _check_tags_code(self, queue: Queue, record: Record, code: int) -> None:
         """Whether consumers that ask for a message's tag are shown it: of what has another code in

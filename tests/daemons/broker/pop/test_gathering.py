@@ -13,7 +13,9 @@ from mq.protocol.frame import encode
 from tests.daemons.broker.pop.consumers import PopConsumer, Popped, fill, run
 from tests.daemons.broker.pop.refused_writes import refuse_one
 from tests.daemons.broker.running import broker_on
+from tests.daemons.broker.store.stores import hold_fsyncs
 from tests.daemons.peer import Peer
+from tests.waiting import until
 
 
 async def acknowledged_at_once(consumer: PopConsumer, popped: list[Popped]) -> list[ResponseCode]:
@@ -113,3 +115,32 @@ def test_each_is_told_why_a_store_takes_nothing(tmp_path: Path) -> None:
         assert await acknowledged_at_once(consumer, popped) == [ResponseCode.SUCCESS] * 2
 
     run(tmp_path, script)
+
+
+def test_one_that_is_refused_does_not_let_be_hidden_what_another_acknowledges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would come again, though who acknowledged it first is told that it does not."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        (popped,) = await consumer.pop()
+        points, appender = broker.services.pop.points, broker.stores.messages.appender
+        (point,) = points._table.values()
+        async with Peer(broker.port) as impatient:
+            with monkeypatch.context() as slow_disk:
+                gate = hold_fsyncs(slow_disk)
+                first = asyncio.create_task(consumer.ack(popped))
+                await until(lambda: bool(point.acks_under_way))
+                refusal = StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk")
+                appender.refuse("a test", refusal)
+                again = PopConsumer(impatient, broker)
+                assert (await again.ack(popped)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+                appender.accept("a test")
+                hidden = asyncio.create_task(again.hide(popped, 1000))
+                await until(lambda: hidden.done() or bool(points._unread))
+                gate.set()
+            assert (await first).code == ResponseCode.SUCCESS
+            assert (await hidden).code == ResponseCode.NO_MESSAGE
+
+    run(tmp_path, script, flushDiskType="SYNC_FLUSH")

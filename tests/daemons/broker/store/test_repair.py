@@ -188,6 +188,28 @@ def test_the_smallest_message_is_replaced_alone(tmp_path: Path) -> None:
     assert (entry and entry[0]) == size
 
 
+def test_what_fills_a_hole_is_no_message_of_a_topic_of_that_name(tmp_path: Path) -> None:
+    """There is room for one letter of its topic, which may be that of another."""
+    root = tmp_path / "store"
+
+    async def work(store: MessageStore) -> int:
+        await put(store, "t", 0, b"", b"")
+        (real,) = await put(store, "M", 0, b"")
+        return real
+
+    real = with_store(root, work, **SLOTS)
+    overwrite(log_file(root, 0), 0, b"\x7f")
+    repaired(root)
+    assert {record.topic for record in records_of(root, 0)} == {"M", "t"}
+
+    async def mended(store: MessageStore) -> tuple[int, int, int] | None:
+        store.queue("M", 0).mend(0, layout.ENTRY.pack(17, 100, 0))
+        return store.entries.at("M", 0, 0)
+
+    entry = with_store(root, mended, **SLOTS)
+    assert (entry and entry[0]) == real
+
+
 def damage_an_entry(root: Path) -> str:
     path = layout.consume_queue_path(root) / TOPIC / "1" / layout.file_name(0)
     overwrite(path, 7 * layout.ENTRY_SIZE, layout.ENTRY.pack(17, 100, 0))
@@ -430,6 +452,26 @@ def test_messages_of_a_topic_that_java_deleted_and_made_anew_stay(tmp_path: Path
     assert f"note that {TOPIC} were deleted" in repaired(root)
     assert verified(root).problems == []
     assert bodies(root) == {b"new 0", b"new 1"}
+
+
+def test_messages_of_a_topic_that_java_made_anew_stay_where_its_first_one_is_damaged(
+    tmp_path: Path,
+) -> None:
+    """All of before came back in their places, for one message that was lost."""
+    root = tmp_path / "store"
+
+    async def work(store: MessageStore) -> None:
+        await put(store, TOPIC, 0, *(b"old %d" % number for number in range(4)))
+        store.delete_topic(TOPIC)
+        await put(store, TOPIC, 0, *(b"new %d" % number for number in range(3)))
+
+    with_store(root, work, **SLOTS)
+    (root / layout.DELETIONS_FILE).unlink()
+    first = records_of(root, 0)[4]
+    overwrite(log_file(root, 0), first.physical + RECORD_HEAD.size, b"X")
+    repaired(root)
+    assert verified(root).problems == []
+    assert {b"new 1", b"new 2"} <= bodies(root) <= {b"old 0", b"new 1", b"new 2"}
 
 
 def test_a_damaged_blank_before_a_file_without_a_message_is_cut_off(tmp_path: Path) -> None:
