@@ -164,7 +164,7 @@ class OneBroker:
             await asyncio.sleep(0)
         finally:
             channel.connection_lost(None)  # the listener waits for it when it closes
-        return (transport.data, transport.closed, *self._stored())
+        return (self._anywhere(transport.data), transport.closed, *self._stored())
 
     async def take_together(self, data: Pieces) -> tuple[Pieces, tuple[object, ...]]:
         """The same of what comes in one turn of the loop, on connections with these numbers; and
@@ -195,8 +195,12 @@ class OneBroker:
                 made[number][0].connection_lost(None)
         # One that has gone away is answered where its request was not put off until then.
         kept = [made[number][1] for number in sorted(made.keys() - lost)]
-        answers = [(transport.data, transport.closed) for transport in kept]
+        answers = [(self._anywhere(one.data), one.closed) for one in kept]
         return served + put_off, (answers, *self._stored())
+
+    def _anywhere(self, replies: bytes) -> bytes:
+        """Without its own folder: damage makes requests that ask for the settings, too."""
+        return replies.replace(str(self._root).encode(), b"ROOT")
 
     def _stored(self) -> tuple[object, ...]:
         store = self._broker.stores.messages
@@ -228,7 +232,9 @@ class Pair:
     """Two brokers, of which one takes sends natively, at a clock that stands."""
 
     def __init__(self, root: Path, settings: Mapping[str, str] = SMALL) -> None:
-        self.brokers = [OneBroker(root / str(native), native, settings) for native in (True, False)]
+        self.brokers = [
+            OneBroker(root / f"{native:d}", native, settings) for native in (True, False)
+        ]
         self._runner = asyncio.Runner()
         for broker in self.brokers:
             broker._root.mkdir(parents=True)
