@@ -75,9 +75,13 @@ class MappedFile:
     def view(self) -> memoryview:
         """The whole file as memory. Slices of it stay valid when the file is closed or deleted."""
         if self._view is None:
-            self._map = files.map_to_read(self.descriptor, self.size)
-            self._view = memoryview(self._map)
+            self._view = memoryview(self._mapped())
         return self._view
+
+    def _mapped(self) -> mmap.mmap:
+        if self._map is None:
+            self._map = files.map_to_read(self.descriptor, self.size)
+        return self._map
 
     def window(self, position: int, size: int) -> tuple[memoryview, int]:
         """Memory that holds a part of the file, and where in the file it begins: all of it."""
@@ -89,9 +93,9 @@ class MappedFile:
         Holes are not touched as memory: a full tmpfs has none to give. It is asked for each of what
         may be a million places.
         """
-        assert self.view is not None and self._map is not None
+        mapped = self._mapped()
         for start, end in _extents(self.descriptor, position):
-            place = self._map.find(part, start, end)
+            place = mapped.find(part, start, end)
             if place >= 0:
                 return place
         return -1
