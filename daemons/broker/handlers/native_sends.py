@@ -23,14 +23,8 @@ from mq.protocol.record import IPV4_HOST
 from mq.protocol.reply_template import ReplyTemplate
 
 _PULL = header_start(RequestCode.PULL_MESSAGE)
-_SENDS = tuple(
-    header_start(code)
-    for code in (
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_MESSAGE,
-    )
-)
+_CODES = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE
+_SENDS = tuple(map(header_start, _CODES))
 # Requests that need not be looked at in vain: the codes of sends begin with a 1 or a 3.
 _OTHERS = (_PULL, *(header_start(digit)[:-1] for digit in (2, 4, 5, 6, 7, 8, 9)))
 # Sends that are taken together: there is always room for as many, and no need to hold more.
