@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 
 import orjson
 
+from mq.daemons.broker.pop.receipt import Receipt
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import ROCKETMQ, Command
+from mq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.message_id import decode_offset_id
 
 TOPIC, GROUP, QUEUES = "requests", "G", 8
@@ -34,11 +36,8 @@ def sends(count: int, properties: str = "", sys_flag: int = 0) -> list[Command]:
 
 def in_words(count: int) -> list[Command]:
     """The same with the first version of the header."""
-    names = {
-        **{"a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums"},
-        **{"e": "queueId", "f": "sysFlag", "g": "bornTimestamp", "h": "flag", "i": "properties"},
-        **{"j": "reconsumeTimes", "k": "unitMode", "m": "batch"},
-    }
+    words = {declared.name: declared.wire for declared in SendMessageRequestHeader.FIELDS}
+    names = {one.wire: words.get(one.name, "") for one in SendMessageRequestHeaderV2.FIELDS}
     code = RequestCode.SEND_MESSAGE
     headers = ({names[key]: text for key, text in send(n).items()} for n in range(count))
     return [Command(code, header, BODY) for header in headers]
@@ -124,7 +123,8 @@ def pop(most: int) -> Command:
 def acknowledgements(popped: Command, broker_name: str) -> list[Command]:
     """One for each message of a reply, as Java's client makes them."""
     fields = popped.fields
-    common = [fields[name] for name in ("popTime", "invisibleTime", "reviveQid")]
+    names = ("popTime", "invisibleTime", "reviveQid")
+    pop_time, invisible, revive_queue = (int(fields[name]) for name in names)
     starts = {}
     for part in fields["startOffsetInfo"].split(";"):
         mark, queue_id, start = part.split(" ")
@@ -133,8 +133,17 @@ def acknowledgements(popped: Command, broker_name: str) -> list[Command]:
     for part in fields["msgOffsetInfo"].split(";"):
         mark, queue_id, offsets = part.split(" ")
         for offset in offsets.split(","):
-            receipt = [starts[mark, queue_id], *common, mark, broker_name, queue_id, offset]
+            receipt = Receipt(
+                int(starts[mark, queue_id]),
+                pop_time,
+                invisible,
+                revive_queue,
+                mark,
+                broker_name,
+                int(queue_id),
+                int(offset),
+            )
             named = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": queue_id}
-            named |= {"offset": offset, "extraInfo": " ".join(receipt)}
+            named |= {"offset": offset, "extraInfo": receipt.encode()}
             acks.append(Command(RequestCode.ACK_MESSAGE, named))
     return acks
