@@ -2,7 +2,8 @@
 
 What must hold, with allAckInSyncStateSet:
 
-    acknowledged   SEND_OK: each broker that controllers have in sync has the message in its queue
+    acknowledged   SEND_OK: each broker that controllers have in sync has the message in its queue,
+                   and the topic with that queue
     kept           whatever dies, and if the disk of any member is lost while another is in sync
     one master     no two brokers are master in the same epoch
     shown          no member shows what one that is in sync does not have
@@ -325,6 +326,11 @@ class ControlledSet:
                 self._model.wrong(
                     f"{offset} of {topic} {queue_id} is acknowledged, and {member.name}, which is "
                     f"in sync, ends at {end}"
+                )
+            elif not broker.stores.topics.knows(topic, queue_id):
+                self._model.wrong(
+                    f"{offset} of {topic} {queue_id} is acknowledged, and {member.name}, which is "
+                    f"in sync, does not know the queue"
                 )
 
     # a member is lost -----------------------------------------------------------------------------

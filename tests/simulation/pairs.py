@@ -2,7 +2,8 @@
 
 What must hold:
 
-    acknowledged   a SYNC_MASTER that says SEND_OK: a slave has the message, in its queue
+    acknowledged   a SYNC_MASTER that says SEND_OK: a slave has the message, in its queue, and the
+                   topic with that queue
     the same log   where both have it, the log of a slave is that of its master, byte for byte, once
                    nothing is wrong any more
     caught up      and has its end within CATCHES_UP seconds
@@ -152,12 +153,13 @@ class Pairs:
                 return  # it may have been cut off meanwhile, with the end of its master
             if daemon.app is None:
                 return
-            if daemon is not pair.master:
-                ends.append(daemon.app.stores.messages.max_offset(topic, queue_id))
-        if max(ends) <= offset:
+            stores = daemon.app.stores
+            if daemon is not pair.master and stores.topics.knows(topic, queue_id):
+                ends.append(stores.messages.max_offset(topic, queue_id))
+        if max(ends, default=0) <= offset:
             self._model.wrong(
-                f"{broker} has acknowledged {offset} of {topic} {queue_id}, and no slave has it: "
-                f"they end at {ends}"
+                f"{broker} has acknowledged {offset} of {topic} {queue_id}, and no slave serves "
+                f"it: those that know the queue end at {ends}"
             )
 
     def lost_power(self, target: Target, unflushed: float) -> None:

@@ -42,6 +42,8 @@ _UNFLUSHED_SECONDS, _WITH_TROUBLE = 1.5, 15.0
 _WELL_AGAIN = 12.0
 # When the first masters of pairs are lost amid the work: in which share of them, and when.
 _LOST_AMID_WORK, _LOST = 0.6, (START + 12.0, START + 40.0)
+# The share of those with slaves in which a client creates topics.
+_NEW_TOPICS = 0.5
 _PROMOTED = 2.0  # seconds from the loss of one that is lost later
 
 # Of a controlled set: faults more, the share of them that is its members', which, and how long.
@@ -231,6 +233,10 @@ class _Scenario:
             kinds = ()
         names = list(chosen)
         plan = faults.plan(self.world, self.cluster, FAULTS_BEGIN, FAULTS_END, count, names, kinds)
+        if has_copies:
+            chance = self.world.stream("new topics", is_noisy=False)
+            if chance.random() < _NEW_TOPICS:
+                chosen["creator"] = workloads.create(1.2)
         if has_copies and count and not kinds:
             plan += self._losses(count + 1)
         if self.set is not None and count and not kinds:

@@ -53,16 +53,18 @@ def make_metadata(
     slave = replication.slave
     if slave is None:
         return Metadata(None)
-    return Metadata(
-        SlaveSynchronize(
-            settings,
-            registration.masters,
-            stores,
-            delivery.delayed,
-            services.pop.modes,
-            endings=lambda: slave.endings,
-            follows=lambda: slave.connection is not None,
-            on_silence=registration.look_for_master,
-            knows_better=knows_better,
-        )
+    synchronize = SlaveSynchronize(
+        settings,
+        registration.masters,
+        stores,
+        delivery.delayed,
+        services.pop.modes,
+        endings=lambda: slave.endings,
+        follows=lambda: slave.connection is not None,
+        on_silence=registration.look_for_master,
+        knows_better=knows_better,
     )
+    slave.copy_ahead = synchronize.copy_ahead
+    assert stores.messages.replica is not None
+    stores.messages.replica.topics.knows = stores.topics.knows
+    return Metadata(synchronize)

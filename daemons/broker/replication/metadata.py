@@ -6,6 +6,10 @@
                                   when it is started as a master
     modes of groups that pop      5.x
 
+A round is due every ten seconds, or every two where it takes little time. Topics and groups are
+also copied whenever the log brings a record of a topic, or of a queue, that is not configured here:
+the record is stored, and acknowledged, after that (`copy_ahead`).
+
 Each is asked for by itself, and what goes wrong with one is logged and leaves the others. Each is
 in its file before it is used.
 
@@ -30,6 +34,7 @@ from typing import Protocol, TypeVar
 
 from mq.client.errors import (
     BadAnswer,
+    BrokerError,
     ConnectError,
     MQError,
     NoneThere,
@@ -46,6 +51,7 @@ from mq.daemons.broker.peer_sessions import PeerSessions
 from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.replication import copies
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
+from mq.daemons.broker.store.topic_doubts import UnknownTopic
 from mq.daemons.broker.timer.inheritance import TimerCopy
 from mq.protocol.bodies import DataVersion, KVTable
 from mq.protocol.bodies.pop import MessageRequestModeSerializeWrapper
@@ -56,7 +62,10 @@ from mq.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 
+# The pause after a round grows with the time that the round took: large tables are copied rarely.
+LEAST_PERIOD_SECONDS = 2.0
 PERIOD_SECONDS = 10.0
+_PAUSE_PER_SECOND = 20.0
 LOOK_SECONDS = 0.5  # whether there is a master, and whether the log has come so far
 TIMEOUT = 3.0
 # A broker of Java fails when it is asked of itself before it has taken its first sample, a second
@@ -127,20 +136,19 @@ class SlaveSynchronize:
         self._later: dict[str, Later] = {}  # by what it is
         self._failing: dict[str, str] = {}  # what could not be copied the last time, and why
         self._last: float | None = None  # when nothing failed last, by the monotonic clock
+        # A table is requested and stored under this lock, so an older answer never replaces a newer
+        # one.
+        self._tables = asyncio.Lock()
         self._copies: dict[str, Callable[[Ask], Awaitable[None]]] = {
-            "topics": lambda ask: _copy_table(
-                ask, RequestCode.GET_ALL_TOPIC_CONFIG, copies.read_topics, stores.topics
-            ),
+            "topics": self._copy_topics,
             "consumer offsets": self._copy_offsets,
             "delivered messages": self._look_how_far,
-            "groups": lambda ask: _copy_table(
-                ask, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, copies.read_groups, stores.groups
-            ),
+            "groups": self._copy_groups,
             "modes of groups": self._copy_modes,
         }
 
     async def run(self) -> None:
-        """Copy every ten seconds while there is a master, and at once when there is another."""
+        """Copy again and again while there is a master, and at once when there is another."""
         loop = asyncio.get_running_loop()
         due = 0.0
         while True:
@@ -152,19 +160,17 @@ class SlaveSynchronize:
                 self._later.clear()
                 self._timer.forget()
             elif address and loop.time() >= due and self._follows():
-                due = loop.time() + PERIOD_SECONDS
+                began = loop.time()
                 await self.round(address)
+                pause = max(LEAST_PERIOD_SECONDS, _PAUSE_PER_SECOND * (loop.time() - began))
+                due = loop.time() + min(pause, PERIOD_SECONDS)
             await asyncio.sleep(LOOK_SECONDS)
             await self.take_delivered()
 
     async def round(self, address: str) -> None:
         """Copy everything once from the master at an address; what goes wrong is logged."""
         async with self._session(address) as session:
-
-            async def ask(code: RequestCode) -> bytes:
-                reply = await session.call(address, Command(code), TIMEOUT)
-                return bytes(reply.body)
-
+            ask = _asking(session, address)
             failures = len(self._failing)
             if not await self._is_master(ask):
                 return
@@ -185,6 +191,34 @@ class SlaveSynchronize:
                 self._last = clock.monotonic()
                 if failures:
                     log.info("copied from the master again: all that it has beside its log")
+
+    async def copy_ahead(self, address: str, unknown: UnknownTopic) -> int:
+        """Copy topics and groups from the master at an address before a record is stored.
+
+        Returns the physical offset before which all records are covered by the copy. A master that
+        refuses is not asked again for this topic, which gets default settings here. Raises MQError
+        if the master does not answer, or is another broker; OSError if the tables cannot be saved.
+        """
+        if self._knows_better():
+            return self._derive(unknown)
+        async with self._session(address) as session:
+            ask = _asking(session, address)
+            try:
+                log_end = await self._log_end(ask)
+                if log_end <= unknown.physical:
+                    raise BadAnswer(address, f"its log ends at {log_end}, before what it has sent")
+                await self._copy_topics(ask)
+                await self._copy_groups(ask)
+            except (BrokerError, ProtocolError) as error:
+                self._failed("topics and groups", error)
+                return self._derive(unknown)
+            self._succeeded("topics and groups")
+            return log_end
+
+    def _derive(self, unknown: UnknownTopic) -> int:
+        """Serve a queue with default settings, until a copy of its topic replaces them."""
+        self._stores.topics.derive(unknown.topic, unknown.queue_id)
+        return unknown.physical + 1
 
     async def _is_master(self, ask: Ask) -> bool:
         """Whether who answers has at least the log that is here."""
@@ -232,6 +266,17 @@ class SlaveSynchronize:
         self._failing.pop(what, None)
 
     # what is copied -------------------------------------------------------------------------
+
+    async def _copy_topics(self, ask: Ask) -> None:
+        async with self._tables:
+            await _copy_table(
+                ask, RequestCode.GET_ALL_TOPIC_CONFIG, copies.read_topics, self._stores.topics
+            )
+
+    async def _copy_groups(self, ask: Ask) -> None:
+        async with self._tables:
+            code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+            await _copy_table(ask, code, copies.read_groups, self._stores.groups)
 
     async def _copy_offsets(self, ask: Ask) -> None:
         """Where groups are, unless what was said last still waits."""
@@ -317,6 +362,14 @@ class SlaveSynchronize:
                 finally:
                     self._taking -= 1
             self._later.pop(what, None)
+
+
+def _asking(session: Session, address: str) -> Ask:
+    async def ask(code: RequestCode) -> bytes:
+        reply = await session.call(address, Command(code), TIMEOUT)
+        return bytes(reply.body)
+
+    return ask
 
 
 async def _copy_table(

@@ -6,7 +6,8 @@
                 started again since has ended it
     ask         say where the log ends here, at once (a slave of Java's waits for five seconds)
     take        each piece as it comes; say up to where, once for all that came together
-    doubt       read no more while the master is asked whether queues begin anew, or miss messages
+    doubt       read no more while the master is asked whether queues begin anew, or miss messages,
+                or while its topics and groups are copied because a record has an unknown topic
                 (`Replica.doubt`)
     leave       when another master is named, though this one lives: who sends is not who is asked
 
@@ -18,7 +19,7 @@ as long as it stays the same, and is tried again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from mq.daemons.broker.store.cut import cut_end
 from mq.daemons.broker.store.errors import StoreError
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.replica import NotReplicated, Replica
+from mq.daemons.broker.store.topic_doubts import UnknownTopic
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ _ANOTHER = "another master is named"
 
 #: Called when the end of the log has been cut off.
 OnCut = Callable[[], None]
+#: Copies topics and groups from the master at an address, as `SlaveSynchronize.copy_ahead`.
+CopyAhead = Callable[[str, UnknownTopic], Awaitable[int]]
 
 
 class Lost(Exception):
@@ -202,6 +206,7 @@ class HaSlave:
         self.problem = ""  # why nothing comes, "" if it does
         self.transferred = 0  # bytes of earlier connections
         self.endings = 0  # of connections, and of what should have become one
+        self.copy_ahead: CopyAhead  # is there before `run`
         self._settings = settings
         self._store = store
         self._replica = store.replica
@@ -323,21 +328,27 @@ class HaSlave:
                 await self._settle(connection, address)
 
     async def _settle(self, connection: MasterConnection, ha_address: str) -> None:
-        """Ask the master whether queues begin anew, or miss messages, and go on."""
+        """Ask the master about what is in doubt, and go on."""
         asked = self._master_address(ha_address)
-        replica, doubt = self._replica, self._replica.doubt
-        assert doubt is not None
-        async with MasterQuestions(asked, self._settings) as master:
-            if doubt.number:
-                shown = await master.shown(doubt.topic, doubt.queue_id, doubt.number)
-                decide = partial(replica.decide_number, *shown)
-            else:
-                firsts = await master.first_offsets(replica.queues_in_doubt())
-                decide = partial(replica.decide, firsts)
+        decide = await self._ask(asked)
         if asked != self._master_address(ha_address):
             raise Lost(_ANOTHER)
         if not connection.ended.done():
             connection.go_on(decide)
+
+    async def _ask(self, master_address: str) -> Callable[[], None]:
+        """Ask the master about the doubt; the result ends it."""
+        replica, doubt = self._replica, self._replica.doubt
+        assert doubt is not None
+        if isinstance(doubt, UnknownTopic):
+            covered = await self.copy_ahead(master_address, doubt)
+            return partial(replica.topics_copied, covered)
+        async with MasterQuestions(master_address, self._settings) as master:
+            if doubt.number:
+                shown = await master.shown(doubt.topic, doubt.queue_id, doubt.number)
+                return partial(replica.decide_number, *shown)
+            firsts = await master.first_offsets(replica.queues_in_doubt())
+            return partial(replica.decide, firsts)
 
     def _check_is_named(self, ha_address: str) -> None:
         if self._addresses.ha_address != ha_address:

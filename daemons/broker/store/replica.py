@@ -15,7 +15,8 @@ A record that is damaged when it comes is asked for once more. If it comes with 
 again, it is the master's log that is damaged, and it is taken as it is.
 
 A record whose number is not the next of its queue is kept until the master has been asked about it
-(mq.daemons.broker.store.numbering).
+(mq.daemons.broker.store.numbering), and a record of an unknown topic until the topics of the master
+have been copied (mq.daemons.broker.store.topic_doubts).
 """
 
 import logging
@@ -38,6 +39,7 @@ from mq.daemons.broker.store.records import (
     queue_tags_code,
     read_record,
 )
+from mq.daemons.broker.store.topic_doubts import TopicDoubts, UnknownTopic
 from mq.protocol.checksum import crc32
 from mq.protocol.native import failures, native
 from mq.protocol.properties import decode
@@ -78,6 +80,7 @@ class Replica:
         makes_index: bool,
     ) -> None:
         self.received = commit_log.written
+        self.topics = TopicDoubts()
         self._log = commit_log
         self._queues = queues
         self._appender = appender
@@ -117,6 +120,7 @@ class Replica:
         self._wanted = 0
         self._first = None
         self._numbering.forget()
+        self.topics.forget()
         self.received = self._log.written
         return 0 if self.has_nothing else self.received
 
@@ -147,9 +151,9 @@ class Replica:
         self._rest = bytearray(memoryview(data)[taken:])
 
     @property
-    def doubt(self) -> Doubt | None:
+    def doubt(self) -> Doubt | UnknownTopic | None:
         """What the master has to be asked about before more is stored."""
-        return self._numbering.doubt
+        return self.topics.doubt or self._numbering.doubt
 
     def queues_in_doubt(self) -> list[tuple[str, int]]:
         """As `Numbering.queues_in_doubt`."""
@@ -163,6 +167,11 @@ class Replica:
     def decide_number(self, physical: int | None, end: int) -> None:
         """Go on behind a doubt about a gap, as `Numbering.decide_number`. Raises as `receive`."""
         self._numbering.decide_number(physical, end)
+        self._take_all(bytes(self._rest))
+
+    def topics_copied(self, covered: int) -> None:
+        """Go on after an unknown topic, as `TopicDoubts.decide`. Raises as `receive`."""
+        self.topics.decide(covered)
         self._take_all(bytes(self._rest))
 
     def check_next(self, offset: int) -> None:
@@ -215,6 +224,10 @@ class Replica:
             if magic != MAGIC_BLANK:
                 try:
                     record = self._read(data, position, total, begin + position)
+                    if record is not None:
+                        self.topics.check(record)
+                    if self.doubt is not None:
+                        break
                     if record is not None and not self._numbering.is_next(record, nexts):
                         if (record.topic, record.queue_id) in nexts:
                             break  # what is before it goes now
@@ -255,6 +268,8 @@ class Replica:
         for topic, queue_id, first, *_ in touched:
             queue = self._queues.get(topic, queue_id)
             if queue is None or queue.appended != first:
+                return 0
+            if not self.topics.is_covered(topic, queue_id, begin + size):
                 return 0
             found.append(queue)
         self._begin_log()

@@ -112,6 +112,13 @@ class Topics(SavedTable[TopicConfig]):
             or names.is_internal_topic(name)
         )
 
+    def knows(self, name: str, queue_id: int) -> bool:
+        """Whether messages of a queue can be served: it is configured, or the broker's own."""
+        topic = self.table.get(name)
+        if topic is not None and queue_id < max(topic.read_queue_nums, topic.write_queue_nums):
+            return True
+        return self.is_system(name) or name.startswith(names.LMQ_PREFIX)
+
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """All topics, as brokers and name servers exchange them."""
         return TopicConfigSerializeWrapper(
@@ -195,7 +202,7 @@ class Topics(SavedTable[TopicConfig]):
             self._put_soon(new)
 
     def adopt(self, queues: Mapping[str, int]) -> None:
-        """Make the topics again that have messages but are not in the file.
+        """Make topics that have messages but are not in the file.
 
         ``queues`` is how many queues of each topic there are on the disk.
         """
@@ -205,10 +212,21 @@ class Topics(SavedTable[TopicConfig]):
                 wanted = max(count, self._settings.broker.default_topic_queue_nums)
                 if name.startswith(("%RETRY%", "%DLQ%")):
                     wanted = count
-                log.warning("topic %s has messages but no settings: made again", name)
+                log.warning("topic %s has messages but no settings: it gets the defaults", name)
                 found.append(new_topic(name, wanted))
         if found:
             self._put_soon(found)
+
+    def derive(self, name: str, queue_id: int) -> None:
+        """Have a topic with at least this queue, because there are messages in it."""
+        topic = self.table.get(name)
+        if topic is None:
+            self.adopt({name: queue_id + 1})
+            return
+        topic = copy(topic)
+        topic.read_queue_nums = max(topic.read_queue_nums, queue_id + 1)
+        topic.write_queue_nums = max(topic.write_queue_nums, queue_id + 1)
+        self._put_soon([topic])
 
     async def update(self, topic: TopicConfig) -> None:
         """Create a topic or change it.

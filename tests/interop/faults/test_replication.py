@@ -11,7 +11,7 @@ from mq.protocol.codes import ResponseCode
 from tests.interop.faults.pairs import SLAVE, java, namesrv, ours
 from tests.interop.jvm import require_java
 from tests.interop.peers import SERVER_RELEASES
-from tests.system.ledger import QUEUES, send_command
+from tests.system.ledger import QUEUES, read_all, send_command
 from tests.system.pairs import assert_equal, caught_up, max_offset
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
@@ -80,6 +80,33 @@ def test_our_sync_master_answers_when_a_java_slave_has_it(tmp_path: Path) -> Non
             assert max_offset(slave.address) == max_offset(master.address)
             slave.kill()
             assert asyncio.run(send(master.address, 1, 300)) == [ResponseCode.SLAVE_NOT_AVAILABLE]
+
+
+@pytest.mark.parametrize("release", SERVER_RELEASES)
+def test_our_slave_serves_a_new_topic_of_a_java_master_that_was_killed(
+    release: str, tmp_path: Path
+) -> None:
+    require_java()
+    sync = {"brokerRole": "SYNC_MASTER"} | ({"inSyncReplicas": 2} if release[0] == "5" else {})
+    with (
+        namesrv(tmp_path) as names,
+        java(release, tmp_path, names, tmp_path / "master", **sync) as master,
+        ours(tmp_path / "slave", names, **SLAVE) as slave,
+    ):
+        caught_up(slave.address, master.address)
+        asyncio.run(until_connected(master.address))
+        assert set(asyncio.run(send(master.address, 200))) == {ResponseCode.SUCCESS}
+        master.kill()
+        assert len(asyncio.run(read_all(slave.address))) == 200
+
+
+async def until_connected(address: str) -> None:
+    """Send to another topic until a slave acknowledges it: 4.9 has no haStatus."""
+    command = send_command("first", 0, 900)
+    command.fields["b"] = "other"
+    async with Session("127.0.0.1:1", timeout=15) as session, asyncio.timeout(60):
+        while (await session.request(address, command)).code != ResponseCode.SUCCESS:
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("release", SERVER_RELEASES)

@@ -3,14 +3,20 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import count
 
-from mq.client import Producer, ProducerOptions, SendResult
+from mq.client import Producer, ProducerOptions, SendResult, Session
+from mq.client.admin import Admin
 from mq.client.errors import MQError
+from mq.protocol.bodies import TopicConfig
 from tests.simulation.model import Place, Sent
 from tests.simulation.model.content import make
 from tests.simulation.workloads.context import Context, Workload
 
 _TRIES = 3
+# Topics that are created, each with more queues the next time; a send creates one with the fewest
+# (defaultTopicQueueNums of mix.py).
+_FRESH, _FEWEST = 6, 4
 # What a SYNC_MASTER says of what it has stored and no slave has.
 _MASTER_ONLY = ("SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT")
 _Way = Callable[["_Sender", str], Awaitable[None]]
@@ -42,6 +48,39 @@ def produce(
                 await asyncio.sleep(context.random.uniform(0.2, 1.8) * pause)
 
     return run
+
+
+def create(pause: float) -> Workload:
+    """Create topics, and add queues to them; send as soon as that is answered."""
+
+    async def run(context: Context) -> None:
+        client = context.client("creator")
+        async with (
+            Session(context.name_servers, client) as session,
+            Producer(session, "creator") as producer,
+        ):
+            admin, sender = Admin(session), _Sender(context, producer, _TRIES)
+            for number in count():
+                if context.now >= context.until:
+                    return
+                topic = f"Fresh{number % _FRESH}"
+                try:
+                    await _make(context, admin, topic, queues=_FEWEST + number // _FRESH)
+                    await _at_once(sender, topic)
+                except MQError as error:
+                    context.tell(f"to {topic}: {type(error).__name__}: {error}")
+                await asyncio.sleep(context.random.uniform(0.2, 1.8) * pause)
+
+    return run
+
+
+async def _make(context: Context, admin: Admin, topic: str, queues: int) -> None:
+    """Have a topic with so many queues at one broker; or nothing: the send creates it."""
+    if context.random.random() < 0.3:
+        return
+    broker = context.random.choice(context.cluster.brokers)
+    config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
+    await admin.create_topic(context.address(broker.name), config)
 
 
 @dataclass
