@@ -6,6 +6,8 @@ org.apache.rocketmq.common.message.MessageDecoder (messageProperties2String and 
 
 from collections.abc import Mapping
 
+from mq.protocol.names import RETRY_PREFIX
+
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 KEY_SEPARATOR = " "  # between the keys in KEYS
@@ -102,9 +104,15 @@ RESERVED = (
     frozenset(value for name, value in vars(PropertyKey).items() if name.isupper()) - _OPEN_TO_USERS
 )
 
-#: What a broker acts upon and only a broker may have written. It is not believed of a client.
+#: Properties that brokers and administrators act on and that only a broker may write.
 BROKERS_OWN = frozenset(
     {
+        PropertyKey.RETRY_TOPIC,
+        PropertyKey.ORIGIN_MESSAGE_ID,
+        PropertyKey.DLQ_ORIGIN_TOPIC,
+        PropertyKey.DLQ_ORIGIN_MESSAGE_ID,
+        PropertyKey.FIRST_POP_TIME,
+        PropertyKey.POP_CHECKPOINT_OFFSET,
         PropertyKey.REAL_TOPIC,
         PropertyKey.REAL_QUEUE_ID,
         PropertyKey.TRANSACTION_CHECK_TIMES,
@@ -115,12 +123,24 @@ BROKERS_OWN = frozenset(
 )
 
 
-def drop_brokers_own(properties: dict[str, str]) -> None:
-    """Take what only a broker may write out of the properties that a client sent.
+#: Of these, the properties that a consumer writes when it sends a copy of a failed message to the
+#: retry topic of its group (DefaultMQPushConsumerImpl.sendMessageBack).
+_OF_RETRY_COPIES = frozenset(
+    {PropertyKey.RETRY_TOPIC, PropertyKey.ORIGIN_MESSAGE_ID, PropertyKey.FIRST_POP_TIME}
+)
 
-    Whoever sends a message again that was delayed or popped has them in good faith.
+
+def drop_brokers_own(properties: dict[str, str], topic: str = "") -> None:
+    """Remove the properties that only a broker may write from a message that a client sends.
+
+    They are dropped and not refused, because applications send received messages again with all
+    their properties. A message to a retry topic keeps the properties of a consumer's copy; access
+    control checks the topic that it names.
     """
-    for name in BROKERS_OWN & properties.keys():
+    dropped = BROKERS_OWN & properties.keys()
+    if topic.startswith(RETRY_PREFIX):
+        dropped -= _OF_RETRY_COPIES
+    for name in dropped:
         del properties[name]
 
 

@@ -205,6 +205,12 @@ async def dlq_resend(
             "--any-broker", help="Send to another broker where the dead letter's own takes no copy."
         ),
     ] = False,
+    unverified: Annotated[
+        bool,
+        typer.Option(
+            "--unverified", help="Also send letters whose topic does not hold the original."
+        ),
+    ] = False,
 ) -> Result:
     """Send dead letters of a consumer group to the topics that they come from.
 
@@ -218,6 +224,11 @@ async def dlq_resend(
     are away. Where that broker takes no messages of the topic the letter fails, unless
     --any-broker lets the copy go to another one; while that one is away, a further resend does not
     know of the copy and sends it again.
+
+    A client that may read as the group can write dead letters that name any topic. So a letter is
+    sent only to a topic that holds the original: a message with the same unique id and content.
+    A letter whose original is deleted or not indexed fails. Look at it with mq dlq show, then use
+    --unverified with --id.
 
     All groups that consume the topic get the copy, not only the one that has failed. The dead
     letter stays where it is until the broker deletes it with age. --limit counts those that are
@@ -235,7 +246,8 @@ async def dlq_resend(
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit}: it must be positive")
     async with call.admin() as admin:
-        return await _send_again(call, admin, group, ids, limit, any_broker=any_broker)
+        sending = {"any_broker": any_broker, "unverified": unverified}
+        return await _send_again(call, admin, group, ids, limit, sending)
 
 
 async def _send_again(
@@ -244,8 +256,7 @@ async def _send_again(
     group: str,
     ids: list[str] | None,
     limit: int | None,
-    *,
-    any_broker: bool,
+    sending: dict[str, bool],
 ) -> Result:
     from mq.client.operations.messages.dead_letter_locks import locked
     from mq.client.operations.messages.dead_letter_resending import Resending
@@ -261,7 +272,7 @@ async def _send_again(
     async with Producer(
         session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0, max_body=ANY_BODY
     ) as producer:
-        resending = Resending(admin, producer, any_broker=any_broker)
+        resending = Resending(admin, producer, **sending)
         try:
             if call.dry_run:
                 results = await resending.run_all(letters, ids, limit)

@@ -1161,6 +1161,7 @@ function __mq_options -a command
             echo '--id|1||Only the message with this unique id or offset id.'
             echo '--limit|1||At most N messages in total.'
             echo '--any-broker|0||Send to another broker where the dead letter\'s own takes no copy.'
+            echo '--unverified|0||Also send letters whose topic does not hold the original.'
             echo '--columns|1|one:messageId;offsetId;reason;resentAs;result;topic|Show only these columns, in this order.'
             echo '--sort|1|one:messageId;offsetId;reason;resentAs;result;topic|Sort rows by these columns; with -, the greatest first.'
             __mq_shared_3

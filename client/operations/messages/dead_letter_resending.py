@@ -17,18 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mq.client.errors import ClientError, MQError, RouteNotFound
 from mq.client.operations.errors import OperationError
-from mq.client.operations.messages.dead_letters import (
-    IN_FLIGHT,
+from mq.client.operations.messages.dead_letter_copies import (
     MARK,
-    MOST_DECOMPRESSED,
-    Letters,
-    check_ids,
-    copy_of,
+    content_of,
     origin_topic,
+    related,
 )
+from mq.client.operations.messages.dead_letters import IN_FLIGHT, Letters, check_ids
 from mq.client.operations.messages.lines import message_again
 from mq.protocol.bodies import MessageQueue
-from mq.protocol.message import restore_body
 from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
@@ -36,6 +33,11 @@ if TYPE_CHECKING:
     from mq.client.producer import Producer
     from mq.protocol.message import Message, StoredMessage
 
+_UNVERIFIED = (
+    "topic {0} holds no message with the id and the content of the letter: the original is deleted "
+    "or not indexed, or the letter was never in {0}. To send it anyway, check it and use: "
+    "mq dlq resend --unverified"
+)
 _INDEX_SECONDS = 5.0  # a broker indexes a message just after it has stored it
 
 
@@ -62,22 +64,38 @@ class _OnlyElsewhere(ClientError):
 class Resending:
     """Sends letters to the topics that they come from."""
 
-    def __init__(self, admin: "Admin", producer: "Producer", *, any_broker: bool = False) -> None:
+    def __init__(
+        self,
+        admin: "Admin",
+        producer: "Producer",
+        *,
+        any_broker: bool = False,
+        unverified: bool = False,
+    ) -> None:
         """`producer` must not try again by itself: a message might be stored twice.
 
+        With `unverified` letters are sent whose topic does not hold the original message.
         With `any_broker` a copy that cannot go to the broker of its letter goes to another one; and
         may be sent again later, while that one is away.
         """
         self._admin = admin
         self._producer = producer
         self._any_broker = any_broker
+        self._unverified = unverified
         self._turns = count()
         self._limit = asyncio.Semaphore(IN_FLIGHT)
-        self._last: dict[str, StoredMessage] = {}  # sent last, by the broker that has the copy
+        # The letter that was sent last and its content, by the broker that has the copy.
+        self._last: dict[str, tuple[StoredMessage, bytes]] = {}
 
     async def run(self, letters: "Iterable[StoredMessage]") -> list[Resent]:
         """Send them; a result for each, in their order."""
         return await asyncio.gather(*(self._one(letter) for letter in letters))
+
+    async def _one(self, letter: "StoredMessage") -> Resent:
+        try:
+            return await self._resend(letter)
+        finally:
+            letter.body = b""  # decompressed, it can be much larger than the page it came in
 
     async def run_all(
         self, letters: Letters, ids: list[str] | None, limit: int | None
@@ -103,35 +121,37 @@ class Resending:
         check_ids(ids, (name for item in results for name in (item.message_id, item.offset_id)))
         return results
 
-    async def _one(self, letter: "StoredMessage") -> Resent:
+    async def _resend(self, letter: "StoredMessage") -> Resent:
         topic = origin_topic(letter)
         what = (letter.message_id, letter.offset_id, topic)
         if topic is None:
             return Resent(*what, "failed", None, "it does not tell its original topic")
         async with self._limit:
+            content = content_of(letter)
+            if letter.body_error:
+                return Resent(*what, "failed", None, letter.body_error)
             try:
                 # It has to be there: a broker may not make it in place of the one that is gone, and
                 # while name servers do not know it nobody can be asked for a copy.
                 await self._admin.session.route(topic)
-                before = await copy_of(self._admin, letter)
+                original, before = await related(self._admin, letter, content)
                 if before is not None:
                     return Resent(*what, "before", before.offset_id)
+                if not original and not self._unverified:
+                    return Resent(*what, "failed", None, _UNVERIFIED.format(topic))
                 queue = await self._queue(topic, letter)
-                restore_body(letter, MOST_DECOMPRESSED)
-                if letter.body_error:
-                    return Resent(*what, "failed", None, letter.body_error)
                 sent = await self._producer.send(_copy(letter, topic), queue)
                 copy_id = sent.offset_message_id
             except OperationError as error:  # the session lets nobody send there
                 return Resent(*what, "failed", None, error.message)
             except (MQError, ValueError) as error:
-                found = await self._stored_nevertheless(letter, error)
+                found = await self._stored_nevertheless(letter, content, error)
                 if found is None:
                     elsewhere = isinstance(error, _OnlyElsewhere)
                     return Resent(*what, "failed", None, str(error), elsewhere)
                 copy_id = found
-        letter.body = b""
-        self._last[copy_id[:-16]] = letter  # the rest of it is the position in the broker's log
+        # The last 16 digits of an offset id are the position in the log, the others the broker.
+        self._last[copy_id[:-16]] = letter, content
         return Resent(*what, "sent", copy_id)
 
     async def _queue(self, topic: str, letter: "StoredMessage") -> MessageQueue | None:
@@ -147,13 +167,15 @@ class Resending:
             f"{topic} now"
         )
 
-    async def _stored_nevertheless(self, letter: "StoredMessage", error: Exception) -> str | None:
+    async def _stored_nevertheless(
+        self, letter: "StoredMessage", content: bytes, error: Exception
+    ) -> str | None:
         """The offset id of the copy, if it was stored before the error."""
         if isinstance(error, ClientError | RouteNotFound | ValueError):
             return None
         with suppress(MQError):
             await asyncio.sleep(1)
-            found = await copy_of(self._admin, letter)
+            found = (await related(self._admin, letter, content)).copy
             return None if found is None else found.offset_id
         return None
 
@@ -163,8 +185,8 @@ class Resending:
         Brokers index messages in their order, so the last one of each stands for the others.
         """
         deadline = asyncio.get_running_loop().time() + _INDEX_SECONDS
-        for letter in self._last.values():
-            while await copy_of(self._admin, letter) is None:
+        for letter, content in self._last.values():
+            while (await related(self._admin, letter, content)).copy is None:
                 if asyncio.get_running_loop().time() > deadline:
                     return (
                         f"what was sent to {origin_topic(letter)} cannot be looked up (has its "

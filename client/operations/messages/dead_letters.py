@@ -6,6 +6,7 @@ keeps its unique id: see `dead_letter_resending`.
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,8 @@ from mq.client.errors import MQError, RouteNotFound
 from mq.client.operations import cluster
 from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.dead_letter_copies import content_of, origin_topic, related
 from mq.client.operations.messages.reading import Reader
-from mq.protocol.message import restore_body
 from mq.protocol.names import dead_letter_topic
 from mq.protocol.properties import PropertyKey
 
@@ -22,22 +23,12 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
-MARK = "MQ_RESENT_FROM"  # the offset id of the dead letter that a message is a copy of
-
 USED_UP = "retries used up"
 EARLY = "given up early"  # by the listener, or by a consumer whose own limit is below the group's
 UNSAID = "unknown"  # no broker says how often the group retries
 
 _DEFAULT_LIMIT = 16  # retryMaxTimes of a group that is not known any more
 IN_FLIGHT = 16  # letters that are looked up or sent at once
-# Of a compressed body that is looked at or sent, several at once: no producer sends as much.
-MOST_DECOMPRESSED = 16 * 1024 * 1024
-
-
-def origin_topic(letter: "StoredMessage") -> str | None:
-    """The topic that the message was sent to; None for one that does not tell."""
-    properties = letter.properties
-    return properties.get(PropertyKey.RETRY_TOPIC) or properties.get(PropertyKey.DLQ_ORIGIN_TOPIC)
 
 
 def cause(letter: "StoredMessage", limit: int | None) -> str:
@@ -87,6 +78,7 @@ class Letters:
         self.failures: list[str] = []  # queues that could not be read
         self.count = 0  # how many there are, as far as queues could be asked
         self.sizes: dict[str, int] = {}  # of the bodies that were read, by offset id
+        self.contents: dict[str, bytes] = {}  # digests of letters that were cut, by offset id
         self._admin = admin
 
     async def read(
@@ -109,7 +101,7 @@ class Letters:
                 if ids and not {letter.message_id, letter.offset_id} & set(ids):
                     continue
                 if keep:
-                    restore_body(letter, MOST_DECOMPRESSED)
+                    self.contents[letter.offset_id] = content_of(letter)
                 self.sizes[letter.offset_id] = len(letter.body)
                 if keep is not None:
                     letter.body = letter.body[:keep]
@@ -235,12 +227,13 @@ async def look_at(
     most = await retry_limit(admin, group, letters.failures)
 
     async def copy_id(letter: "StoredMessage") -> str | None:
+        content = letters.contents.get(letter.offset_id) or content_of(copy(letter))
         try:
-            copy = await copy_of(admin, letter)
+            found = (await related(admin, letter, content)).copy
         except MQError as error:
             letters.failures.append(f"it is not known what was resent: {error}")
             return None
-        return None if copy is None else copy.offset_id
+        return None if found is None else found.offset_id
 
     copies: list[str | None] = []
     for start in range(0, len(found), IN_FLIGHT):
@@ -263,22 +256,6 @@ async def look_at(
         )
         for letter, copy in zip(found, copies, strict=True)
     ], letters
-
-
-async def copy_of(admin: "Admin", letter: "StoredMessage") -> "StoredMessage | None":
-    """The message that the letter was resent as, if it was. Raises MQError."""
-    topic = origin_topic(letter)
-    if topic is None:
-        return None
-    place = letter.offset_id
-    try:
-        found = await admin.find_by_unique_id(topic, letter.message_id, decompress=False)
-    except RouteNotFound:
-        return None
-    for message in found:
-        if message.properties.get(MARK) == place:
-            return message
-    return None
 
 
 def of_ids(letters: "list[StoredMessage]", ids: list[str] | None) -> "list[StoredMessage]":

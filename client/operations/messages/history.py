@@ -8,6 +8,7 @@ from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations import cluster, java_order, wire
 from mq.client.operations.counted import counted
 from mq.client.operations.messages import dead_letters
+from mq.client.operations.messages.dead_letter_copies import MARK
 from mq.client.operations.messages.finding import unsaid
 from mq.client.operations.messages.traces import entries
 from mq.client.operations.messages.unpacking import unpacked
@@ -96,7 +97,7 @@ def _size(message: "StoredMessage") -> str:
         named.append(f"tag {message.tags}")
     if message.keys:
         named.append(f"keys {' '.join(message.keys)}")
-    if resent := message.properties.get(dead_letters.MARK):
+    if resent := message.properties.get(MARK):
         named.append(f"resent from dead letter {resent}")
     return ", ".join(named)
 

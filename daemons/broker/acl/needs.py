@@ -27,6 +27,7 @@ from mq.protocol.headers import HEADERS
 from mq.protocol.headers.schema import Header
 from mq.protocol.headers.send import Letter
 from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.properties import PropertyKey, decode
 from mq.protocol.requests import BROKER, FILTER_SERVER, NamedIn
 
 #: A topic, or the retry topic that stands for a group, and PUB or SUB.
@@ -94,7 +95,7 @@ def needs(command: Command) -> list[Need]:
 def needs_direct(code: int, fields: Mapping[str, str]) -> list[Need]:
     """The same for a request of the hot path, by the fields that its handler reads."""
     if code in _SENDS:
-        return _to_send(fields[Letter.TOPIC])
+        return _to_send(fields[Letter.TOPIC], fields.get(Letter.PROPERTIES))
     return [(fields["topic"], SUB), (RETRY_PREFIX + fields["consumerGroup"], SUB)]
 
 
@@ -103,7 +104,8 @@ def _needs(command: Command) -> list[Need]:
     sends = _SENDS.get(code)
     if sends is not None:
         schema, name = sends
-        return _to_send(getattr(command.read_header(schema), name))
+        header = command.read_header(schema)
+        return _to_send(getattr(header, name), getattr(header, "properties", None))
     reads = _READS.get(code)
     if reads is None:
         return _of_body(command)
@@ -116,10 +118,14 @@ def _needs(command: Command) -> list[Need]:
     return _to_read(topic, group)
 
 
-def _to_send(topic: str) -> list[Need]:
-    # Who gives back a message of a group is its consumer. Java takes the group from another
-    # field, which the sender fills in as it likes.
-    return [(topic, SUB if topic.startswith(RETRY_PREFIX) else PUB)]
+def _to_send(topic: str, properties: str | None) -> list[Need]:
+    if not topic.startswith(RETRY_PREFIX):
+        return [(topic, PUB)]
+    # A consumer sends a copy of a message that it could not consume. The group is the one of the
+    # topic: Java takes it from another field, which the sender can choose freely. Consumers get
+    # the copy as a message of the topic in RETRY_TOPIC, so the sender must be able to read that.
+    origin = decode(properties or "").get(PropertyKey.RETRY_TOPIC)
+    return [(topic, SUB)] if origin is None else [(topic, SUB), (origin, SUB)]
 
 
 def _to_read(topic: str | None, group: str | None) -> list[Need]:

@@ -196,8 +196,7 @@ class IndirectSends:
             return
         flag = TopicSysFlag.UNIT_SUB if header.unit_mode else 0
         retry = self._topic(names.retry_topic(header.group), group.retry_queue_nums, flag)
-        message = self._given(command, header, channel)
-        origin = message.properties.get(PropertyKey.RETRY_TOPIC) or message.topic
+        message, origin = self._given(command, header, channel)
         limit = group.retry_max_times
         if command.version >= _VERSION_WITH_LIMIT and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times
@@ -227,8 +226,8 @@ class IndirectSends:
 
     def _given(
         self, command: Command, header: ConsumerSendMsgBackRequestHeader, channel: Channel
-    ) -> StoredMessage:
-        """The message that a group gives back: one that it may have read.
+    ) -> tuple[StoredMessage, str]:
+        """The message that a group gives back, one that it may have read, and its first topic.
 
         Raises Refused. Java takes whatever lies at an offset, so that a group gets everybody's, and
         another message than it gave back where a broker of the same name has another log now. Who
@@ -253,11 +252,15 @@ class IndirectSends:
             topic = popped
         self._check_read(command, channel, topic)
         try:
-            return decode_record(record, decompress=False, check_crc=True)
+            message = decode_record(record, decompress=False, check_crc=True)
         except RemoteProtocolError as error:  # stored again it would have a checksum that is right
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"message at {header.offset}: {error}"
             ) from None
+        # Only records of a retry topic have a RETRY_TOPIC that a broker wrote or checked.
+        if topic.startswith(names.RETRY_PREFIX):
+            topic = message.properties.get(PropertyKey.RETRY_TOPIC) or topic
+        return message, topic
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
         group = self._groups.find(name)

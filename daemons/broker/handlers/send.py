@@ -144,7 +144,7 @@ class SendHandlers:
         promptly = False
         if queue.topic[0] == "%":
             properties = decode(text or "")
-            drop_brokers_own(properties)
+            drop_brokers_own(properties, queue.topic)
             return self._send_indirectly(header, fields, queue, properties, body, sys_flag, channel)
         if not text:
             properties_field = self._no_properties

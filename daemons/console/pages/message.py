@@ -7,7 +7,7 @@ from mq.client.admin import Admin
 from mq.client.errors import MQError
 from mq.client.operations.messages import again, lookup
 from mq.client.operations.messages.body_view import BodyView, view
-from mq.client.operations.messages.dead_letters import MARK, origin_topic
+from mq.client.operations.messages.dead_letter_copies import MARK, origin_topic
 from mq.client.operations.messages.track import tracks
 from mq.client.producer import Producer
 from mq.client.producer_options import ANY_BODY

@@ -24,7 +24,7 @@ from mq.protocol.headers.send import Letter
 from mq.protocol.host import split_address
 from mq.protocol.message_id import place_of_offset_id
 from mq.protocol.names import RETRY_PREFIX
-from mq.protocol.properties import NAME_VALUE_SEPARATOR, PropertyKey
+from mq.protocol.properties import BROKERS_OWN, NAME_VALUE_SEPARATOR, PropertyKey
 from mq.protocol.record import CRC_MASK, IPV6_BITS, MAGIC_V1, MAGIC_V2, head
 
 # With one of these a message does not go to its queue at once, or not as it is. A property of the
@@ -37,6 +37,7 @@ _ELSEWHERE = tuple(
         PropertyKey.TIMER_DELAY_MS,
         PropertyKey.TIMER_DELAY_SEC,
         PropertyKey.TIMER_DELIVER_MS,
+        *BROKERS_OWN,  # the broker stores the message without them
     )
 )
 _OTHER_FORMS = SysFlag.TRANSACTION_MASK | SysFlag.INNER_BATCH
@@ -104,6 +105,8 @@ class Sent:
             raise ValueError(str(error)) from None
         if len(elements) != len(self._ids):
             raise ValueError(f"{len(self._ids)} ids of {len(elements)} messages")
+        if any(names_elsewhere(bytes(element.properties).decode()) for element in elements):
+            raise ValueError("the broker stores a message of the batch with other properties")
         for number, (element, offset_id) in enumerate(zip(elements, self._ids, strict=True)):
             own = bytes(element.properties)
             # What the broker gives to each message of a batch, behind what it has itself.
@@ -228,4 +231,9 @@ def is_pushed(fields: Mapping[str, str]) -> bool:
     if not sys_flag.isdigit() or int(sys_flag) & _OTHER_FORMS:
         return False
     properties = fields.get(Letter.PROPERTIES) or ""
-    return not any(name in properties for name in _ELSEWHERE)
+    return not names_elsewhere(properties)
+
+
+def names_elsewhere(properties: str) -> bool:
+    """Whether the text of properties has a name with which a message is not stored as it is."""
+    return any(name in properties for name in _ELSEWHERE)

@@ -12,10 +12,16 @@ from mq.client.send_back import send_back
 from mq.client.session import Session
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig
-from mq.protocol.names import TOOLS_CONSUMER_GROUP, dead_letter_topic
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers.send import SendMessageRequestHeader
+from mq.protocol.message import Message
+from mq.protocol.names import TOOLS_CONSUMER_GROUP, dead_letter_topic, retry_topic
+from mq.protocol.properties import encode
 from tests.cli.commands.buried import bury
-from tests.cli.pairs import another_broker, dead_broker, make_topic, running_pair
+from tests.cli.pairs import another_broker, dead_broker, make_topic, put, running_pair
 from tests.cli.support import Finished, Mq
+from tests.client.scripted import routed
 
 
 def rows(finished: Finished) -> list[dict[str, Any]]:
@@ -186,6 +192,74 @@ def test_a_letter_whose_broker_takes_no_copy_goes_to_another_only_if_it_may(
         assert cluster(*resend).json["totals"] == {"sent": 0, "before": 1, "failed": 0}
 
 
+def forge(pair: Standalone, group: str, topic: str, body: bytes, **properties: str) -> None:
+    """Have a letter among the dead ones whose sender says that it comes from a topic."""
+    make_topic(pair, topic, 1)
+
+    async def send() -> None:
+        async with Session(pair.name_server_address) as session:
+            config = SubscriptionGroupConfig(group_name=group)
+            await Admin(session).update_subscription_group(pair.broker.address, config)
+            header = SendMessageRequestHeader(
+                producer_group="P",
+                topic=retry_topic(group),
+                default_topic="TBW102",
+                default_topic_queue_nums=1,
+                queue_id=0,
+                sys_flag=0,
+                born_timestamp=1700000000000,
+                flag=0,
+                properties=encode({"RETRY_TOPIC": topic, **properties}),
+                reconsume_times=99,
+            )
+            fields = header.encode()
+            await session.call(pair.broker.address, Command(RequestCode.SEND_MESSAGE, fields, body))
+            await routed(session, dead_letter_topic(group))
+
+    asyncio.run(send())
+
+
+def test_a_letter_that_was_never_in_its_topic_is_not_sent_there(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    forge(standalone, "dlq-forged", "DlqForged", b"pay", UNIQ_KEY="7F00FE")
+    command = ("dlq", "resend", "-g", "dlq-forged", "--all", "-o", "json")
+    refused = cluster(*command)
+    assert (refused.status, refused.json["totals"]["failed"]) == (1, 1)
+    assert "topic DlqForged holds no message with the id and the content" in refused.err
+    assert bodies(cluster, "DlqForged") == []
+    assert cluster(*command, "--unverified").json["totals"]["sent"] == 1
+    assert bodies(cluster, "DlqForged") == ["pay"]
+
+
+def test_a_letter_with_the_id_of_another_message_is_not_sent_in_its_name(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    make_topic(standalone, "DlqTaken", 1)
+    put(standalone, [Message("DlqTaken", b"pay 1")], 0)
+    exported = cluster("message", "export", "-", "-t", "DlqTaken").out
+    unique = json.loads(exported)["messageId"]
+    forge(standalone, "dlq-taken", "DlqTaken", b"pay 2", UNIQ_KEY=unique)
+    refused = cluster("dlq", "resend", "-g", "dlq-taken", "--all", "-o", "json")
+    assert refused.json["totals"] == {"sent": 0, "before": 0, "failed": 1}
+    assert bodies(cluster, "DlqTaken") == ["pay 1"]
+
+
+def test_a_forged_mark_does_not_keep_a_letter_from_being_resent(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    bury(standalone, "dlq-marked", "DlqMarked", [b"x"])
+    (letter,) = rows(cluster("dlq", "show", "-g", "dlq-marked", "-o", "json"))
+    forged = Message("DlqMarked", b"y")
+    forged.system["UNIQ_KEY"] = letter["messageId"]
+    forged.system["MQ_RESENT_FROM"] = letter["offsetId"]
+    put(standalone, [forged], 0)
+    (shown,) = rows(cluster("dlq", "show", "-g", "dlq-marked", "-o", "json"))
+    assert shown["resentAs"] is None
+    sent = cluster("dlq", "resend", "-g", "dlq-marked", "--all", "-o", "json")
+    assert sent.json["totals"] == {"sent": 1, "before": 0, "failed": 0}
+
+
 def test_a_letter_whose_topic_is_gone_fails_by_itself(cluster: Mq, standalone: Standalone) -> None:
     bury(standalone, "dlq-gone", "DlqGone", [b"lost"])
     bury(standalone, "dlq-gone", "DlqStays", [b"kept"])
@@ -203,7 +277,11 @@ def test_without_an_index_the_user_is_warned(tmp_path: Path) -> None:
     with running_pair({"messageIndexEnable": "false"}) as pair:
         mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
         bury(pair, "dlq-unindexed", "DlqUnindexed", [b"x"])
-        finished = mq("dlq", "resend", "-g", "dlq-unindexed", "--all")
+        command = ("dlq", "resend", "-g", "dlq-unindexed", "--all")
+        finished = mq(*command)
+        assert finished.status == 1
+        assert "--unverified" in finished.err
+        finished = mq(*command, "--unverified")
         assert finished.status == 1
         assert "cannot be looked up" in finished.err
 

@@ -184,6 +184,18 @@ def test_the_messages_of_a_batch_are_pushed_one_by_one() -> None:
     on_stage(1, scenario)
 
 
+def test_a_batch_with_properties_that_the_broker_drops_is_left_to_pulls() -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.claim(0, "g")
+        message = Message("T", b"one")
+        message.system["RETRY_TOPIC"] = "Other"
+        stage.send({Letter.BATCH: "true"}, body=encode_batch([message]))
+        stage.send(offset=101)
+        assert (await stage.pushed()).fields["queueOffset"] == "101"
+
+    on_stage(1, scenario)
+
+
 def test_a_topic_with_a_long_name_has_the_second_form_of_records() -> None:
     topic = "T" * 200
 
@@ -210,6 +222,7 @@ class Anything:
         ({Letter.PROPERTIES: "TAGS\x01a\x02DELAY\x013"}, "elsewhere"),
         ({Letter.PROPERTIES: "TIMER_DELIVER_MS\x011600000000000\x02"}, "elsewhere"),
         ({Letter.PROPERTIES: "TRAN_MSG\x01true"}, "elsewhere"),
+        ({Letter.PROPERTIES: "a\x01b\x02POP_CK\x01x"}, "elsewhere"),
         ({Letter.SYS_FLAG: str(SysFlag.TRANSACTION_PREPARED)}, "elsewhere"),
         ({"msgId": "0A00000100002A9F"}, "unknown"),
         ({"msgId": ""}, "unknown"),
