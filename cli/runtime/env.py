@@ -3,6 +3,7 @@
 Commands use these instead of `sys` and `os.environ`, so that tests run `mq` in process.
 """
 
+import codecs
 import os
 import sys
 import time
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from errno import EBADF
-from io import TextIOBase
+from io import TextIOBase, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
@@ -37,6 +38,20 @@ class Closed(TextIOBase):
         if text:
             raise ClosedStream
         return 0
+
+
+def _escape_unencodable(stream: TextIO) -> None:
+    """Write characters that the encoding of the locale lacks as `\\uXXXX`, which JSON allows."""
+    if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+        codecs.register_error("mq-escape", _escape)
+        stream.reconfigure(errors="mq-escape")
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
 
 
 class Environment:
@@ -78,6 +93,7 @@ class Environment:
         takes all, and standard output is `Closed`."""
         stdin = sys.stdin or open(os.devnull)
         stdout = sys.stdout or cast("TextIO", Closed())
+        _escape_unencodable(stdout)
         stderr = sys.stderr or open(os.devnull, "w")
         found = cls(
             stdin=stdin,

@@ -5,6 +5,7 @@ import sys
 import typing
 from pathlib import Path
 
+import orjson
 import pytest
 
 from mq import __version__
@@ -31,6 +32,21 @@ def test_version_says_that_the_native_path_is_turned_off() -> None:
     variables = {**os.environ, "MQ_NATIVE": "0"}
     finished = subprocess.run(command, capture_output=True, text=True, env=variables, check=True)
     assert finished.stdout.splitlines()[1] == "native path: not in use: MQ_NATIVE=0 turns it off"
+
+
+@pytest.mark.parametrize(
+    "variables", [{"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "iso-8859-9"}]
+)
+def test_characters_that_the_locale_lacks_are_escaped(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    config = {**os.environ, **variables, "MQ_CONFIG_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "mq", "context"]
+    subprocess.run([*command, "add", "\U0001f600", "-n", "127.0.0.1:1"], env=config, check=True)
+    listed = subprocess.run([*command, "list", "-o", "json"], env=config, capture_output=True)
+    assert (listed.returncode, listed.stderr) == (0, b"")
+    assert b'"\\ud83d\\ude00"' in listed.stdout
+    assert orjson.loads(listed.stdout)["data"][0]["name"] == "\U0001f600"
 
 
 def test_help_lists_every_command_with_its_summary(mq: Mq) -> None:
