@@ -173,8 +173,8 @@ def _find(words: Sequence[str]) -> tuple[str, int] | None:
             key = f"{first} {fold(''.join(rest))}"
             if key in BY_NAME and not any(word.startswith("-") for word in rest):
                 return key, min(count, len(words))
-        # `mq producer HOST:PORT`: no second half of a name has a colon.
-        if first not in BY_NAME or not (words[1].startswith("-") or ":" in words[1]):
+        # `mq producer HOST:PORT`, `mq broker KEY=VALUE`: no second half of a name has such a sign.
+        if first not in BY_NAME or not (words[1].startswith("-") or {":", "="} & {*words[1]}):
             return None
     return (first, 1) if first in BY_NAME else None
 

@@ -105,6 +105,8 @@ def _command(
             lines = listed("Commands", {name: catalog.summary(name) for name in begun})
             environment.stdout.write("\n".join(["", *lines]))
         return Status.DONE
+    for note in declared.notes:
+        environment.tell(f"mq {declared.called}: {note}")
     own, shared = declared.split(values)
     if not declared.needs_call:
         _collect_again()
@@ -179,10 +181,21 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
         return _group(word, arguments[1:], environment)
     from mq.cli import meant as near
 
+    _check_dashes(arguments)
+    if hint := near.absent(word):
+        raise UsageError(f"no command {word!r}", hint=hint)
     if word.startswith("-"):
         hint = _did_you_mean(near.option(arguments))
         raise UsageError(f"no option {word} before a command", hint=hint)
     raise UsageError(f"no command {word!r}", hint=_did_you_mean(near.commands(arguments)))
+
+
+def _check_dashes(arguments: list[str]) -> None:
+    """Raise UsageError for an argument that would be an option if its dash were "-"."""
+    from mq.cli.runtime.words import check_dash
+
+    for word in arguments:
+        check_dash(word)
 
 
 def _did_you_mean(names: list[str], see: str = "--help") -> str:
@@ -193,6 +206,7 @@ def _did_you_mean(names: list[str], see: str = "--help") -> str:
 def _group(word: str, rest: list[str], environment: Environment) -> int:
     import shlex
 
+    _check_dashes(rest)
     if rest and not rest[0].startswith("-"):
         from mq.cli.meant import halves
 

@@ -207,12 +207,22 @@ def behind(command: str, surplus: Sequence[str]) -> list[str]:
     return [] if " " in command else _two_words([command, *surplus])
 
 
+_NO_PROXY = "mq has no gRPC proxy; Java's proxy of release 5 can stand in front of its brokers"
+
+
+def absent(word: str) -> str:
+    """The hint for a command that is known elsewhere and that mq does not have, or ""."""
+    return _NO_PROXY if catalog.fold(word) in ("proxy", "mqproxy") else ""
+
+
 def flag(given: str, flags: Sequence[str], own: Sequence[str], called: str) -> str:
     """The hint for an option that the command `called` does not have.
 
     `flags` are all that it has, `own` its own as users write them: `-t/--topic`.
     """
     name = given.partition("=")[0]
+    if called == "broker" and name in ("--enable-proxy", "--enableProxy", "--proxyConfigPath"):
+        return _NO_PROXY
     if name in _SERVERS and name.startswith("--"):
         return "name servers are given with -n HOST:9876"
     if name.lstrip("-") in ("json", "yaml", "csv", "table", "markdown"):

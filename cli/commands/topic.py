@@ -14,7 +14,7 @@ from mq.cli.runtime.options import Truth, at_most_one_of, subject
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.client.operations import cluster, java_order
-from mq.client.operations.errors import NotFound
+from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.subjects import topics
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
@@ -400,6 +400,8 @@ async def topic_cluster_list(
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
         route = await admin.topic_route(topic)
+    if not route.broker_datas:
+        raise NotFound(f"the route of {topic} has no broker", hint=NextStep.LIST_CLUSTERS)
     first = route.broker_datas[0].broker_name
     names = [name for name, brokers in info.cluster_addr_table.items() if first in brokers]
     names = java_order.hash_order(names)

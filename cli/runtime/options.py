@@ -25,6 +25,7 @@ import typer
 
 from mq.cli.runtime import words
 from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import effect_of
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.global_options import Given
 from mq.cli.runtime.option_groups import gathered, is_option_group, parameters_of
@@ -124,6 +125,7 @@ class Declared:
         hints = typing.get_type_hints(function, include_extras=True)
         self.name = name
         self.called = called or name  # which of its names is used
+        self.notes: list[str] = []  # what `parse` ignored
         self.function = function
         self.needs_call = hints[parameters[0].name] is Call
         self._groups: dict[str, type[Any]] = {}
@@ -220,6 +222,11 @@ class Declared:
         return own, shared
 
     def _split(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        if self.name == "broker" and "-pc" in arguments:  # of release 5: not -p -c
+            raise self._wrong(
+                "-pc names the settings of Java's proxy, which mq does not have; to print the "
+                "settings of a broker's file write -p -c FILE"
+            )
         parser = self.command.make_parser(self.context)
         try:
             given, rest, _ = parser.parse_args(list(self._normalized(arguments)))
@@ -296,6 +303,9 @@ class Declared:
         by_flag = [word for word in self.words if word.name in given]
         if rest:
             self._check_values(given)
+            if not {"value", "body"} & {word.name for word in self.words}:
+                for text in rest:
+                    words.check_dash(text)
         left = words.take(self.words, given, rest)
         for word in self.words:
             if given.get(word.name) == "" and word.name not in {item.name for item in by_flag}:
@@ -308,10 +318,32 @@ class Declared:
 
             if meant := behind(self.called, left):
                 raise UsageError(why, hint=f"did you mean mq {meant[0]}?")
+            if self._ignores(left, given):
+                return
             if self.subjects and by_flag:
                 nouns = " and ".join(word.noun for word in by_flag)
                 why += f": the {nouns} {'are' if len(by_flag) > 1 else 'is'} given by flag"
             raise self._wrong(why, form=self.form(given))
+
+    def _ignores(self, left: Sequence[str], given: Mapping[str, Any]) -> bool:
+        """Whether surplus words are ignored, as Java's commands ignore all of them; notes say so.
+
+        A surplus word may be half of a value that lacks quotes. So a command that changes something
+        ignores only its own name, and any other command only words beside options.
+        """
+        is_daemon = "config_item" in self._parameters
+        changes = effect_of(self.function).writes
+        settings = []
+        flags = [name for name in given if self._flags.get(name, [""])[0].startswith("-")]
+        for word in left:
+            own_name = word.lower() in (self.called.lower(), self.name.lower())
+            if is_daemon and "=" in word:
+                settings.append(f"--set {word}")
+            elif not own_name and (changes or not flags):
+                return False
+        hint = f"; write {' '.join(settings)}, or use the configuration file" if settings else ""
+        self.notes.append(f"ignored: {' '.join(map(repr, left))}{hint}")
+        return True
 
     def _check_values(self, given: Mapping[str, Any]) -> None:
         """Refuse an option for a value where there are words, too.

@@ -7,6 +7,8 @@ has given. What is wrong with them is answered with the command as it is to be w
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mq.cli.runtime.errors import UsageError
+
 
 class Word(NamedTuple):
     """A parameter that a word may give. `flags` are empty where only a word can."""
@@ -45,6 +47,20 @@ _NOUNS = {
     "srcGroup": "group to copy from",
     "destGroup": "group to copy to",
 }
+
+
+# Dashes that word processors and web pages put where "-" was typed.
+_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
+
+
+def check_dash(word: str) -> None:
+    """Raise UsageError for a word that would be an option if its dash were "-"."""
+    bare = word.lstrip(_DASHES + "-")
+    if word[:1] in _DASHES and bare[:1].isalpha() and " " not in word:
+        dashes = "-" if len(bare.partition("=")[0]) == 1 else "--"
+        raise UsageError(
+            f"{word!r} begins with a dash that is not '-'", hint=f"write: {dashes}{bare}"
+        )
 
 
 def take(words: Sequence[Word], given: dict[str, Any], rest: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ def test_p_prints_every_setting_and_m_the_important_ones(mq: Mq) -> None:
 def test_the_command_line_overrides_the_file(mq: Mq, tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("namesrvAddr=10.0.0.1:9876\nbrokerName=from-file\nlistenPort=20911\n")
-    printed = mq("broker", "-c", str(file), "-n", "10.0.0.2:9876", "--set", "brokerName=a b", "-m")
+    printed = mq("broker", "-c", str(file), "-n", "10.0.0.2:9876", "--set", "brokerName=a/b", "-m")
     assert printed.status == 78
     printed = mq("broker", "-c", str(file), "-n", "10.0.0.2:9876", "--set", "brokerName=b", "-p")
     assert "namesrvAddr=10.0.0.2:9876\n" in printed.out
@@ -45,6 +45,51 @@ def test_what_cannot_start_is_one_line(
     finished = mq(command, *arguments, "-p")
     assert (finished.status, finished.out) == (status, "")
     assert finished.err.startswith(f"mq {command}: {message}")
+
+
+@pytest.mark.parametrize("command", ["broker", "namesrv", "controller", "snode", "console"])
+def test_a_remark_after_a_value_is_named_with_file_and_line(
+    command: str, mq: Mq, tmp_path: Path
+) -> None:
+    file = tmp_path / "my.conf"
+    file.write_text("# a comment\nmetricsPort=5557 # for Prometheus\n")
+    finished = mq(command, "-c", str(file), "-p")
+    assert (finished.status, finished.out) == (78, "")
+    assert finished.err == (
+        f"mq {command}: {file}, line 2: metricsPort=5557 # for Prometheus: expected a whole "
+        "number; a remark needs a line of its own, which begins with #\n"
+    )
+
+
+def test_words_that_java_ignores_do_not_stop_a_daemon(mq: Mq) -> None:
+    for line in (
+        ("broker", "-n", "10.0.0.1:9876", "autoCreateTopicEnable=true", "-p"),
+        ("broker", "autoCreateTopicEnable=true", "-n", "10.0.0.1:9876", "-p"),
+        ("namesrv", "-p", "autoCreateTopicEnable=true"),
+    ):
+        finished = mq(*line)
+        assert finished.status == 0
+        assert finished.err == (
+            f"mq {line[0]}: ignored: 'autoCreateTopicEnable=true'; write --set "
+            "autoCreateTopicEnable=true, or use the configuration file\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (("broker", "\u2013n", "x"), "mq: '\u2013n' begins with a dash that is not '-'"),
+        (("broker", "--enable-proxy"), "hint: mq has no gRPC proxy"),
+        (("broker", "-pc", "x.conf"), "to print the settings of a broker's file write -p -c FILE"),
+        (("proxy", "-c", "x"), "hint: mq has no gRPC proxy"),
+    ],
+)
+def test_slips_at_the_start_of_a_broker_get_the_right_answer(
+    line: tuple[str, ...], message: str, mq: Mq
+) -> None:
+    finished = mq(*line)
+    assert (finished.status, finished.out) == (64, "")
+    assert message in finished.err
 
 
 def test_standalone_serves_until_it_is_asked_to_stop(tmp_path: Path, mq: Mq) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import pytest
 import typer
 
+from mq.cli.runtime.effects import writes
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.help import command_text
@@ -12,6 +13,7 @@ from mq.cli.runtime.options import Declared, one_of, subject
 from tests.cli.support import Mq
 
 
+@writes
 @subject("group", "topic")
 def seek(
     environment: Environment,
@@ -97,6 +99,31 @@ def test_a_word_too_many_is_refused_with_the_form() -> None:
     message, hint = refused(seek, "billing Orders Paid -s 1h")
     assert message == "unexpected argument 'Paid'"
     assert hint == "write: mq seek billing Orders -s 1h; see: mq seek --help"
+
+
+def look(
+    environment: Environment, topic: Annotated[str | None, typer.Option("-t", "--topic")] = None
+) -> None:
+    """Look."""
+
+
+def test_a_surplus_word_beside_options_is_ignored_by_what_changes_nothing() -> None:
+    declared = Declared("look", look)
+    assert declared.parse(["-t", "Orders", "surplus"]) == {"topic": "Orders"}
+    assert declared.notes == ["ignored: 'surplus'"]
+    assert refused(look, "surplus")[0] == "unexpected argument 'surplus'"
+
+
+def test_the_name_of_the_command_is_ignored_where_it_is_surplus() -> None:
+    declared = Declared("look", look)
+    assert declared.parse(["look"]) == {"topic": None}
+    assert declared.notes == ["ignored: 'look'"]
+
+
+def test_a_dash_of_a_word_processor_is_no_topic() -> None:
+    message, hint = refused(seek, "billing \u2013t Orders -s 1h")
+    assert message == "'\u2013t' begins with a dash that is not '-'"
+    assert hint == "write: -t"
 
 
 def test_what_is_given_both_ways_is_refused() -> None:
