@@ -1,6 +1,6 @@
 """The options that say at which brokers a command acts, and what they come to."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from mq.cli.parameters import broker_option, cluster_option
@@ -9,6 +9,7 @@ from mq.client.operations import cluster
 from mq.client.operations.errors import NextStep, NotFound
 
 if TYPE_CHECKING:
+    from mq.cli.runtime.call import Call
     from mq.client.admin import Admin
     from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
@@ -26,6 +27,13 @@ EachOfCluster = Annotated[
     str | None,
     cluster_option("Every broker of this cluster."),
 ]
+
+
+def tell_notes(call: "Call", notes: Mapping[str, str]) -> None:
+    """Write what peers note about settings that they accepted, by address, to standard error."""
+    for address, note in notes.items():
+        if note:
+            call.environment.tell(f"mq {call.name}: {address}: {note}")
 
 
 async def cluster_or_only(

@@ -62,14 +62,15 @@ def parse_address(address: str) -> Endpoint:
         raise ClientError(f"{address!r} is not host:port")
     if not _can_be_looked_up(host):
         raise ClientError(
-            f"{address!r}: that name has a NUL, or a part of it is empty, or too long"
+            f"{address!r}: the host is not a name or an address: it has a blank, a NUL or one of "
+            "/,;#, or a part of it is empty or too long"
         )
     return Endpoint(host, int(port))
 
 
 def _can_be_looked_up(host: str) -> bool:
     """Whether the system takes a host for a look-up, which raises ValueError for others."""
-    if "\0" in host:
+    if any(c.isspace() or c in "\0/,;#" for c in host):
         return False
     if host.isascii():
         return all(0 < len(part) < 64 for part in host.removesuffix(".").split("."))

@@ -159,6 +159,12 @@ class NoPermission(BrokerError):
     retriable = True
 
 
+class SettingRefused(NoPermission):
+    """The peer does not let a request change this setting."""
+
+    retriable = False
+
+
 class TopicNotExist(BrokerError):
     """The broker has no such topic and may not create it. Another broker may have it."""
 

@@ -6,11 +6,13 @@
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from mq.client.machine import clock, files
 from mq.daemons.properties import (
+    lines_of,
     read_properties,
     read_sections,
     rewrite_properties,
@@ -32,10 +34,12 @@ __all__ = [
     "Section",
     "Setting",
     "Settings",
+    "explained",
     "is_secret",
     "read_file",
     "read_file_of_several",
     "setting",
+    "warn_of_remarks",
 ]
 
 log = logging.getLogger(__name__)
@@ -47,6 +51,36 @@ T = TypeVar("T")
 _SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|access_?key", re.IGNORECASE)
 
 MASK = "******"
+
+# What looks like a remark after a value. In .properties files, as in Java's, it is part of the
+# value. `;` separates addresses, so it is only taken for a remark in a value that is refused.
+_REMARK = re.compile(r"\s(?:#|//)")
+_REMARK_IN_REFUSED = re.compile(r"\s(?:[#!;]|//)")
+_REMARK_HINT = "a remark needs a line of its own, which begins with #"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:")
+
+
+# Settings that say which daemon this is, where it listens and who may change it: no request
+# changes them.
+_FIXED = frozenset(
+    "bindAddress brokerClusterName brokerConfigPath brokerId brokerIP1 brokerIP2 brokerName "
+    "brokerRole configBlackList enableControllerMode haListenPort instances listenPort "
+    "metricsHost rocketmqHome aclEnable rocketmq.acl.plain.file namesrvAclFile "
+    "writeAllowList haAllowedAddresses filterServerAllowList statsdAddress".split()
+)
+_FIXED_PREFIXES = ("tls.", "etcd")
+# An unknown setting is kept for the next start; these bound what requests can make a file grow to.
+_UNKNOWN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
+MAX_UNKNOWN_SETTINGS = 256
+MAX_UNKNOWN_VALUE = 4096  # characters
+
+
+class Update(NamedTuple):
+    """The result of a change of settings."""
+
+    changed: frozenset[str]  # names of the settings whose value is another one now
+    notes: tuple[str, ...]  # one sentence for each setting that has no effect before a restart
 
 
 class Settings:
@@ -63,6 +97,7 @@ class Settings:
         self.section = ""  # of the file at `path`, where it is for several daemons
         self.extra = dict(extra or {})  # in the file, but not ours: shown, never used
         self.on_change: list[Callable[[frozenset[str]], None]] = []
+        self.pending: dict[str, str] = {}  # saved in the file, in effect after a restart
         self.version = (clock.milliseconds(), 0)  # timestamp in ms, counter
 
     @property
@@ -138,34 +173,117 @@ class Settings:
             names.update(getattr(section, "config_black_list", "").split(";"))
         return frozenset(names)
 
-    def update(self, properties: Mapping[str, str]) -> frozenset[str]:
-        """Change settings of the running daemon, all of them or none; returns changed names.
+    def update(self, properties: Mapping[str, str]) -> Update:
+        """Change settings of the running daemon, all of them or none, and save them in its file.
+
+        Settings that cannot change at run time, have no effect here or are unknown are saved for
+        the next start. Java's `Configuration.update` accepts all of these, too.
 
         Raises:
-            NotUpdatable: one of them may not change at run time.
-            ConfigError: one of them is unknown or has a bad value.
+            NotUpdatable: a setting is fixed, or needs a restart and there is no file to keep it in.
+            ConfigError: a setting has a bad value, or the file cannot be written.
         """
-        self._check_update(properties)
-        changed: set[str] = set()
-        replaced: dict[str, Section] = {}
-        for section_name in self.section_names:
-            section: Section = getattr(self, section_name)
-            values = section.parse(properties)
+        now, later, notes = self._sorted(properties)
+        replaced = self._with(now)
+        self.check_sections(replaced)
+        if later:  # the next start must accept the file
+            self.check_sections(self._with({**self.pending, **later, **now}))
+        saved = self._save(properties)
+        if later and not saved:
+            raise ConfigError(f"{', '.join(later)}: {self.path} could not be written; see the log")
+        changed = self._changed(replaced)
+        for name, section in replaced.items():
+            setattr(self, name, section)
+        self.pending.update(later)
+        known = self._declared()
+        self.extra.update({name: text for name, text in properties.items() if name not in known})
+        self.version = (clock.milliseconds(), self.version[1] + 1)
+        for callback in self.on_change:
+            callback(changed)
+        return Update(changed, notes)
+
+    def _sorted(
+        self, properties: Mapping[str, str]
+    ) -> tuple[dict[str, str], dict[str, str], tuple[str, ...]]:
+        """The settings that change now, those that change after a restart, and notes about all
+        that do not change now. Raises as `update`."""
+        declared, blocked = self._declared(), self.blocked()
+        now: dict[str, str] = {}
+        later: dict[str, str] = {}
+        notes = []
+        for name, text in properties.items():
+            known = declared.get(name)
+            fixed = (
+                name in _FIXED
+                or name.startswith(_FIXED_PREFIXES)
+                or (known is not None and known.path)
+            )
+            if fixed or name in blocked:
+                raise NotUpdatable(
+                    f"{name} cannot be changed by a request; set it in the configuration file and "
+                    "restart"
+                )
+            if known is None:
+                notes.append(self._note_unknown(name, text))
+                continue
+            known.parse(text)
+            if not known.effect:
+                notes.append(f"{name} has no effect in this daemon")
+            elif known.updatable:
+                now[name] = text
+            elif self.path is None:
+                raise NotUpdatable(
+                    f"{name} needs a restart, and there is no configuration file to keep it in; "
+                    "start with -c FILE"
+                )
+            else:
+                later[name] = text
+                notes.append(f"{name} is saved and takes effect after a restart")
+        return now, later, tuple(notes)
+
+    def _note_unknown(self, name: str, text: str) -> str:
+        """The note about an unknown setting. Raises ConfigError for one that cannot be saved."""
+        if not _UNKNOWN_NAME.fullmatch(name) or len(text) > MAX_UNKNOWN_VALUE:
+            raise ConfigError(f"{name[:128]!r} is not a setting of this daemon")
+        if name not in self.extra and len(self.extra) >= MAX_UNKNOWN_SETTINGS:
+            raise ConfigError(
+                f"{name} is not a setting of this daemon, and it keeps no more than "
+                f"{MAX_UNKNOWN_SETTINGS} unknown ones"
+            )
+        return f"{name} is not a setting of this daemon{self.suggestion(name)}"
+
+    def suggestion(self, name: str) -> str:
+        """`; did you mean NAME?` for a name that is nearly that of a setting, or ""."""
+        by_folded = {known.lower(): known for known in self._declared()}
+        near = get_close_matches(name.lower(), by_folded, 1, 0.85)
+        return f"; did you mean {by_folded[near[0]]}?" if near else ""
+
+    def _declared(self) -> dict[str, Setting]:
+        return {
+            known: declared
+            for section in self.sections
+            for declared in section.settings().values()
+            for known in (declared.name, *declared.aliases)
+        }
+
+    def _with(self, properties: Mapping[str, str]) -> dict[str, Section]:
+        """The sections with some values changed. Raises ConfigError for a value of another type."""
+        return {
+            name: getattr(self, name).replace(**getattr(self, name).parse(properties))
+            for name in self.section_names
+        }
+
+    def _changed(self, replaced: Mapping[str, Section]) -> frozenset[str]:
+        """The names of the settings whose values differ; each is logged."""
+        changed = set()
+        for section_name, section in replaced.items():
             for declared in section.settings().values():
-                new = values.get(declared.attribute)
-                old = getattr(section, declared.attribute)
-                if declared.attribute in values and new != old:
+                old = getattr(getattr(self, section_name), declared.attribute)
+                new = getattr(section, declared.attribute)
+                if new != old:
                     changed.add(declared.name)
                     shown = (MASK, MASK) if is_secret(declared.name) else (old, new)
                     log.info("setting changed: %s: %s -> %s", declared.name, *shown)
-            replaced[section_name] = section.replace(**values)
-        self.check_sections(replaced)
-        for section_name, section in replaced.items():
-            setattr(self, section_name, section)
-        self.version = (clock.milliseconds(), self.version[1] + 1)
-        self._save(properties)
-        for callback in self.on_change:
-            callback(frozenset(changed))
         return frozenset(changed)
 
     def check_sections(self, sections: Mapping[str, Section]) -> None:
@@ -181,30 +299,25 @@ class Settings:
     def check(self) -> None:
         """Refuse the values that are now. Raises ConfigError."""
         self.check_sections({name: getattr(self, name) for name in self.section_names})
+        for section in self.sections:
+            for declared in section.settings().values():
+                if declared.path and (value := getattr(section, declared.attribute)):
+                    _check_new_path(declared.name, value)
 
     def log_without_effect(self) -> None:
-        """Name the settings that the operator has changed in vain."""
+        """Log the settings without effect here, and unknown ones that are nearly a known one."""
+        for name in self.extra:
+            if suggestion := self.suggestion(name):
+                log.warning("%s is not a setting of this daemon%s", name, suggestion)
         names = [name for section in self.sections for name in section.without_effect()]
         if names:
             log.warning("settings without effect here: %s", ", ".join(names))
 
-    def _check_update(self, properties: Mapping[str, str]) -> None:
-        declared = {name: s for section in self.sections for name, s in section.settings().items()}
-        for name in properties:
-            if name not in declared:
-                raise ConfigError(f"{name} is not a setting of this daemon")
-            if not declared[name].effect:
-                raise NotUpdatable(f"{name} is accepted in a file, but has no effect here")
-            if not declared[name].updatable or name in self.blocked():
-                raise NotUpdatable(
-                    f"{name} cannot be changed while the daemon runs; "
-                    "set it in the configuration file and restart"
-                )
-
-    def _save(self, properties: Mapping[str, str]) -> None:
+    def _save(self, properties: Mapping[str, str]) -> bool:
+        """Write settings to the configuration file; returns whether they are there now."""
         if self.path is None:
             log.warning("changed settings last until the stop: started without a file (-c)")
-            return
+            return False
         try:
             if self.section:
                 with files.locked_folder(self.path.parent):  # the others save theirs there, too
@@ -213,6 +326,8 @@ class Settings:
                 self._write(self.path, properties)
         except (OSError, UnicodeDecodeError) as error:
             log.error("changed settings could not be saved in %s: %s", self.path, error)
+            return False
+        return True
 
     def _write(self, path: Path, properties: Mapping[str, str]) -> None:
         from mq.daemons.state_file import write_atomically
@@ -228,6 +343,59 @@ class Settings:
 def _without_secrets(properties: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for name, value in properties:
         yield name, MASK if value and is_secret(name) else value
+
+
+def _check_new_path(name: str, value: str) -> None:
+    """Refuse a path that does not exist and that nobody would want created under that name.
+
+    Java creates such folders. A path that exists is accepted: a store may be there.
+    """
+    if "\0" not in value and files.exists(Path(value)):
+        return
+    if value.startswith("~"):
+        why = "~ is not expanded; write the whole path"
+    elif _CONTROL.search(value) or _WINDOWS_PATH.match(value) or "\\" in value:
+        why = "write a path of this system, with / between folders (\\ begins an escape here)"
+    elif _REMARK.search(value):
+        why = f"there is no such file or folder, and it is not created; {_REMARK_HINT}"
+    else:
+        return
+    raise ConfigError(f"{name}={_escape_value(_CONTROL.sub('?', value))}: {why}")
+
+
+def explained(error: ConfigError, path: Path | None) -> str:
+    """The text of an error in a setting, with the place in the configuration file.
+
+    The place is the line that gives the setting the refused value. Values from other sources (the
+    command line, defaults) have none.
+    """
+    text = str(error)
+    for number, name, value in _entries(path):
+        if f"{name}={value}".rstrip() == text[: len(name) + 1 + len(value)].rstrip():
+            hint = "" if _REMARK_HINT in text else f"; {_REMARK_HINT}"
+            return f"{path}, line {number}: {text}" + (
+                hint if _REMARK_IN_REFUSED.search(value) else ""
+            )
+    return text
+
+
+def warn_of_remarks(path: Path | None) -> None:
+    """Log each value of a configuration file that contains what looks like a remark."""
+    for number, name, value in _entries(path):
+        if _REMARK.search(value) and not is_secret(name):
+            log.warning(
+                "%s, line %d: the value of %s is %r; %s", path, number, name, value, _REMARK_HINT
+            )
+
+
+def _entries(path: Path | None) -> list[tuple[int, str, str]]:
+    """Line number, name and value of each pair of a file; none of a file that cannot be read."""
+    if path is None:
+        return []
+    try:
+        return _read(path, lambda text: list(lines_of(text)))
+    except ConfigError:
+        return []
 
 
 def is_secret(name: str) -> bool:

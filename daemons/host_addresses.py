@@ -2,6 +2,9 @@
 
 import socket
 
+from mq.client.address_server import is_url
+from mq.client.caller import parse_address
+from mq.client.errors import ClientError
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.config import ConfigError
 
@@ -10,7 +13,7 @@ EVERYWHERE = "0.0.0.0"
 
 
 def parse_name_servers(text: str) -> list[str]:
-    """The addresses in `host:port;host:port`; none in an empty text.
+    """The addresses in `host:port;host:port`, or with commas; none in an empty text.
 
     Raises:
         ConfigError: says what the format is.
@@ -19,15 +22,25 @@ def parse_name_servers(text: str) -> list[str]:
 
 
 def parse_addresses(setting_name: str, text: str) -> list[str]:
-    """The same of any setting."""
+    """The addresses in the value of any setting, separated by `;` or, as in commands, by commas.
+
+    Raises:
+        ConfigError: says what the format is.
+    """
+    if is_url(text):
+        raise ConfigError(
+            f"{setting_name}={text}: a daemon takes addresses here, not the URL of an address "
+            "server; set fetchNamesrvAddrByAddressServer=true and rmqAddressServerDomain"
+        )
     addresses = []
-    for part in filter(None, (part.strip() for part in text.split(";"))):
-        host, colon, port = part.rpartition(":")
-        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    for part in filter(None, (part.strip() for part in text.replace(",", ";").split(";"))):
+        try:
+            parse_address(part)
+        except ClientError:
             raise ConfigError(
                 f"{setting_name}={text}: {part} is not host:port; "
                 'write for example "127.0.0.1:9876;192.168.0.1:9876"'
-            )
+            ) from None
         addresses.append(part)
     return addresses
 

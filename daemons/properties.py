@@ -49,6 +49,17 @@ def read_sections(text: str) -> dict[str, dict[str, str]]:
     return sections
 
 
+def lines_of(text: str) -> Iterator[tuple[int, str, str]]:
+    """The line number, from 1, the key and the value of each pair, repeated keys included.
+
+    A line `[name]` begins a section and is left out. Raises ValueError as `read_properties`.
+    """
+    for number, _, line in _logical_lines(text):
+        if _SECTION.fullmatch(line) is None:
+            key, value = _split(line)
+            yield number + 1, _unescape(key), _unescape(value)
+
+
 def read_update(body: bytes | memoryview) -> dict[str, str]:
     """The properties in the body of a request. Raises ValueError, also for one of too many bytes:
     reading takes seconds for some millions."""

@@ -40,6 +40,7 @@ class Setting:
     aliases: tuple[str, ...]
     nullable: bool
     shown: str  # the default in words, where it depends on the machine
+    path: bool = False  # a file or folder that this daemon creates if it does not exist
 
     def parse(self, text: str) -> Any:
         """The value that `text` stands for.
@@ -89,6 +90,7 @@ def setting(
     updatable: bool = False,
     effect: bool = True,
     aliases: tuple[str, ...] = (),
+    path: bool = False,
 ) -> Any:
     """Declare a field of a `Section`; `name` only where camelCase of the attribute is not it.
 
@@ -104,6 +106,7 @@ def setting(
         "updatable": updatable,
         "effect": effect,
         "aliases": aliases,
+        "path": path,
     }
     if factory is not dataclasses.MISSING:
         if not shown:
@@ -202,6 +205,7 @@ def _declaration(field: dataclasses.Field[Any]) -> Setting:
         aliases=meta["aliases"],
         nullable=nullable,
         shown=meta["shown"],
+        path=meta["path"],
     )
 
 

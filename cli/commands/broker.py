@@ -134,6 +134,7 @@ async def update_broker_config(
         done, failures = await cluster.at_each(
             admin, targets, lambda each, address: each.update_broker_config(address, {key: value})
         )
+    where.tell_notes(call, done)
     shown = masking.MASK if masking.is_secret(key, value) else value
     rows: list[Row] = [(address, key, shown) for address in done]
     plain = "".join(f"update broker config success, {address}\n" for address in done)

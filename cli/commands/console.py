@@ -76,7 +76,7 @@ def console(
     from mq.daemons.console.config import ConsoleSettings
 
     overrides = _overrides(name_servers, context, listen, read_only, prefix)
-    with configuring(printing=print_all or print_important):
+    with configuring(printing=print_all or print_important, path=path_of(config_file)):
         settings = ConsoleSettings.load(path_of(config_file), overrides | overrides_of(config_item))
     if printed(environment, settings, print_all, print_important):
         return Status.DONE

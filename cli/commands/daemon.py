@@ -77,14 +77,14 @@ def path_of(config_file: str | None) -> Path | None:
 
 
 @contextmanager
-def configuring(*, printing: bool) -> Iterator[None]:
-    """Turn what is wrong with the settings into one line; log warnings as the daemon will.
+def configuring(*, printing: bool, path: Path | None = None) -> Iterator[None]:
+    """Report an error in the settings in one line; log warnings as the daemon will.
 
-    Where the settings are only printed there is no log, and the lines stay clean.
+    `path` is the configuration file. With `printing` nothing is logged.
     """
     import logging
 
-    from mq.daemons.config import ConfigError
+    from mq.daemons.config import ConfigError, explained, warn_of_remarks
     from mq.daemons.service import configure_log
 
     try:
@@ -96,8 +96,9 @@ def configuring(*, printing: bool) -> Iterator[None]:
                 variables.get("MQ_LOG_FORMAT", "text"), variables.get("MQ_LOG_LEVEL", "INFO")
             )
         yield
+        warn_of_remarks(path)
     except ConfigError as error:
-        raise CommandError(str(error), status=Status.CONFIG) from error
+        raise CommandError(explained(error, path), status=Status.CONFIG) from error
     finally:
         if printing:
             logging.disable(logging.NOTSET)
@@ -145,7 +146,7 @@ def namesrv(
     """
     from mq.daemons.namesrv.config import NamesrvSettings
 
-    with configuring(printing=print_all or print_important):
+    with configuring(printing=print_all or print_important, path=path_of(config_file)):
         settings = NamesrvSettings.load(path_of(config_file), overrides_of(config_item))
     if printed(environment, settings, print_all, print_important):
         return Status.DONE
@@ -186,7 +187,7 @@ def broker(
                                      what they are, with one overridden
     """
     overrides = {"namesrvAddr": name_servers} if name_servers else {}
-    with configuring(printing=print_all or print_important):
+    with configuring(printing=print_all or print_important, path=path_of(config_file)):
         overrides |= overrides_of(config_item)
         brokers = _brokers(path_of(config_file), overrides, instances, instance)
     if print_all or print_important:
@@ -252,7 +253,7 @@ def controller(
     """
     from mq.daemons.controller.config import ControllerSettings
 
-    with configuring(printing=print_all or print_important):
+    with configuring(printing=print_all or print_important, path=path_of(config_file)):
         settings = ControllerSettings.load(path_of(config_file), overrides_of(config_item))
     if printed(environment, settings, print_all, print_important):
         return Status.DONE
@@ -283,7 +284,7 @@ def filtersrv(
     from mq.daemons.filtersrv.config import FiltersrvSettings
 
     overrides = {"namesrvAddr": name_servers} if name_servers else {}
-    with configuring(printing=print_all):
+    with configuring(printing=print_all, path=path_of(config_file)):
         overrides |= overrides_of(config_item)
         settings = FiltersrvSettings.load(path_of(config_file), overrides)
     if printed(environment, settings, print_all, False):
@@ -313,7 +314,7 @@ def snode(
     from mq.daemons.snode.config import SnodeSettings
 
     overrides = {"namesrvAddr": name_servers} if name_servers else {}
-    with configuring(printing=print_all or print_important):
+    with configuring(printing=print_all or print_important, path=path_of(config_file)):
         settings = SnodeSettings.load(path_of(config_file), overrides | overrides_of(config_item))
     if printed(environment, settings, print_all, print_important):
         return Status.DONE

@@ -130,7 +130,8 @@ def standalone(
                 "--cluster goes with none of -c, --set, --store and --console: settings are in DIR"
             )
         return _cluster(Path(cluster))
-    with configuring(printing=False):
+    path = Path(config_file) if config_file else None
+    with configuring(printing=False, path=path):
         properties = read_file(Path(config_file)) if config_file else {}
         properties |= overrides_of(config_item)
     return run(

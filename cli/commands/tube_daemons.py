@@ -48,7 +48,7 @@ def tube_master(
     """
     from mq.daemons.tube.master.config import MasterSettings
 
-    with configuring(printing=print_all or print_important):
+    with configuring(printing=print_all or print_important, path=path_of(config_file)):
         settings = MasterSettings.load(path_of(config_file), overrides_of(config_item))
     if printed(environment, settings, print_all, print_important):
         return Status.DONE
@@ -75,7 +75,7 @@ def tube_broker(
     """
     from mq.daemons.tube.broker.config import BrokerSettings
 
-    with configuring(printing=print_all or print_important):
+    with configuring(printing=print_all or print_important, path=path_of(config_file)):
         settings = BrokerSettings.load(path_of(config_file), overrides_of(config_item))
     if printed(environment, settings, print_all, print_important):
         return Status.DONE

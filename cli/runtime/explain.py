@@ -22,6 +22,11 @@ _REFUSALS: dict[type[client.BrokerError], tuple[Status, str]] = {
         Status.NO_PERMISSION,
         "check the topic's permission (mq topicRoute) and the accounts of the broker",
     ),
+    client.SettingRefused: (
+        Status.NO_PERMISSION,
+        "set it in the peer's configuration file and restart; with access control on, only an "
+        "administrator's account may change settings",
+    ),
     client.TopicNotExist: (Status.NOT_FOUND, _ASK_LIST),
     client.QueryNotFound: (Status.NOT_FOUND, ""),
     client.PullNotFound: (Status.NOT_FOUND, ""),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from mq.client.caller import Caller
-from mq.client.errors import BadAnswer, RouteNotFound
+from mq.client.errors import BadAnswer, NoPermission, RouteNotFound, SettingRefused
 from mq.client.routes import any_broker
 from mq.protocol.codes import RequestCode, ResponseCode, SnodeCode
 from mq.protocol.command import Command
@@ -47,6 +47,18 @@ class AdminBase:
     ) -> Command:
         seconds = timeout or self.timeout
         return await self.session.call(address, _command(request, body), seconds, accept=accept)
+
+    async def _update_config(
+        self, address: str, code: RequestCode, changes: Mapping[str, str]
+    ) -> str:
+        """Change settings of a peer; returns its notes about them, or "".
+
+        Raises ValueError for a line break, and SettingRefused.
+        """
+        try:
+            return (await self._ask(address, code, format_config(changes))).remark or ""
+        except NoPermission as error:
+            raise SettingRefused(error.remark, error.address) from error
 
     async def _ask_name_server(
         self, request: "Header | RequestCode | SnodeCode", body: bytes = b""

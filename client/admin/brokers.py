@@ -4,7 +4,7 @@ from __future__ import annotations  # bodies and headers are loaded when a call 
 
 from collections.abc import Iterable, Mapping
 
-from mq.client.admin.base import AdminBase, format_config, parse_config, read
+from mq.client.admin.base import AdminBase, parse_config, read
 from mq.protocol import bodies, headers
 from mq.protocol.codes import RequestCode
 
@@ -27,9 +27,12 @@ class BrokerAdmin(AdminBase):
         response = await self._ask(address, RequestCode.GET_BROKER_CONFIG)
         return parse_config(response.body)
 
-    async def update_broker_config(self, address: str, changes: Mapping[str, str]) -> None:
-        """Change settings of the broker at `address`. Raises ValueError for a line break."""
-        await self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, format_config(changes))
+    async def update_broker_config(self, address: str, changes: Mapping[str, str]) -> str:
+        """Change settings of the broker at `address`; returns its notes about them, or "".
+
+        Raises ValueError for a line break, and SettingRefused.
+        """
+        return await self._update_config(address, RequestCode.UPDATE_BROKER_CONFIG, changes)
 
     async def broker_stats(self, address: str, name: str, key: str) -> bodies.BrokerStatsData:
         """A statistic of the last minute, hour and day, such as TOPIC_PUT_NUMS of a topic.

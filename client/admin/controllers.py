@@ -110,9 +110,12 @@ class ControllerAdmin(AdminBase):
         response = await self._ask(address, RequestCode.GET_CONTROLLER_CONFIG)
         return parse_config(response.body)
 
-    async def update_controller_config(self, address: str, changes: Mapping[str, str]) -> None:
-        """Change settings of the controller at `address`. Raises ValueError for a line break."""
-        await self._ask(address, RequestCode.UPDATE_CONTROLLER_CONFIG, format_config(changes))
+    async def update_controller_config(self, address: str, changes: Mapping[str, str]) -> str:
+        """Change settings of the controller at `address`; returns its notes about them, or "".
+
+        Raises ValueError for a line break, and SettingRefused.
+        """
+        return await self._update_config(address, RequestCode.UPDATE_CONTROLLER_CONFIG, changes)
 
 
 class ContainerAdmin(AdminBase):

@@ -4,7 +4,7 @@ from __future__ import annotations  # bodies and headers are loaded when a call 
 
 from collections.abc import Mapping
 
-from mq.client.admin.base import AdminBase, format_config, parse_config, read
+from mq.client.admin.base import AdminBase, parse_config, read
 from mq.protocol import bodies, headers
 from mq.protocol.codes import RequestCode, ResponseCode
 
@@ -61,9 +61,12 @@ class NameServerAdmin(AdminBase):
         response = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG)
         return parse_config(response.body)
 
-    async def update_name_server_config(self, address: str, changes: Mapping[str, str]) -> None:
-        """Change settings of the name server at `address`. Raises ValueError for a line break."""
-        await self._ask(address, RequestCode.UPDATE_NAMESRV_CONFIG, format_config(changes))
+    async def update_name_server_config(self, address: str, changes: Mapping[str, str]) -> str:
+        """Change settings of the name server at `address`; returns its notes about them, or "".
+
+        Raises ValueError for a line break, and SettingRefused.
+        """
+        return await self._update_config(address, RequestCode.UPDATE_NAMESRV_CONFIG, changes)
 
     async def wipe_write_permission(self, address: str, broker_name: str) -> int:
         """Take a broker out of the routes for producers; returns how many topics that touched."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mq.daemons.acl.networks import parse_networks
 from mq.daemons.config import ConfigError, Section, setting
 from mq.daemons.host_addresses import parse_name_servers
-from mq.protocol.names import MASTER_ID, IllegalName, check_topic, reply_topic
+from mq.protocol.names import MASTER_ID, MAX_TOPIC_LENGTH, REVIVE_TOPIC_PREFIX
 
 # Each is in every route of the broker.
 MOST_FILTER_SERVERS = 64
@@ -399,16 +399,17 @@ class BrokerConfig(Section):
             ("brokerName", self.broker_name),
             ("brokerClusterName", self.broker_cluster_name),
         ):
-            if not text or any(c.isspace() or c in '/\\@"' or not c.isprintable() for c in text):
-                raise ConfigError(f"{name}={text}: must be a name without blanks, quotes, / or @")
+            if not text.strip() or any(c in "/\\" or not c.isprintable() for c in text):
+                raise ConfigError(
+                    f"{name}={text}: must be a name without /, \\ and control characters"
+                )
         cluster = self.broker_cluster_name
-        try:
-            check_topic(reply_topic(cluster))
-        except IllegalName as error:
+        longest = MAX_TOPIC_LENGTH - len(REVIVE_TOPIC_PREFIX)
+        if len(cluster.encode()) > longest:
             raise ConfigError(
-                f"brokerClusterName={cluster}: a topic has the name of the cluster, and another "
-                f"one begins with it, so it must be a legal name of topics: {error}"
-            ) from None
+                f"brokerClusterName={cluster}: longer than {longest} bytes; topics of this broker "
+                "are named after the cluster"
+            )
         if not 0 <= self.broker_permission <= 6 or self.broker_permission & 1:
             raise ConfigError(
                 f"brokerPermission={self.broker_permission}: expected 2 (write), 4 (read) or 6 "

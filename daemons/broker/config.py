@@ -12,6 +12,7 @@ from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
 from mq.daemons.acl.networks import is_loopback
 from mq.daemons.broker.broker_config import BrokerConfig
+from mq.daemons.broker.store.layout import RECORD_OVER_BODY
 from mq.daemons.broker.store_config import BrokerRole, MessageStoreConfig
 from mq.daemons.config import ConfigError, Section, Settings, read_file
 from mq.daemons.host_addresses import (
@@ -23,7 +24,8 @@ from mq.daemons.host_addresses import (
 from mq.daemons.operation_config import BrokerOperationConfig
 from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
 from mq.daemons.tls_config import TlsConfig
-from mq.protocol.names import MASTER_ID
+from mq.protocol.frame import MAX_FRAME
+from mq.protocol.names import MASTER_ID, IllegalName, check_topic
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +144,31 @@ class BrokerSettings(Settings):
             log.warning("enableSlaveActingMaster=true has no effect: controllers elect a master")
         self.tls = self.tls.complete()
         self.log_without_effect()
+        self._warn_of_names()
+        if self.store.max_message_size > MAX_FRAME - RECORD_OVER_BODY:
+            log.warning(
+                "maxMessageSize=%d has no effect above %d: a request has at most %d bytes",
+                self.store.max_message_size, MAX_FRAME - RECORD_OVER_BODY, MAX_FRAME,
+            )  # fmt: skip
         self._resolve_addresses()
+
+    def _warn_of_names(self) -> None:
+        """Log names that Java's broker accepts and that are no legal names of topics.
+
+        A broker has topics named after itself and its cluster. Clients refuse to use such topics
+        (org.apache.rocketmq.client.Validators), so replies of request-reply messaging fail.
+        """
+        for name, text in (
+            ("brokerName", self.broker.broker_name),
+            ("brokerClusterName", self.broker.broker_cluster_name),
+        ):
+            try:
+                check_topic(text)
+            except IllegalName:
+                log.warning(
+                    "%s=%s: clients refuse topics named after it, also for replies; for a new "
+                    "broker use letters, digits, %%, |, - and _ only", name, text,
+                )  # fmt: skip
 
     def check_sections(self, sections: Mapping[str, Section]) -> None:
         broker, store, server = sections["broker"], sections["store"], sections["server"]
@@ -197,7 +223,16 @@ class BrokerSettings(Settings):
 def _check_controlled(
     broker: BrokerConfig, store: MessageStoreConfig, server: NettyServerConfig
 ) -> None:
-    """What does not go together with controllers."""
+    """Refuse settings that controllers or the identity file exclude. Raises ConfigError."""
+    for name, text in (
+        ("brokerName", broker.broker_name),
+        ("brokerClusterName", broker.broker_cluster_name),
+    ):
+        if "#" in text:
+            raise ConfigError(
+                f"{name}={text}: with enableControllerMode=true a name must not contain #, which "
+                "separates the fields of the file brokerIdentity"
+            )
     if not parse_addresses("controllerAddr", broker.controller_addr):
         raise ConfigError(
             "enableControllerMode=true needs controllerAddr, the host:port of each controller"

@@ -37,9 +37,10 @@ class MessageStoreConfig(Section):
         shown="~/store",
         doc="folder of the store",
         important=True,
+        path=True,
     )
     store_path_commit_log: str | None = setting(
-        None, "folder of the commit log; empty: commitlog under the root", important=True
+        None, "folder of the commit log; empty: commitlog under the root", important=True, path=True
     )
     store_path_dledger_commit_log: str | None = setting(
         None,
@@ -258,9 +259,12 @@ class MessageStoreConfig(Section):
     store_path_broker_identity: str | None = setting(
         None,
         "file of the id that controllers give; empty: brokerIdentity under the root (a 5.x name)",
+        path=True,
     )
     store_path_epoch_file: str | None = setting(
-        None, "file of the epochs; empty: epochFileCheckpoint under the root (a 5.x name)"
+        None,
+        "file of the epochs; empty: epochFileCheckpoint under the root (a 5.x name)",
+        path=True,
     )
     ha_allowed_addresses: str = setting(
         "",

@@ -42,9 +42,10 @@ class ConsoleConfig(Section):
         shown="~/console",
         doc="folder for accounts, the audit and the history",
         important=True,
+        path=True,
     )
-    users_file: str = setting("", "file of accounts; empty: users.json in dataPath")
-    audit_file: str = setting("", "file of the audit; empty: audit.jsonl in dataPath")
+    users_file: str = setting("", "file of accounts; empty: users.json in dataPath", path=True)
+    audit_file: str = setting("", "file of the audit; empty: audit.jsonl in dataPath", path=True)
     read_only: bool = setting(False, "nobody changes anything, whoever asks", important=True)
     read_only_clusters: str = setting("", "clusters, separated by ;, that nobody changes")
     exports_allowed: bool = setting(True, "whether tables and messages may be downloaded")

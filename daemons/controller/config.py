@@ -26,6 +26,7 @@ class ControllerConfig(Section):
         factory=lambda: str(Path.home() / "controller" / "controller.properties"),
         shown="~/controller/controller.properties",
         doc="file that changed settings are saved in; the one given with -c",
+        path=True,
     )
     controller_d_leger_group: str = setting(
         "mq",

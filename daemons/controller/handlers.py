@@ -5,7 +5,7 @@ import logging
 import orjson
 
 from mq.daemons.channel import Channel
-from mq.daemons.config_requests import update_settings
+from mq.daemons.config_requests import reply_to_update, update_settings
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.controller.elections import Elections, members_body
 from mq.daemons.controller.leadership import Leadership
@@ -293,9 +293,8 @@ class AdminHandlers:
 
     @serves(RequestCode.UPDATE_CONTROLLER_CONFIG)
     def update(self, command: Command, channel: Channel) -> Command:
-        """Change settings of the allow list, all or none."""
-        update_settings(self._settings, command, channel)
-        return command.reply()
+        """Change settings now or for the next start, all or none."""
+        return reply_to_update(command, update_settings(self._settings, command, channel))
 
     @serves(RequestCode.GET_CONTROLLER_CONFIG)
     def get(self, command: Command, channel: Channel) -> Command:

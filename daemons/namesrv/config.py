@@ -25,11 +25,13 @@ class NamesrvConfig(Section):
         factory=lambda: str(Path.home() / "namesrv" / "kvConfig.json"),
         shown="~/namesrv/kvConfig.json",
         doc="file of the key-value configuration",
+        path=True,
     )
     config_store_path: str = setting(
         factory=lambda: str(Path.home() / "namesrv" / "namesrv.properties"),
         shown="~/namesrv/namesrv.properties",
         doc="file that changed settings are saved in; the one given with -c",
+        path=True,
     )
     product_env_name: str = setting("center", "environment asked by clusterTest")
     cluster_test: bool = setting(False, "ask another environment for routes that are missing here")

@@ -215,10 +215,17 @@ def test_the_cluster_and_its_broker_are_shown(pair: Pair, version: str) -> None:
     assert re.search(r"^namesrvAddr +=  127\.0\.0\.1:\d+$", shown, re.M)
 
 
+def test_settings_without_effect_and_unknown_ones_are_accepted(pair: Pair) -> None:
+    change = ("updateBrokerConfig", "-b", pair.ours.broker, "-v", "9")
+    for name in ("sendMessageThreadPoolNums", "noSuchSetting"):
+        shown = pair.at_ours("4.9.7", *change, "-k", name)
+        assert shown == f"update broker config success, {pair.ours.broker}\n"
+
+
 def test_a_setting_that_is_not_on_the_list_is_refused_with_its_name(pair: Pair) -> None:
     tool = pair.tools["4.9.7"]
     change = ("updateBrokerConfig", "-b", pair.ours.broker, "-v", "/tmp/elsewhere")
-    for name, code in (("storePathRootDir", 16), ("noSuchSetting", 1)):
+    for name, code in (("storePathRootDir", 16), ("fileReservedTime", 1)):
         begin = len(tool.lines)
         assert pair.at_ours("4.9.7", *change, "-k", name) == ""
         errors = [line for line in tool.lines[begin:] if f"CODE: {code}  DESC: {name}" in line]

@@ -12,7 +12,7 @@ from mq.daemons.broker.statistics.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
-from mq.daemons.config_requests import update_settings
+from mq.daemons.config_requests import reply_to_update, update_settings
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves
 from mq.protocol.bodies import KVTable
@@ -42,11 +42,11 @@ class ConfigHandlers:
 
     @serves(RequestCode.UPDATE_BROKER_CONFIG)
     async def update(self, command: Command, channel: Channel) -> Command:
-        """Change settings of the allow list, all or none."""
-        changed = update_settings(self._settings, command, channel)
-        if "brokerPermission" in changed and not is_slave(self._settings):
+        """Change settings now or for the next start, all or none."""
+        update = update_settings(self._settings, command, channel)
+        if "brokerPermission" in update.changed and not is_slave(self._settings):
             await self._topics.next_version()  # name servers show topics with this permission
-        return command.reply()
+        return reply_to_update(command, update)
 
     @serves(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON)
     def export_to_json(self, command: Command, channel: Channel) -> Command:

@@ -84,7 +84,8 @@ def is_legal(name: str) -> bool:
 def _is_topic(name: str, topic: TopicConfig) -> bool:
     queues = topic.read_queue_nums, topic.write_queue_nums
     return (
-        is_legal(name)
+        # Topics named after a broker or a cluster may have any printable name.
+        (is_legal(name) or (name.isprintable() and len(name) <= names.MAX_TOPIC_LENGTH))
         and topic.topic_name == name
         and all(0 <= count <= MOST_QUEUES for count in queues)
         and 0 <= topic.perm <= 15

@@ -10,7 +10,7 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import DescriptorCache
 from mq.daemons.broker.store.queue_extension import QueueExtension
 from mq.daemons.open_files import most_open_files
-from mq.protocol.names import IllegalName, check_topic
+from mq.protocol.names import REPLY_POSTFIX, REVIVE_TOPIC_PREFIX, IllegalName, check_topic
 
 log = logging.getLogger(__name__)
 
@@ -203,12 +203,16 @@ def implausible(topic: str, queue_id: int, queue_offset: int) -> str:
 
 
 def check_folder_name(topic: str) -> None:
-    """A topic name becomes a folder: what is not a name of the wire never reaches the disk.
+    """Check that a topic name may become a folder. Raises IllegalName.
 
-    5.x stores have retry topics of up to 255 bytes, so their length is not held against them.
+    5.x stores have retry topics of up to 255 bytes. The topics of revivals and replies contain the
+    name of the cluster, which may be any printable text without / and \\.
     """
-    if len(topic) > 255:
+    if len(topic.encode("utf-8", "replace")) > 255:
         raise IllegalName(f"a topic of {len(topic)} characters")
+    of_cluster = topic.startswith(REVIVE_TOPIC_PREFIX) or topic.endswith(f"_{REPLY_POSTFIX}")
+    if of_cluster and topic.isprintable() and not {"/", "\\"} & {*topic}:
+        return
     check_topic(topic[:100])
     for begin in range(100, len(topic), 100):
         check_topic(topic[begin : begin + 100])

@@ -297,9 +297,9 @@ async def _setting_plan(call: Call, values: Values) -> Plan:
 async def _set(call: Call, values: Values, session: Caller) -> list[Outcome]:
     row = _row(call)
     key, value = values["key"], values["value"] or ""
-    await Admin(session).update_broker_config(row.address, {key: value})
+    note = await Admin(session).update_broker_config(row.address, {key: value})
     path = f"/brokers/{call.path['name']}/{row.id}"
-    text = call.text("%(key)s is changed", key=key)
+    text = call.text("%(key)s is changed", key=key) + (f" ({note})" if note else "")
     return [Outcome(f"{row.name} ({row.id})", True, text, f"{path}?part=settings")]
 
 

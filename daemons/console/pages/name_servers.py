@@ -127,8 +127,8 @@ async def _plan(call: Call, values: Values) -> Plan:
 async def _set(call: Call, values: Values, session: Caller) -> list[Outcome]:
     row = _row(call)
     key = values["key"]
-    await Admin(session).update_name_server_config(row.address, {key: values["value"] or ""})
-    text = call.text("%(key)s is changed", key=key)
+    note = await Admin(session).update_name_server_config(row.address, {key: values["value"] or ""})
+    text = call.text("%(key)s is changed", key=key) + (f" ({note})" if note else "")
     return [Outcome(row.address, True, text, f"/name-servers/{call.path['address']}")]
 
 

@@ -1,7 +1,7 @@
 """The name server's own settings."""
 
 from mq.daemons.channel import Channel
-from mq.daemons.config_requests import update_settings
+from mq.daemons.config_requests import reply_to_update, update_settings
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.serving import serves
 from mq.protocol.codes import RequestCode
@@ -16,9 +16,8 @@ class ConfigHandlers:
 
     @serves(RequestCode.UPDATE_NAMESRV_CONFIG)
     def update(self, command: Command, channel: Channel) -> Command:
-        """Change settings of the allow list, all or none."""
-        update_settings(self._settings, command, channel)
-        return command.reply()
+        """Change settings now or for the next start, all or none."""
+        return reply_to_update(command, update_settings(self._settings, command, channel))
 
     @serves(RequestCode.GET_NAMESRV_CONFIG)
     def get(self, command: Command, channel: Channel) -> Command:

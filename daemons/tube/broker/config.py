@@ -57,8 +57,10 @@ class BrokerConfig(Section):
     topic_list: str = setting(
         "", "without masters: the topics, as name:partitions:stores,…", important=True
     )
-    primary_path: str = setting("var/tube", "folder of the messages", important=True)
-    offset_stg_file_path: str = setting("", "folder of groups' offsets; empty: primaryPath")
+    primary_path: str = setting("var/tube", "folder of the messages", important=True, path=True)
+    offset_stg_file_path: str = setting(
+        "", "folder of groups' offsets; empty: primaryPath", path=True
+    )
     flush_mode: FlushMode = setting(  # noqa: RUF009
         FlushMode.os,
         "what the answer to a send promises: sync, on the disk (survives a power cut); os, in the "

@@ -71,7 +71,10 @@ class MasterConfig(Section):
         "accepted on loopback only",
     )
     meta_data_path: str = setting(
-        "var/meta_data", "folder of the metadata, where the master is alone", important=True
+        "var/meta_data",
+        "folder of the metadata, where the master is alone",
+        important=True,
+        path=True,
     )
     master_group: str = setting(
         "",

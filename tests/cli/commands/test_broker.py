@@ -57,6 +57,25 @@ def test_a_setting_that_cannot_be_changed_is_refused(
     assert words in finished.err
 
 
+def test_the_hint_at_a_refused_setting_is_about_settings(cluster: Mq) -> None:
+    line = ("updateBrokerConfig", "-k", "storePathRootDir", "-v", "/", "-c", "DefaultCluster")
+    assert "hint: set it in the peer's configuration file" in cluster(*line).err
+
+
+def test_a_note_about_a_setting_is_written_to_standard_error(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    address = standalone.broker.address
+    finished = cluster(
+        "updateBrokerConfig", "-k", "sendMessageThreadPoolNums", "-v", "9", "-b", address
+    )
+    assert finished.out == f"update broker config success, {address}\n"
+    assert finished.err == (
+        f"mq updateBrokerConfig: {address}: sendMessageThreadPoolNums has no effect in this "
+        "daemon\n"
+    )
+
+
 def test_the_lag_of_every_group_is_shown(cluster: Mq, standalone: Standalone) -> None:
     address, where = standalone.broker.address, ("-t", "BrokerLag", "-c", "DefaultCluster")
     cluster("updateTopic", *where, "-r", "1", "-w", "1")

@@ -67,7 +67,7 @@ def test_settings_are_shown_and_changed(cluster: Mq, standalone: Standalone) -> 
     ("key", "value", "status"),
     [
         ("kvConfigPath", "/tmp/elsewhere", 77),
-        ("noSuchSetting", "1", 69),
+        ("noSuchSetting/", "1", 69),
         ("orderMessageEnable", "true\nkvConfigPath=/x", 64),
         ("a=b", "1", 64),
     ],

@@ -6,7 +6,7 @@ import pytest
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType
-from mq.daemons.config import ConfigError, NotUpdatable
+from mq.daemons.config import MAX_UNKNOWN_SETTINGS, ConfigError, NotUpdatable
 from mq.daemons.host_addresses import parse_name_servers
 from mq.daemons.properties import read_properties
 
@@ -61,7 +61,7 @@ def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) 
         ("brokerRole=BOSS", "brokerRole=BOSS: expected one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ("brokerRole=SLAVE", "a slave's brokerId must be above 0"),
         ("haMasterAddress=nowhere", "haMasterAddress=nowhere: .nowhere. is not host:port"),
-        ("brokerClusterName=a.b", "brokerClusterName=a.b: .* legal name of topics"),
+        ("brokerClusterName=" + "c" * 109, "longer than 108 bytes; topics of this broker"),
         ("brokerName=../x", "brokerName=../x: must be a name"),
         ("namesrvAddr=nowhere", 'nowhere is not host:port; write for example "127.0.0.1:9876;'),
         ("maxMessageSize=0", "maxMessageSize=0: must be at least 1"),
@@ -165,12 +165,17 @@ def test_an_update_changes_tells_and_saves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "error", "reason"),
     [
-        ("storePathRootDir", "/tmp", NotUpdatable, "storePathRootDir cannot be changed while"),
-        ("listenPort", "1", NotUpdatable, "listenPort cannot be changed while"),
-        ("noSuchThing", "1", ConfigError, "noSuchThing is not a setting of this daemon"),
+        ("storePathRootDir", "/tmp", NotUpdatable, "storePathRootDir cannot be changed by"),
+        ("listenPort", "1", NotUpdatable, "listenPort cannot be changed by"),
+        ("aclEnable", "false", NotUpdatable, "aclEnable cannot be changed by"),
+        ("tls.server.keyPath", "/k", NotUpdatable, "tls.server.keyPath cannot be changed by"),
+        ("no such", "1", ConfigError, "'no such' is not a setting of this daemon"),
+        ("noSuchThing", "x" * 4097, ConfigError, "'noSuchThing' is not a setting of this daemon"),
+        ("flushDiskType", "SOON", ConfigError, "flushDiskType=SOON: expected one of"),
         ("fileReservedTime", "x", ConfigError, "fileReservedTime=x: expected a whole number"),
         ("namesrvAddr", "x", ConfigError, "x is not host:port"),
-        ("deleteWhen", "04", NotUpdatable, "deleteWhen cannot be changed while"),
+        ("deleteWhen", "04", NotUpdatable, "deleteWhen cannot be changed by"),
+        ("mappedFileSizeCommitLog", "0", ConfigError, "mappedFileSizeCommitLog=0"),
     ],
 )
 def test_a_refused_update_changes_nothing(
@@ -184,6 +189,118 @@ def test_a_refused_update_changes_nothing(
     assert (tmp_path / "broker.conf").read_text() == "configBlackList=deleteWhen\n"
 
 
+def test_settings_that_need_a_restart_are_saved_for_the_next_start(tmp_path: Path) -> None:
+    settings = load(tmp_path, "fileReservedTime=48\n")
+    update = settings.update(
+        {
+            "flushDiskType": "SYNC_FLUSH",
+            "sendMessageThreadPoolNums": "64",
+            "flushDiskTyp": "x",
+            "fileReservedTime": "24",
+        }
+    )
+    assert update.changed == {"fileReservedTime"}
+    assert update.notes == (
+        "flushDiskType is saved and takes effect after a restart",
+        "sendMessageThreadPoolNums has no effect in this daemon",
+        "flushDiskTyp is not a setting of this daemon; did you mean flushDiskType?",
+    )
+    assert settings.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+    again = BrokerSettings.load(tmp_path / "broker.conf")
+    assert again.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert again.broker.send_message_thread_pool_nums == 64
+    assert again.store.file_reserved_time == 24
+
+
+def test_updates_for_the_next_start_must_fit_those_before(tmp_path: Path) -> None:
+    settings = load(tmp_path, "")
+    settings.update({"enableSlaveActingMaster": "true"})
+    with pytest.raises(ConfigError, match="brokerNotActiveTimeoutMillis=10000: must be more than"):
+        settings.update({"brokerHeartbeatInterval": "20000"})
+    assert BrokerSettings.load(tmp_path / "broker.conf").broker.broker_heartbeat_interval == 1000
+
+
+def test_a_setting_that_needs_a_restart_is_refused_without_a_file_to_keep_it_in() -> None:
+    with pytest.raises(NotUpdatable, match="no configuration file to keep it in; start with -c"):
+        BrokerSettings.load(None).update({"flushDiskType": "SYNC_FLUSH"})
+
+
+def test_an_update_that_cannot_be_saved_fails_if_only_the_next_start_would_see_it(
+    tmp_path: Path,
+) -> None:
+    settings = load(tmp_path, "")
+    (tmp_path / "broker.conf").unlink()
+    (tmp_path / "broker.conf").mkdir()
+    with pytest.raises(ConfigError, match=r"flushDiskType: .* could not be written"):
+        settings.update({"flushDiskType": "SYNC_FLUSH"})
+
+
+def test_requests_cannot_add_unknown_settings_without_end(tmp_path: Path) -> None:
+    settings = load(tmp_path, "")
+    settings.update({f"mine{number}": "1" for number in range(MAX_UNKNOWN_SETTINGS)})
+    with pytest.raises(ConfigError, match="keeps no more than 256 unknown ones"):
+        settings.update({"mine": "1"})
+    settings.update({"mine0": "2"})
+
+
+@pytest.mark.parametrize(
+    "name", ["site1@broker", "prod.eu", "north east", 'say "x"', "生产", "a#b"]
+)
+def test_names_that_java_accepts_are_accepted_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    settings = BrokerSettings.load(None, {"brokerName": name, "brokerClusterName": name})
+    assert (settings.broker.broker_name, settings.broker.broker_cluster_name) == (name, name)
+    assert f"brokerName={name}: clients refuse topics named after it" in caplog.text
+    assert f"brokerClusterName={name}: clients refuse topics named after it" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["../x", "a\\\\b", "a\tb", " "])
+def test_names_that_no_folder_may_have_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="must be a name without /"):
+        load(tmp_path, "", brokerName=name)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("/nowhere/x # d", "a remark needs a line of its own"),
+        ("~/store", "~ is not expanded; write the whole path"),
+        (r"D:\rocketmq\store", "write a path of this system, with / between folders"),
+    ],
+)
+def test_a_folder_that_was_not_meant_is_not_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=why):
+        load(tmp_path, f"storePathRootDir={value}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["broker.conf"]
+
+
+def test_a_folder_with_an_odd_name_is_used_if_it_exists(tmp_path: Path) -> None:
+    folder = tmp_path / "x # d"
+    folder.mkdir()
+    settings = load(tmp_path, f"storePathRootDir={folder}\n")
+    assert settings.store.store_path_root_dir == str(folder)
+
+
+def test_a_message_size_above_the_limit_of_frames_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    BrokerSettings.load(None, {"maxMessageSize": str(32 * 1024 * 1024)})
+    assert "maxMessageSize=33554432 has no effect above 16711680" in caplog.text
+
+
+def test_a_near_miss_of_a_setting_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load(tmp_path, "fileReservedTimes=48\nmyTool=1\n")
+    assert [line for line in caplog.messages if "is not a setting" in line] == [
+        "fileReservedTimes is not a setting of this daemon; did you mean fileReservedTime?"
+    ]
+
+
 def test_settings_nothing_reads_are_named() -> None:
     settings = BrokerSettings.load(None, {"sendMessageThreadPoolNums": "64", "brokerName": "b"})
     assert settings.broker.without_effect() == ["sendMessageThreadPoolNums"]
@@ -192,6 +309,21 @@ def test_settings_nothing_reads_are_named() -> None:
 def test_name_servers_are_told_apart_from_blanks() -> None:
     assert parse_name_servers(" a:1 ; ;b:2;") == ["a:1", "b:2"]
     assert parse_name_servers("") == []
+    assert parse_name_servers("a:1,b:2") == ["a:1", "b:2"]
+    assert parse_name_servers("[::1]:9876") == ["[::1]:9876"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("http://10.0.0.1:8080/rocketmq/nsaddr", "set fetchNamesrvAddrByAddressServer=true"),
+        ("10.0.0.1:9876 10.0.0.2:9876", "is not host:port"),
+        ("10.0.0.1", "is not host:port"),
+    ],
+)
+def test_addresses_that_no_name_server_has_are_refused(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        parse_name_servers(text)
 
 
 def test_an_address_for_others_that_is_none_is_refused_by_name(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ def test_settings_are_shown_and_changed_by_the_allow_list(tmp_path: Path) -> Non
         for body, code, remark in (
             (b"kvConfigPath=/tmp/x", ResponseCode.NO_PERMISSION, "kvConfigPath cannot be changed"),
             (b"listenPort=1", ResponseCode.NO_PERMISSION, "listenPort cannot be changed"),
-            (b"nonsense=1", ResponseCode.SYSTEM_ERROR, "nonsense is not a setting"),
+            (b"nonsense=1", ResponseCode.SUCCESS, "nonsense is not a setting"),
+            (b"notifyMinBrokerIdChanged=true", ResponseCode.SUCCESS, "after a restart"),
+            (b"a/b=1", ResponseCode.SYSTEM_ERROR, "'a/b' is not a setting"),
             (b"brokerExpiredTimeout=0", ResponseCode.SYSTEM_ERROR, "must be at least 1"),
             (b"orderMessageEnable=\xff", ResponseCode.SYSTEM_ERROR, "utf-8"),
             (b"a=b\n" * 70_000, ResponseCode.SYSTEM_ERROR, "280000 bytes, over 262144"),

@@ -31,7 +31,9 @@ def test_settings_are_shown_and_changed_by_the_allow_list(tmp_path: Path) -> Non
         assert orjson.loads(reply.fields["version"])["counter"] == 1
         for body, code, remark in (
             (b"storePathRootDir=/", ResponseCode.NO_PERMISSION, "storePathRootDir cannot be"),
-            (b"nonsense=1", ResponseCode.SYSTEM_ERROR, "nonsense is not a setting"),
+            (b"nonsense=1", ResponseCode.SUCCESS, "nonsense is not a setting"),
+            (b"sendMessageThreadPoolNums=9", ResponseCode.SUCCESS, "has no effect in this daemon"),
+            (b"a/b=1", ResponseCode.SYSTEM_ERROR, "'a/b' is not a setting"),
             (b"fileReservedTime=x", ResponseCode.SYSTEM_ERROR, "expected a whole number"),
             (b"a=b\n" * 70_000, ResponseCode.SYSTEM_ERROR, "280000 bytes, over 262144"),
         ):
