@@ -32,7 +32,8 @@ COMMANDS = {
 
 # Of a store's folder; what holds no messages or says nothing of itself is here, too.
 _LOOKED_INTO = frozenset(
-    "abort checkpoint commitlog config consumequeue damaged deletions.json index lock".split()
+    "abort checkpoint commitlog config consumequeue damaged deletions.json deletions.json.bak "
+    "index lock".split()
 )
 _PROBLEMS = (
     text("part", "Part"),

@@ -153,10 +153,11 @@ class MessageStore:
             self._delays(),
             self._deletions,
             is_verified=self._is_verified,
+            has_all_topics=self._config().broker_role is not BrokerRole.SLAVE,
         )
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint
-        self._deletions.cut(self.log.position, self.log.minimum)
+        self._deletions.cut(self.log.position, self.log)
         log.info("%s", self.report.summary())
 
     async def _start_parts(self) -> None:
@@ -312,7 +313,7 @@ class MessageStore:
 
     def forget_behind(self, end: int) -> None:
         """The end of the log has been cut off there."""
-        self._deletions.cut(end, self.log.minimum)
+        self._deletions.cut(end, self.log)
         self.checkpointer.lost_behind(end)
         self.appender.look_from = 0
         if self.replica is not None:
@@ -426,7 +427,7 @@ class MessageStore:
         again.
         """
         self.appender.commit()
-        self._deletions.add(topics, self.log.position, self.log.minimum)
+        self._deletions.add(topics, self.log.position, self.log)
         stuck: OSError | None = None
         for topic in topics:
             try:
@@ -442,7 +443,7 @@ class MessageStore:
         self.appender.commit()
         cleared = {(queue.topic, queue.queue_id): self.log.position for queue in queues}
         if cleared:
-            self._deletions.add_queues(cleared, self.log.minimum)
+            self._deletions.add_queues(cleared, self.log)
 
     def _queue_deleted(self, queue: ConsumeQueue) -> None:
         self.checkpointer.dirty.pop(queue, None)
@@ -458,7 +459,7 @@ class MessageStore:
     def _begin_anew(self, began: Mapping[tuple[str, int], int]) -> None:
         """Have queues of a slave, by topic and id, begin anew with the messages at offsets of the
         log, as at its master, where their topic was deleted and made again. Raises OSError."""
-        self._deletions.add_queues(began, self.log.minimum)
+        self._deletions.add_queues(began, self.log)
         try:
             for topic, queue_id in began:
                 queue = self.queues.get(topic, queue_id)

@@ -62,6 +62,11 @@ class OfflineLog:
         return self.files[0].start if self.files else 0
 
     @property
+    def flushed(self) -> int:
+        """As of a `CommitLog`; the whole log is on the disk."""
+        return self.files[-1].end if self.files else 0
+
+    @property
     def file_size(self) -> int:
         """The size that files have, if they are whole."""
         return max((file.size for file in self.files), default=0)

@@ -1,15 +1,17 @@
-"""Making queues again whose files disagree with the log, by reading all of it.
+"""Rebuilding queues whose files disagree with the log, by reading the whole log.
 
-The numbers of a queue's messages go up by one. No checksum covers them, and one wrong bit lets a
-record claim a place far behind its own: the messages that follow would have no place of theirs any
-more. So a record that leaves a gap before it is kept back until the next one of its queue shows
-whether there is a gap: messages may be missing, or the older ones be gone with their files. A queue
-that begins with a number far too low would have no place for those behind it, either.
+The queue offsets ("numbers") of a queue's messages increase by one. No checksum covers them, and
+one wrong bit can put a record far after its place; the messages that follow would then have no
+place. So a record that leaves a gap is held until the next record of its queue shows whether the
+gap is real: messages may be missing, or retention has deleted the older ones. A queue that begins
+with a number far too low would have no place for the following messages either.
+
+If the numbers of a queue restart at 0, a new life of the queue begins (see `lives`), and only the
+last life counts. A number 0 may also have a wrong bit: the next record of the queue decides.
 """
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -17,7 +19,6 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import MOST_FILLED, ConsumeQueue
 from mq.daemons.broker.store.heads import Heads
-from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -25,10 +26,9 @@ from mq.daemons.broker.store.records import (
     Record,
     queue_tags_code,
     read_file,
-    read_record,
+    record_in,
 )
 from mq.protocol.properties import decode
-from mq.protocol.record import SMALLEST_RECORD
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _WRONG_NUMBER = "a record left out of its queue: its queue offset, {}, is not th
 
 
 class _Kept(NamedTuple):
-    """A record that is kept back: the number that it claims, its entry, and where it lies."""
+    """A record: the number that it claims, its entry, and where it lies."""
 
     number: int
     entry: bytes
@@ -51,23 +51,27 @@ def rebuild_queues(
     delays: dict[int, int],
     is_left_out: Callable[[Record], bool],
     on_damage: Callable[[int, str], None],
-) -> None:
-    """Make queues again from the records before a physical offset.
+) -> dict[tuple[str, int], int]:
+    """Rebuild queues from the records before the physical offset ``end``.
 
-    ``is_left_out`` says which are not to be in any queue; ``on_damage`` is told of each other one
-    that gets no place, by its physical offset and the reason. Raises OSError.
+    Records for which ``is_left_out`` is true are in no queue. For each other record that gets no
+    place ``on_damage`` is called with its physical offset and the reason. Returns, by topic and
+    queue id, the physical begin of each queue that has an earlier life in the log. Raises OSError.
     """
     wanted = set()
     for queue in suspects:
         queue.clear()
         wanted.add((queue.topic, queue.queue_id))
 
-    def on_wrong(one: _Kept) -> None:
-        on_damage(one.physical, _WRONG_NUMBER.format(one.number))
+    last_damage = -1
 
-    kept: dict[ConsumeQueue, list[_Kept]] = {}
-    doubles: Counter[ConsumeQueue] = Counter()  # as of a topic that Java deleted and made again
-    for record in _records(commit_log, end, on_damage):
+    def damaged(physical: int, why: str) -> None:
+        nonlocal last_damage
+        last_damage = physical
+        on_damage(physical, why)
+
+    made: dict[ConsumeQueue, _Remake] = {}
+    for record in _records(commit_log, end, damaged):
         if (record.topic, record.queue_id) not in wanted or not record.is_queued:
             continue
         if is_left_out(record):
@@ -76,21 +80,16 @@ def rebuild_queues(
         code = queue_tags_code(record.topic, properties, record.store_timestamp, delays)
         entry = layout.ENTRY.pack(record.physical, record.size, code)
         queue = queues.get_or_make(record.topic, record.queue_id)
-        claimed = _Kept(record.queue_offset, entry, record.physical)
-        rest = kept.setdefault(queue, [])
-        _decide(queue, rest, claimed.number, on_wrong)
-        if rest or claimed.number > queue.appended or not queue.appended:
-            rest.append(claimed)
-        elif not queue.restore(claimed.number, entry):
-            doubles[queue] += 1
-    for queue, rest in kept.items():
-        if len(rest) > 1 and rest[1].number <= rest[0].number:
-            on_wrong(rest.pop(0))
-        for last in rest:
-            if not queue.restore(last.number, last.entry):
-                on_wrong(last)
-    for queue, count in doubles.items():
-        log.error("%r: %d records are left out, the queue has their offsets already", queue, count)
+        if queue not in made:
+            made[queue] = _Remake(queue, on_damage)
+        made[queue].add(_Kept(record.queue_offset, entry, record.physical), last_damage)
+    for remake in made.values():
+        remake.finish()
+    return {
+        (queue.topic, queue.queue_id): remake.begin
+        for queue, remake in made.items()
+        if remake.begin
+    }
 
 
 def _records(
@@ -114,7 +113,7 @@ def _records(
             except EndOfLog:
                 damaged, why = None, "zeros where a record should be"
             except BadRecord as error:
-                damaged, why = _without_body(file, position), str(error)
+                damaged, why = record_in(file, position), str(error)
             if position >= end:
                 return
             on_damage(position, why)
@@ -126,36 +125,110 @@ def _records(
                 position = file.end if found is None else file.start + found
 
 
-def _without_body(file: MappedFile, physical: int) -> Record | None:
-    """The record at a physical offset if it may be but for its body."""
-    position = physical - file.start
-    if file.size - position < SMALLEST_RECORD:
-        return None
-    try:
-        return read_record(file.view, position, physical, check_body=False)
-    except BadRecord:
-        return None
+class _Remake:
+    """The rebuild of one queue."""
 
+    def __init__(self, queue: ConsumeQueue, on_damage: Callable[[int, str], None]) -> None:
+        self._queue = queue
+        self._on_damage = on_damage
+        self._kept: list[_Kept] = []  # records that leave a gap before them
+        self._newer: _Kept | None = None  # a record that may begin a new life
+        self._is_whole = True  # no damage since the last record that was placed
+        self._last = -1  # physical offset of the last record
+        self._doubles = 0
+        self.begin = 0  # physical offset of the current life; 0 if it is the first
 
-def _decide(
-    queue: ConsumeQueue, kept: list[_Kept], following: int, on_wrong: Callable[[_Kept], None]
-) -> None:
-    """Restore those kept back that the number of the next record agrees with, and take out those
-    that it shows to be wrong. Of two that do not agree the one is wrong that is farther from the
-    third."""
-    while kept:
-        if len(kept) > 1:
-            first, second = (_missing(one.number, following) for one in kept)
-            is_second = first < second or 0 < first == second < math.inf  # its own place is free
-            on_wrong(kept.pop(is_second))
-        elif following == queue.appended > 0:
-            on_wrong(kept.pop())
-        elif _missing(kept[0].number, following) > MOST_FILLED:
-            return
+    def add(self, one: _Kept, last_damage: int) -> None:
+        """Add the next record of the queue. ``last_damage`` is the physical offset of the last
+        damage before it."""
+        if last_damage > self._last:
+            self._is_whole = False
+        self._last = one.physical
+        self._decide(one.number)
+        queue = self._queue
+        if self._newer is not None and one.number == self._newer.number + 1:
+            self._begin_anew()
+        if self._kept or one.number > queue.appended or not queue.appended:
+            self._drop_newer()
+            self._kept.append(one)
         else:
-            one = kept.pop()
-            if not queue.restore(one.number, one.entry):
-                on_wrong(one)
+            self._place(one)
+
+    def finish(self) -> None:
+        """Place the records that are still held."""
+        kept = self._kept
+        if len(kept) > 1 and 0 < kept[1].number <= kept[0].number:
+            self._wrong(kept.pop(0))
+        for one in kept:
+            self._place(one)
+        newer, end = self._newer, self._queue.appended
+        # If the expected number is a power of two, one wrong bit turns it into 0.
+        if newer is not None and newer.number == 0 and end & (end - 1):
+            self._begin_anew()
+        self._drop_newer()
+        if self._doubles:
+            text = "%r: %d records are left out, the queue has their offsets already"
+            log.error(text, self._queue, self._doubles)
+
+    def _place(self, one: _Kept) -> None:
+        """Place a record whose number is no longer in doubt."""
+        if self._queue.restore(one.number, one.entry):
+            self._is_whole = True
+            self._drop_newer()
+        elif one.number >= self._queue.appended:
+            self._wrong(one)
+        elif self._newer is not None and self._newer.number < one.number:
+            self._begin_anew()
+            self._place(one)
+        else:
+            self._drop_newer()
+            if one.number == 0 or not self._is_whole:
+                self._newer = one
+            else:
+                self._doubles += 1
+
+    def _drop_newer(self) -> None:
+        if self._newer is not None:
+            self._newer = None
+            self._doubles += 1
+
+    def _begin_anew(self) -> None:
+        """Drop the earlier life: `_newer` is the first record of a new one."""
+        newer, self._newer = self._newer, None
+        assert newer is not None
+        self._queue.clear()
+        self._kept.clear()
+        self._doubles = 0
+        self.begin = newer.physical
+        log.warning(
+            "%r was deleted and created again: only messages from log offset %d on are in it",
+            *(self._queue, newer.physical),
+        )
+        self._place(newer)
+
+    def _wrong(self, one: _Kept) -> None:
+        self._is_whole = False
+        self._on_damage(one.physical, _WRONG_NUMBER.format(one.number))
+
+    def _decide(self, following: int) -> None:
+        """Place the held records that agree with the number of the next record, and report the
+        others. Of two that disagree, the one farther from the next record is wrong."""
+        kept = self._kept
+        while kept:
+            if len(kept) > 1:
+                if kept[1].number == 0 and following == 1:  # a new life begins
+                    self._place(kept.pop(0))
+                    continue
+                first, second = (_missing(one.number, following) for one in kept)
+                # The second also wins a tie: its place is free.
+                is_second = first < second or 0 < first == second < math.inf
+                self._wrong(kept.pop(is_second))
+            elif following == self._queue.appended > 0 and following != kept[0].number + 1:
+                self._wrong(kept.pop())
+            elif _missing(kept[0].number, following) > MOST_FILLED:
+                return
+            else:
+                self._place(kept.pop())
 
 
 def _missing(number: int, following: int) -> float:

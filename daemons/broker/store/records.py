@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.protocol.checksum import crc32
 from mq.protocol.flags import SysFlag
 from mq.protocol.names import SCHEDULE_TOPIC
@@ -101,25 +102,36 @@ def is_last(commit_log: CommitLog, record: Record) -> bool:
 def find_entry(
     commit_log: CommitLog,
     start: int,
+    end: int,
     topic: str,
     queue_id: int,
     queue_offset: int,
     delays: dict[int, int],
 ) -> tuple[int, int, int] | None:
-    """What the queue entry of a message should be, looked for in the log from an offset on."""
+    """Search the log between two offsets for a message, and return its queue entry or None.
+
+    If queue offsets do not increase, the records before belong to an earlier life (see `lives`).
+    """
+    found: Record | None = None
+    last = -1
     try:
         for record in read_log(commit_log, start):
+            if record.physical >= end:
+                break
             if record.topic != topic or record.queue_id != queue_id or not record.is_queued:
                 continue
-            if record.queue_offset >= queue_offset:
-                if record.queue_offset > queue_offset:
-                    return None
-                properties = decode(record.properties)
-                code = queue_tags_code(topic, properties, record.store_timestamp, delays)
-                return record.physical, record.size, code
+            if record.queue_offset <= last:
+                found = None
+            last = record.queue_offset
+            if last == queue_offset:
+                found = record
     except BadRecord:
         return None
-    return None
+    if found is None:
+        return None
+    properties = decode(found.properties)
+    code = queue_tags_code(topic, properties, found.store_timestamp, delays)
+    return found.physical, found.size, code
 
 
 def read_file(file: LogFile, position: int) -> Iterator[Record]:
@@ -192,6 +204,18 @@ def _read_long(
     if found & CRC_MASK != crc:
         raise BadRecord("the checksum of its body is wrong")
     return record._replace(size=total)
+
+
+def record_in(file: MappedFile, physical: int) -> Record | None:
+    """The record at a physical offset of a log file, without a check of its body; None if there is
+    none."""
+    position = physical - file.start
+    if file.size - position < SMALLEST_RECORD:
+        return None
+    try:
+        return read_record(file.view, position, physical, check_body=False)
+    except BadRecord:
+        return None
 
 
 def read_record(

@@ -37,6 +37,8 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import Damage, StoreLoadError
 from mq.daemons.broker.store.index import Index, IndexFile
+from mq.daemons.broker.store.known_topics import known_topics
+from mq.daemons.broker.store.lives import Lives
 from mq.daemons.broker.store.queues import Queues, implausible
 from mq.daemons.broker.store.rebuild import rebuild_queues
 from mq.daemons.broker.store.records import BadRecord, Record, is_last, is_torn
@@ -78,6 +80,7 @@ class Recovery:
 
     ``checkpoint`` is the one on the disk; after `run` it may be a lower one. ``is_verified``: all
     records were read before, and are to stay; those that only look torn are not.
+    ``has_all_topics``: the store's configuration has each topic that has messages in the log.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Recovery:
         deletions: Deletions,
         *,
         is_verified: bool = False,
+        has_all_topics: bool = False,
     ) -> None:
         self._root = root
         self._log = commit_log
@@ -100,8 +104,10 @@ class Recovery:
         self._delays = delays
         self._deletions = deletions
         self._is_verified = is_verified
+        self._has_all_topics = has_all_topics
         self._vouched = checkpoint.safe_offset  # by the last broker; not lowered
         self._suspect_index_files = 0
+        self._lives: Lives
         self.report = Report()
 
     def run(self) -> Report:
@@ -117,6 +123,7 @@ class Recovery:
         if not self._log.files:
             self._forget_everything()
         else:
+            self._deletions.forget_foreign(self._log)
             report.start = self._choose_start()
             known_end = max(
                 self.checkpoint.safe_offset,
@@ -249,9 +256,19 @@ class Recovery:
         end = queue.last_physical_end()
         return 0 < end and self._deletions.covers(queue.topic, queue.queue_id, end - 1)
 
+    def _topics_if_unlisted(self) -> frozenset[str] | None:
+        """The existing topics if the list of deletions is damaged and the configuration has them,
+        else None."""
+        if not self._deletions.is_damaged or not self._has_all_topics:
+            return None
+        known = known_topics(self._root)
+        return None if known is None else known.union(self._queues.topics())
+
     # reading --------------------------------------------------------------------------------
 
     def _cut_derived(self, start: int) -> None:
+        self._lives = Lives(self._log, self._deletions, self._topics_if_unlisted())
+        self._lives.find(self._queues, start)
         for queue in self._queues:
             queue.set_back(start)
             if self.report.machine_crashed:
@@ -267,7 +284,7 @@ class Recovery:
             self._queues,
             self._index,
             self._delays,
-            self._deletions,
+            self._lives,
             self._check_torn,
             self._left_out,
         )
@@ -277,6 +294,7 @@ class Recovery:
             self._note(damage)
         if not self.report.crashed and self._log.reaches(replay.end):
             mark_running(self._root)  # before: amid it the store looks like no closed one
+        self._note_lives()  # before queue files with the evidence are removed
         self._log.cut(replay.end)
         for queue in self._queues:
             queue.cut(replay.end)
@@ -313,7 +331,12 @@ class Recovery:
         self.report.rebuilt_queues = names
         log.warning("queue files disagree with the log and are made again: %s", ", ".join(names))
         end = self._log.position
-        rebuild_queues(
+        self._lives.find(suspects, 0)
+        for queue in suspects:
+            if (birth := self._lives.born(queue)) > self._log.minimum:
+                self._lives.begun[queue.topic, queue.queue_id] = birth
+        self._note_lives()
+        self._lives.begun |= rebuild_queues(
             self._log,
             self._queues,
             suspects,
@@ -322,11 +345,22 @@ class Recovery:
             self._is_left_out,
             self._left_out,
         )
+        self._note_lives()
         self._log.set_end(end)
 
     def _is_left_out(self, record: Record) -> bool:
-        covered = self._deletions.covers(record.topic, record.queue_id, record.physical)
-        return covered or bool(implausible(record.topic, record.queue_id, record.queue_offset))
+        where = record.topic, record.queue_id, record.physical
+        if self._lives.covers(*where):
+            self._lives.left_out(*where)
+            return True
+        return bool(implausible(record.topic, record.queue_id, record.queue_offset))
+
+    def _note_lives(self) -> None:
+        """A failure, such as a full disk, is not fatal: the next start derives the same again."""
+        try:
+            self._lives.note()
+        except OSError as error:
+            log.error("the list of deletions cannot be saved now: %s", error)
 
     def _sync_names(self) -> None:
         """What this process puts into a file that it found must not lose its name.

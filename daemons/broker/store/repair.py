@@ -59,14 +59,17 @@ def plan(root: Path, log: OfflineLog, verified: Verified) -> list[Repair]:
             Repair(path, -1, 0, "made again from the log", _nothing) for path in index_files(root)
         ]
     deleted = verified.deleted_topics | {topic for topic, _ in verified.begun_anew}
-    if deleted and parts & {"log", "queue", "index", "checkpoint"}:
+    if deleted and parts & {"log", "queue", "index", "checkpoint", "deletions"}:
         # The recovery that follows reads all of the log and would bring them back, also in the
         # place of what has come since.
         end = max(file.end for file in log.files)
         path = root / layout.DELETIONS_FILE
         what = f"note that {', '.join(sorted(deleted))} were deleted"
-        note = _Note(root, sorted(verified.deleted_topics), end, verified.begun_anew, log.minimum)
+        note = _Note(root, sorted(verified.deleted_topics), end, verified.begun_anew, log)
         repairs.append(Repair(path, -1, 0, what, note))
+    elif "deletions" in parts:
+        path = root / layout.DELETIONS_FILE
+        repairs.append(Repair(path, -1, 0, "made again from the queues and the log", _nothing))
     if parts & {"queue", "log"}:
         folder = layout.consume_queue_path(root)
         repairs.append(Repair(folder, -1, 0, "made again from the log", _nothing))
@@ -178,13 +181,14 @@ class _Note:
     topics: list[str]
     end: int
     begun_anew: Mapping[tuple[str, int], int]
-    minimum: int
+    log: OfflineLog
 
     def __call__(self) -> None:
         deletions = Deletions(self.root)
         deletions.load()
-        deletions.add(self.topics, self.end, self.minimum)
-        deletions.add_queues(self.begun_anew, self.minimum)
+        deletions.forget_foreign(self.log)
+        deletions.add(self.topics, self.end, self.log)
+        deletions.add_queues(self.begun_anew, self.log)
 
 
 # the log --------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from typing import Any
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import PUT, Index, key_hash
+from mq.daemons.broker.store.lives import Lives
 from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.queues import Queues, implausible
 from mq.daemons.broker.store.records import (
@@ -53,7 +53,7 @@ class Replay:
         queues: Queues,
         index: Index | None,
         delays: dict[int, int],
-        deletions: Deletions,
+        lives: Lives,
         check: Callable[[Record], None],
         on_damage: Callable[[int, str], None],
     ) -> None:
@@ -61,7 +61,7 @@ class Replay:
         self._queues = queues
         self._index = index
         self._delays = delays
-        self._deletions = deletions
+        self._lives = lives
         self._check = check
         self._on_damage = on_damage
         self._seen: set[ConsumeQueue] = set()
@@ -146,7 +146,7 @@ class Replay:
         index = self._index
         if index is not None and (begin <= index.end_offset or len(items) > index.room * PUT.size):
             return False
-        covers = self._deletions.covers
+        covers = self._lives.covers
         kept = []
         for topic, queue_id, first, count, entries, _ in touched:
             if implausible(topic, queue_id, first + count - 1):
@@ -155,6 +155,8 @@ class Replay:
                 kept.append((topic, queue_id, first, entries))
             elif not covers(topic, queue_id, begin + size):
                 return False
+            else:
+                self._lives.left_out(topic, queue_id, begin)
         for topic, queue_id, first, entries in kept:
             self._restore(topic, queue_id, first, entries)
         if index is not None and items:
@@ -180,7 +182,11 @@ class Replay:
                 self._index.put(b"".join(items), record.store_timestamp)
 
     def _is_gone(self, record: Record) -> bool:
-        return self._deletions.covers(record.topic, record.queue_id, record.physical)
+        where = record.topic, record.queue_id, record.physical
+        if not self._lives.covers(*where):
+            return False
+        self._lives.left_out(*where)
+        return True
 
     def _restore(self, topic: str, queue_id: int, first: int, entries: bytes) -> None:
         """Give a queue entries from a number on, unless its files disagree with the log."""

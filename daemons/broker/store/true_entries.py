@@ -56,8 +56,8 @@ class TrueEntries:
     def repair(self, queue: ConsumeQueue, index: int) -> tuple[int, int, int] | None:
         """Find the message of a damaged queue entry in the log, and mend the entry.
 
-        It lies behind the message of the nearest true entry before it, so little has to be read.
-        None if the message is not there any more.
+        Only the log between the messages of the nearest true entries is read. None if the message
+        no longer exists.
         """
         entry = queue.entry(index)
         if entry is not None and self._is_filling(queue, index, entry[0], entry[1]):
@@ -69,7 +69,8 @@ class TrueEntries:
             if entry and self.is_true(queue, before, entry[0], entry[1]):
                 start = entry[0] + entry[1]
                 break
-        entry = find_entry(self._log, start, queue.topic, queue.queue_id, index, self._delays())
+        where = queue.topic, queue.queue_id, index
+        entry = find_entry(self._log, start, self._next_true(queue, index), *where, self._delays())
         if entry is None:
             log.error("%r: entry %d is damaged and its message is not in the log", queue, index)
             return None
@@ -79,6 +80,14 @@ class TrueEntries:
         except OSError as error:  # the message can be read all the same
             log.error("%r: entry %d cannot be mended now: %s", queue, index, error)
         return entry
+
+    def _next_true(self, queue: ConsumeQueue, index: int) -> int:
+        """The physical offset of the nearest true entry after an index, or the end of the log."""
+        for after in range(index + 1, min(index + MOST_DAMAGED, queue.readable)):
+            entry = queue.entry(after)
+            if entry and self.is_true(queue, after, entry[0], entry[1]):
+                return entry[0]
+        return self._log.written
 
     def _is_filling(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
         """Whether an entry stands for a lost message: it is that of the next one there is."""

@@ -19,6 +19,7 @@ from mq.daemons.broker.store.checkpoint import Checkpoint, damage_of
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.known_topics import known_topics
+from mq.daemons.broker.store.lives import first_true
 from mq.daemons.broker.store.offline import Hole, OfflineLog
 from mq.daemons.broker.store.read_only import OpenFiles, ReadOnlyFile
 from mq.daemons.broker.store.records import Record, keys_of
@@ -40,7 +41,7 @@ class Problem:
     """Something that is not as it has to be.
 
     Attributes:
-        part: log, queue, index, checkpoint or config.
+        part: log, queue, index, checkpoint, deletions or config.
         path: the file or folder.
         offset: where in the log (physical) or in the queue (entries); -1 if nowhere.
         size: bytes of the log that are lost; 0 for what can be made again from the log.
@@ -120,7 +121,6 @@ _NO_ENTRY = bytes(layout.ENTRY_SIZE)
 # each of very many queues keeps.
 _PIECE = 50_000 * layout.ENTRY_SIZE
 _NEAR = 50 * layout.ENTRY_SIZE
-_LOOKED_AT = 1024  # entries of a queue, for the first one that is right
 
 
 @dataclass
@@ -167,6 +167,7 @@ class Verification:
         self.result = Verified()
         self._deletions = Deletions(root)
         self._deletions.load()
+        self._deletions.forget_foreign(log)
         queues = read_queues(root, log.opened)
         self.queues = {(queue.topic, queue.queue_id): queue for queue in queues}
         self._with_queues = {topic for topic, _ in self.queues}
@@ -197,6 +198,9 @@ class Verification:
         for path in index_files(self._root):
             self._check_index(path)
         self._check_checkpoint(vouched, end)
+        if self._deletions.is_damaged:
+            path, why = self._root / layout.DELETIONS_FILE, "it and its backup are damaged"
+            result.found(Problem("deletions", path, -1, 0, why))
         _check_config(self._root, result)
         return result
 
@@ -240,21 +244,10 @@ class Verification:
         anew: it lies before the first one of its queue, and has no lower number."""
         key = queue.topic, queue.queue_id
         if key not in self._firsts:
-            self._firsts[key] = self._first_of(queue)
+            at, minimum = self._log.record_at, self._log.minimum
+            self._firsts[key] = first_true(queue, queue.begin, minimum, at) or (0, 0)
         number, physical = self._firsts[key]
         return record.physical < physical and record.queue_offset >= number
-
-    def _first_of(self, queue: Queue) -> tuple[int, int]:
-        """Number and physical offset of the first message that is where its queue says, zeros if
-        there is none near its begin."""
-        for index in range(queue.begin, queue.begin + _LOOKED_AT):
-            entry = queue.entry(index)
-            if entry is not None and entry[0] < self._log.minimum:
-                break  # what lies before it is not there any more
-            record = None if entry is None else self._log.record_at(entry[0])
-            if record is not None and record[:3] == (queue.topic, queue.queue_id, index):
-                return index, record.physical
-        return 0, 0
 
     def _check_tags_code(self, queue: Queue, record: Record, code: int) -> None:
         """Whether consumers that ask for a message's tag are shown it: of what has another code in

@@ -31,7 +31,9 @@ def _nothing(*_: object, **__: object) -> None:
     pass
 
 
-def _keep_in_memory(self: deletions.Deletions, offsets: dict[str, int]) -> None:
+def _keep_in_memory(
+    self: deletions.Deletions, offsets: dict[str, int], log: deletions.MarkedLog
+) -> None:
     self._offsets = offsets
 
 
