@@ -83,8 +83,10 @@ def draft(
     body = bytes(message.body)
     sys_flag = 0
     if len(body) >= compress_over:
-        body = compress(body, _COMPRESSION, _COMPRESSION_LEVEL)
-        sys_flag = _COMPRESSION.sys_flag
+        compressed = compress(body, _COMPRESSION, _COMPRESSION_LEVEL)
+        if len(compressed) < len(body):  # Java's producer sends the longer one
+            body = compressed
+            sys_flag = _COMPRESSION.sys_flag
     if len(body) > MAX_SENT:
         raise ClientError(
             f"a message body of {len(message.body)} bytes has {len(body)} as it is sent: "

@@ -58,6 +58,12 @@ def test_a_body_of_4096_bytes_is_compressed_and_marked_a_smaller_one_is_not() ->
     assert zlib.decompress(large.command(QUEUE).body) == b"a" * 4096
 
 
+def test_a_body_that_compression_makes_longer_is_sent_as_it_is() -> None:
+    dense = random_bytes(8192)
+    made = draft("g", Message("topic", dense), next_id, 4096)
+    assert (header_of(made).sys_flag, made.command(QUEUE).body) == (0, dense)
+
+
 def test_a_body_that_fits_no_frame_is_refused_by_what_it_has_when_it_is_compressed() -> None:
     dense = random_bytes(MAX_SENT + 1)
     with pytest.raises(ClientError, match="as it is sent: no broker takes more than 16711680"):
