@@ -4,17 +4,28 @@ from __future__ import annotations  # bodies and headers are loaded when a call 
 
 from mq.client.errors import BadAnswer
 from mq.protocol import bodies
+from mq.protocol.bodies.route import MAX_QUEUES, MAX_ROUTE_QUEUES, parse_order_conf
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission
 from mq.protocol.names import MASTER_ID
 
 
 def decode_route(body: bytes | memoryview, address: str) -> bodies.TopicRouteData:
-    """Read the body of a route. Raises BadAnswer, naming `address`, if it is malformed."""
+    """Read the body of a route. Raises BadAnswer, naming `address`, if it is malformed or has more
+    queues than a topic may have."""
     try:
-        return bodies.TopicRouteData.decode(body)
-    except RemoteProtocolError as error:
+        route = bodies.TopicRouteData.decode(body)
+        parse_order_conf(route.order_topic_conf or "")
+    except (RemoteProtocolError, ValueError) as error:
         raise BadAnswer(address, str(error)) from None
+    counts = [max(one.read_queue_nums, one.write_queue_nums) for one in route.queue_datas]
+    if any(count > MAX_QUEUES for count in counts) or sum(counts) > MAX_ROUTE_QUEUES:
+        raise BadAnswer(
+            address,
+            f"a route with {sum(counts)} queues; a topic has at most {MAX_QUEUES} at a broker and "
+            f"{MAX_ROUTE_QUEUES} in all",
+        )
+    return route
 
 
 def write_queues(topic: str, route: bodies.TopicRouteData) -> list[bodies.MessageQueue]:
@@ -27,7 +38,7 @@ def write_queues(topic: str, route: bodies.TopicRouteData) -> list[bodies.Messag
     if route.order_topic_conf:
         return [
             bodies.MessageQueue(topic, name, queue_id)
-            for name, count in _order_parts(route.order_topic_conf)
+            for name, count in parse_order_conf(route.order_topic_conf)
             for queue_id in range(count)
         ]
     masters = {broker.broker_name for broker in route.broker_datas if 0 in broker.broker_addrs}
@@ -37,15 +48,6 @@ def write_queues(topic: str, route: bodies.TopicRouteData) -> list[bodies.Messag
         if queues.perm & Permission.WRITE and queues.broker_name in masters
         for queue_id in range(queues.write_queue_nums)
     ]
-
-
-def _order_parts(text: str) -> list[tuple[str, int]]:
-    parts = []
-    for part in text.split(";"):
-        name, _, count = part.partition(":")
-        if name and count.isdigit():
-            parts.append((name, int(count)))
-    return parts
 
 
 def read_queues(topic: str, route: bodies.TopicRouteData) -> list[bodies.MessageQueue]:

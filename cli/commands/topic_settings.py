@@ -208,6 +208,12 @@ def _check_order(order: str | None) -> None:
         name, colon, count = part.partition(":")
         if not (name and colon and count.isdecimal()):
             raise UsageError(f"-v/--orderConf: {part!r}", hint=hint)
+    from mq.protocol.bodies.route import parse_order_conf
+
+    try:
+        parse_order_conf(order)
+    except ValueError as error:
+        raise UsageError(f"-v/--orderConf: {error}", hint=hint) from None
 
 
 _LIST_COLUMNS = (

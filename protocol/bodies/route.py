@@ -4,6 +4,30 @@ from mq.protocol.bodies.mapping import TopicQueueMappingInfo
 from mq.protocol.bodies.schema import Body, field
 from mq.protocol.codes import SINCE_5
 
+# Queues of a topic: at one broker, and in a whole route. Java has no limits; a client that makes an
+# object of each of some millions of queues stands still for seconds.
+MAX_QUEUES = 65536
+MAX_ROUTE_QUEUES = 2 * MAX_QUEUES
+
+
+def parse_order_conf(text: str) -> list[tuple[str, int]]:
+    """Broker names and queue counts of an order configuration, `broker:count;broker:count`.
+
+    Parts of another form are left out. Raises ValueError for a count above the limits.
+    """
+    parts = []
+    for part in text.split(";"):
+        name, _, count = part.partition(":")
+        if name and count.isascii() and count.isdigit():
+            if len(count) > 9 or int(count) > MAX_QUEUES:
+                raise ValueError(
+                    f"{part[:100]}: a topic has at most {MAX_QUEUES} queues at a broker"
+                )
+            parts.append((name, int(count)))
+    if sum(count for _, count in parts) > MAX_ROUTE_QUEUES:
+        raise ValueError(f"{text[:100]}: a topic has at most {MAX_ROUTE_QUEUES} queues")
+    return parts
+
 
 class QueueData(Body):
     """The queues of a topic on one broker set."""

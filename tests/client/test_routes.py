@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from mq.client.errors import BadAnswer
@@ -55,3 +57,20 @@ def test_some_broker_is_a_master_where_there_is_one() -> None:
 def test_a_route_that_is_no_json_is_a_bad_answer_that_names_the_peer() -> None:
     with pytest.raises(BadAnswer, match=r"^ns:9876: unreadable answer"):
         decode_route(b"<html>", "ns:9876")
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        {"order_topic_conf": "b1:2000000"},
+        {"order_topic_conf": "b1:65536;b2:65536;b3:1"},
+        {"order_topic_conf": "b1:" + "9" * 5000},
+        {"queue_datas": [QueueData(broker_name="b1", read_queue_nums=65537)]},
+        {"queue_datas": [QueueData(broker_name="b", write_queue_nums=65536) for _ in range(3)]},
+    ],
+)
+def test_a_route_with_more_queues_than_a_topic_may_have_is_a_bad_answer(
+    queues: dict[str, Any],
+) -> None:
+    with pytest.raises(BadAnswer, match="a topic has at most"):
+        decode_route(TopicRouteData(**queues).encode(), "ns:9876")

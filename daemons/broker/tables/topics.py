@@ -24,6 +24,7 @@ from mq.daemons.dispatch import Overloaded, Refused
 from mq.daemons.state_file import read_body
 from mq.protocol import names
 from mq.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from mq.protocol.bodies.route import MAX_QUEUES
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import Permission, TopicSysFlag
 
@@ -37,9 +38,8 @@ DEFAULT_QUEUES = 16  # of a topic made without a number (TopicConfig.defaultRead
 BENCHMARK_QUEUES = 1024
 _MOST_TOLD = 20  # topics made at once that the log names
 SCHEDULE_QUEUES = 18  # one for each delay level
-# A queue costs a folder, a file and memory in every broker. Java has no limit; the largest topic it
-# makes itself has 1024.
-MOST_QUEUES = 65536
+# A queue costs a folder, a file and memory in every broker.
+MOST_QUEUES = MAX_QUEUES
 
 
 def new_topic(name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.namesrv.kv import KvConfig
+from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from mq.daemons.serving import serves
 from mq.protocol.bodies import KVTable
+from mq.protocol.bodies.route import parse_order_conf
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.kv import (
@@ -28,6 +29,11 @@ class KvHandlers:
     def put(self, command: Command, channel: Channel) -> Command:
         """Set a value."""
         header = PutKVConfigRequestHeader.decode(command.fields)
+        if header.namespace == ORDER_TOPIC_NAMESPACE:
+            try:
+                parse_order_conf(header.value)
+            except ValueError as error:
+                raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         _saved(lambda: self._kv.put(header.namespace, header.key, header.value))
         return command.reply()
 

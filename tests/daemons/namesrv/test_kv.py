@@ -92,6 +92,18 @@ def test_a_kv_value_that_cannot_be_saved_is_refused_and_not_kept(tmp_path: Path)
     serve(tmp_path, script)
 
 
+def test_an_order_configuration_with_too_many_queues_is_refused(tmp_path: Path) -> None:
+    async def script(server: NameServer, peer: Peer) -> None:
+        order = PutKVConfigRequestHeader(
+            namespace="ORDER_TOPIC_CONFIG", key="T", value="broker-a:2000000"
+        )
+        reply = await peer.ask(RequestCode.PUT_KV_CONFIG, order)
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert "a topic has at most 65536 queues at a broker" in (reply.remark or "")
+
+    serve(tmp_path, script)
+
+
 @pytest.mark.parametrize(("enabled", "conf"), [("false", None), ("true", "broker-a:4")])
 def test_ordered_topics_reach_brokers_and_routes(
     tmp_path: Path, enabled: str, conf: str | None
