@@ -91,6 +91,7 @@ class Prometheus:
         ProcessCollector(registry=registry)
         try:
             self._server, _ = start_http_server(port, host, registry)
+            self._server.set_app(_with_head(self._server.get_app()))
         except OSError as error:
             raise CannotStart(
                 f"metricsPort={port}: cannot listen on {host}: {error.strerror}"
@@ -112,16 +113,30 @@ class Prometheus:
 
     def collect(self) -> Iterator[Any]:
         """The metrics as prometheus_client takes them; called by its threads."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client import core
 
         future = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
         for metric in future.result(COLLECT_TIMEOUT):
-            family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            labels = (*metric.constant, *metric.labels)
-            made = family(metric.name, metric.doc, labels=labels)
+            family = core.Metric(metric.name.removesuffix("_total"), metric.doc, metric.kind)
             for values, number in metric.values:
-                made.add_metric((*metric.constant.values(), *values), number)
-            yield made
+                labels = dict(zip(metric.labels, values, strict=True))
+                family.add_sample(metric.name, {**metric.constant, **labels}, number)
+            yield family
+
+
+def _with_head(application: Any) -> Any:
+    """The WSGI application of prometheus_client, which refuses HEAD, with an answer to it."""
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "HEAD":
+            found: Iterable[bytes] = application(environ, start_response)
+            return found
+        from prometheus_client import CONTENT_TYPE_LATEST
+
+        start_response("200 OK", [("Content-Type", CONTENT_TYPE_LATEST)])
+        return []
+
+    return answer
 
 
 class StatsdReporter:
@@ -161,7 +176,7 @@ class StatsdReporter:
         for metric in metrics:
             for values, number in metric.values:
                 name = ".".join((metric.name, *(_NOT_IN_NAMES.sub("_", v) for v in values)))
-                if metric.kind == "gauge":
+                if metric.kind != "counter":
                     yield f"{name}:{number:.12g}|g"
                     continue
                 grown = number - self._before.get(name, 0.0)

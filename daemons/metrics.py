@@ -18,10 +18,12 @@ LOOK_SECONDS = 0.1
 
 
 class Kind(StrEnum):
-    """What the value does: counters only grow, and start again with the process."""
+    """The type of a metric for Prometheus. A counter only grows and starts again with the process;
+    a summary has a label `quantile`."""
 
     counter = "counter"
     gauge = "gauge"
+    summary = "summary"
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def _of_the_branch(snode: Parts) -> Iterator[Metric]:
         yield Metric(name, Kind.counter, doc, code, failures)
     for name in _LATENCY:
         doc = "How long brokers take to answer: quantiles of the last 2048 answers."
-        yield Metric(name, Kind.gauge, doc, (*code, "quantile"), latencies)
+        yield Metric(name, Kind.summary, doc, (*code, "quantile"), latencies)
     for name in _SENT:
         doc = "Bytes of bodies that were sent and stored, by topic."
         yield Metric(name, Kind.counter, doc, ("topic",), sent)

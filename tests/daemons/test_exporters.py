@@ -5,6 +5,7 @@ import re
 import socket
 import sys
 import urllib.request
+from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
@@ -100,8 +101,38 @@ def test_prometheus_reads_the_figures_of_a_broker(tmp_path: Path) -> None:
             assert value(samples, "mq_flush_seconds_total") >= 0
             assert value(samples, "mq_loop_delay_seconds") >= 0
             assert value(samples, "process_open_fds") > 0
+            assert await asyncio.to_thread(lint, broker.metrics_port) == []
+            answer = await asyncio.to_thread(head, broker.metrics_port)
+            assert answer.status == 200
+            assert answer.headers["Content-Type"].startswith("text/plain")
 
     asyncio.run(main())
+
+
+def head(port: int) -> HTTPResponse:
+    """The reply to HEAD /metrics."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", method="HEAD")
+    with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+        assert isinstance(reply, HTTPResponse)
+        return reply
+
+
+def lint(port: int) -> list[str]:
+    """The findings of `promtool check metrics` that apply here: its rules about types and names.
+
+    Labels such as brokerIP have the names that the dashboards of rocketmq-exporter use.
+    """
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as reply:
+        families = text_string_to_metric_families(str(reply.read(), "utf-8"))
+    found = []
+    for family in families:
+        if family.type != "counter" and family.name.endswith("_total"):
+            found.append(f"{family.name}: a {family.type} must not be called _total")
+        if family.type != "summary" and any("quantile" in one.labels for one in family.samples):
+            found.append(f"{family.name}: a {family.type} must not have a label quantile")
+        if not family.documentation:
+            found.append(f"{family.name}: no help text")
+    return found
 
 
 def test_prometheus_reads_the_figures_of_a_name_server(tmp_path: Path) -> None:

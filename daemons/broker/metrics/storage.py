@@ -34,7 +34,7 @@ def storage(store: MessageStore) -> Iterator[Metric | None]:
     times = store.put_times
     yield Metric(
         "mq_put_seconds",
-        Kind.gauge,
+        Kind.summary,
         "Time to store and acknowledge a message over the last minute, by quantile.",
         ("quantile",),
         [((share,), times.percentile(float(share)) / 1000) for share in ("0.5", "0.99", "0.999")],

@@ -11,7 +11,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.retention import used_ratio
-from mq.daemons.metrics import Kind, Metric, gauge
+from mq.daemons.metrics import Kind, Metric, counter, gauge
 from mq.protocol.versions import CURRENT_VERSION, version_name
 
 Counted = Mapping[tuple[str, str], tuple[int, int]]
@@ -106,7 +106,8 @@ def runtime(
             doc = f"{what} per second, over {period} s."
             yield gauge(f"{start}{name}{period}", doc, float(rate), **constant)
     for name, value, doc in _sizes(stats, store):
-        yield gauge(start + name, doc, value, **constant)
+        kind = counter if name.endswith("_total") else gauge
+        yield kind(start + name, doc, value, **constant)
 
 
 def _sizes(stats: BrokerStats, store: MessageStore) -> Iterable[tuple[str, float, str]]:

@@ -103,9 +103,9 @@ def test_our_slave_serves_a_new_topic_of_a_java_master_that_was_killed(
 async def until_connected(address: str) -> None:
     """Send to another topic until a slave acknowledges it: 4.9 has no haStatus."""
     command = send_command("first", 0, 900)
-    command.fields["b"] = "other"
+    command.fields = {**command.fields, "b": "other"}
     async with Session("127.0.0.1:1", timeout=15) as session, asyncio.timeout(60):
-        while (await session.request(address, command)).code != ResponseCode.SUCCESS:
+        while (await session.request(address, command)).code != ResponseCode.SUCCESS:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
