@@ -131,6 +131,18 @@ def check_topic(name: str) -> str:
     return _check(name, "topic", MAX_TOPIC_LENGTH, "topic max length")
 
 
+def check_consumed_topic(name: str) -> str:
+    """Return `name` if a group can have an offset in a topic of that name.
+
+    Java 5.x stores retry topics of up to 255 characters.
+
+    Raises:
+        IllegalName: blank, too long, or with a character that is not allowed.
+    """
+    longest = MAX_RETRY_TOPIC_LENGTH if name.startswith(RETRY_PREFIX) else MAX_TOPIC_LENGTH
+    return _check(name, "topic", longest, "topic max length")
+
+
 def check_group(name: str) -> str:
     """Return `name` if it is a legal name of a producer or consumer group.
 

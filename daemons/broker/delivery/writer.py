@@ -125,6 +125,7 @@ class MessageWriter:
         time of delivery one of rmq_sys_wheel_timer, and remembers where it belongs. A level over
         the highest is the highest; one that is not a number is ignored.
         """
+        check_length(message.topic)
         level = self._level(message)
         if asks_for_timer(message) and self._may_wait(message):
             now = clock.milliseconds()
@@ -159,6 +160,7 @@ class MessageWriter:
 
         Raises StoreRefused when the store takes no messages, or not this one (MESSAGE_ILLEGAL).
         """
+        check_length(message.topic)
         if not 0 <= message.queue_id <= _MOST_INT:
             raise StoreRefused(
                 ResponseCode.MESSAGE_ILLEGAL, f"{message.queue_id} is not the number of a queue"
@@ -208,6 +210,21 @@ class MessageWriter:
             return int(message.properties.get(PropertyKey.DELAY_LEVEL, "0"))
         except ValueError:
             return 0
+
+
+def check_length(topic: str) -> None:
+    """Raises StoreRefused (MESSAGE_ILLEGAL) for a topic whose name does not fit into a record.
+
+    Retry and dead letter topics are longer than the name of their group. A message that waited
+    for such a topic could never be delivered.
+    """
+    if len(topic) > names.MAX_TOPIC_LENGTH:
+        raise StoreRefused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"topic {topic} has {len(topic)} characters, over the limit of "
+            f"{names.MAX_TOPIC_LENGTH}: failed messages of a group are redelivered only if its "
+            f"name has at most {names.MAX_TOPIC_LENGTH - len(names.RETRY_PREFIX)} characters",
+        )
 
 
 def real_target(properties: Mapping[str, str]) -> tuple[str, int]:

@@ -185,6 +185,13 @@ class ClientHandlers:
             if group is not None and group.retry_queue_nums > 0 and not self._topics.get(topic):
                 sys_flag = TopicSysFlag.UNIT_SUB if data.unit_mode else 0
                 topics.append(new_topic(topic, group.retry_queue_nums, READ_WRITE, sys_flag))
+                if len(topic) > names.MAX_TOPIC_LENGTH and number < MOST_TOLD:
+                    log.warning(
+                        "group %s: failed messages are not redelivered and block the group, "
+                        "because %s is longer than the %d characters of a topic; use a group "
+                        "with a shorter name",
+                        *(name, topic, names.MAX_TOPIC_LENGTH),
+                    )
         if len(self._groups.table) - before > MOST_TOLD:
             log.info("%d subscription groups created", len(self._groups.table) - before)
         self._topics.create_all(topics)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from mq.client.machine import chance
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits
+from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits, check_length
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.handlers.born import born_address
 from mq.daemons.broker.pop.receipt import normal_topic
@@ -200,16 +200,15 @@ class IndirectSends:
         limit = group.retry_max_times
         if command.version >= _VERSION_WITH_LIMIT and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times
-        topic, queues = retry, group.retry_queue_nums
+        queues = group.retry_queue_nums
         level = header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times
         if message.reconsume_times >= limit or header.delay_level < 0:
             level = 0
-        if not _say_where_from(message, origin, level) or level == 0:
-            topic = self._topics.create_internal(
-                names.dead_letter_topic(header.group), DEAD_LETTER_QUEUES
-            )
+        message.topic = retry.topic_name
+        is_dead = not _say_where_from(message, origin, level) or level == 0
+        if is_dead:
+            message.topic = names.dead_letter_topic(header.group)
             queues = DEAD_LETTER_QUEUES
-        message.topic = topic.topic_name
         message.queue_id = chance.randrange(queues)
         message.reconsume_times = min(message.reconsume_times + 1, _MOST_RECONSUMED)
 
@@ -218,6 +217,9 @@ class IndirectSends:
                 self._on_sent_back(origin, header.group)
 
         try:
+            check_length(message.topic)
+            if is_dead:
+                self._topics.create_internal(message.topic, DEAD_LETTER_QUEUES)
             self._writer.put_or_delay(message, stored)
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None

@@ -89,7 +89,7 @@ class GroupOffsetHandlers:
             )
         if self._offsets.query(header.consumer_group, header.topic, header.queue_id) < 0:
             try:  # the names become a key of the file; those that are in it have been checked
-                names.check_topic(header.topic)
+                names.check_consumed_topic(header.topic)
                 names.check_group(header.consumer_group)
             except names.IllegalName as error:
                 raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None

@@ -8,7 +8,7 @@ import pytest
 
 from mq.client.session import Session
 from mq.daemons.broker.statistics.stat_items import MINUTE
-from mq.protocol.bodies import TopicConfig
+from mq.protocol.bodies import ConsumerData, HeartbeatData, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message_id import encode_offset_id
@@ -155,6 +155,73 @@ def test_dead_letters_are_taken_although_their_topic_may_only_be_read(tmp_path: 
             )
             await broker.stores.topics.update(retry)
             assert (await session.invoke(broker.address, back)).code == ResponseCode.NO_PERMISSION
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize(
+    ("length", "level", "taken_by"),
+    [
+        (120, "1", "%RETRY%"),
+        (121, "1", None),
+        (121, "-1", "%DLQ%"),
+        (122, "-1", "%DLQ%"),
+        (123, "-1", None),
+        (255, "1", None),
+        (255, "-1", None),
+    ],
+)
+def test_a_group_whose_retries_have_no_legal_name_keeps_its_message(
+    tmp_path: Path, length: int, level: str, taken_by: str | None
+) -> None:
+    group = "g" * length
+
+    async def script() -> None:
+        settings = {"messageDelayLevel": "1s"}
+        async with broker_on(tmp_path, **settings) as broker, Session("127.0.0.1:1") as session:
+            assert (await send(session, broker.address, b"bad", {})).code == 0
+            (message,) = await pull(session, broker.address, "Later", 1)
+            back = send_back(message.physical_offset, group=group, delayLevel=level)
+            reply = await session.invoke(broker.address, back)
+            if taken_by is not None:
+                assert reply.code == ResponseCode.SUCCESS
+                (again,) = await pull(session, broker.address, f"{taken_by}{group}", 1)
+                assert again.body == b"bad"
+                return
+            assert reply.code == ResponseCode.MESSAGE_ILLEGAL
+            assert "at most 120 characters" in (reply.remark or "")
+            assert broker.stores.topics.get(f"%DLQ%{group}") is None
+            assert broker.stores.messages.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 0
+
+    asyncio.run(script())
+
+
+def test_a_group_with_a_long_name_is_warned_about_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = ConsumerData(group_name="g" * 121)
+    beat = HeartbeatData(client_id="c", consumer_data_set=[consumer]).encode()
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            for _ in range(2):
+                assert (await peer.ask(RequestCode.HEART_BEAT, {}, beat)).code == 0
+
+    asyncio.run(script())
+    warned = [line for line in caplog.messages if "failed messages are not redelivered" in line]
+    assert len(warned) == 1
+
+
+def test_a_group_has_offsets_in_a_retry_topic_of_java_5(tmp_path: Path) -> None:
+    group = "g" * 200
+    where = {"consumerGroup": group, "topic": f"%RETRY%{group}", "queueId": "0"}
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            update = {**where, "commitOffset": "5"}
+            assert (await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, update)).code == 0
+            asked = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, where)
+            assert asked.fields == {"offset": "5"}
 
     asyncio.run(script())
 
