@@ -255,13 +255,17 @@ def _open_as(new: Path, model: Path) -> Iterator[int]:
         yield descriptor
 
 
-def read_with_backup(path: Path, decode: Callable[[bytes], T]) -> T | None:
+def read_with_backup(
+    path: Path, decode: Callable[[bytes], T], *, lost: str = "the daemon starts without its content"
+) -> T | None:
     """What `decode` makes of the file or else of its `.bak`; None if there is neither.
 
+    If both are there and none can be used, an ERROR says so, with `lost` as the consequence.
     `decode` raises ValueError for content that it cannot use. Raises OSError for a file that is
     there and cannot be read now: it may be sound, and what is in the other one is older. A daemon
     that began with that would undo what it has acknowledged.
     """
+    damaged: list[Path] = []
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
             data = files.read_bytes(candidate)
@@ -281,6 +285,13 @@ def read_with_backup(path: Path, decode: Callable[[bytes], T]) -> T | None:
         except ValueError as error:
             log.error("%s is damaged and not used: %s", candidate, error)
             _keep_broken(candidate, data)
+            damaged.append(_broken(candidate))
+    if damaged:
+        log.error(
+            "%s cannot be read, nor its .bak: %s. To restore it, stop the daemon, repair %s, save "
+            "it as %s and start the daemon again",
+            *(path, lost, " or ".join(map(str, damaged)), path.name),
+        )
     return None
 
 
@@ -296,8 +307,12 @@ def read_body(path: Path, schema: type[B]) -> B | None:
     return read_with_backup(path, decode)
 
 
+def _broken(path: Path) -> Path:
+    return path.with_name(path.name + ".broken")
+
+
 def _keep_broken(path: Path, data: bytes) -> None:
-    broken = path.with_name(path.name + ".broken")
+    broken = _broken(path)
     try:
         files.remove(broken)
         with _open_as(broken, path) as descriptor:

@@ -331,6 +331,17 @@ class MessageStoreConfig(Section):
     fast_fail_if_no_buffer_in_store_pool: bool = setting(
         False, "refuse sends when that pool is used up", effect=False
     )
+    store_type: str = setting(
+        "default", "default; defaultRocksDB of Java 5.x is refused (a 5.x name)"
+    )
+    timer_rocksdb_enable: bool = setting(
+        False, "keep the timer in RocksDB: not supported (a 5.x name)", name="timerRocksDBEnable"
+    )
+    rocksdb_cq_double_write_enable: bool = setting(
+        False,
+        "write consume queues to RocksDB, too: not supported (a 5.x name)",
+        name="rocksdbCQDoubleWriteEnable",
+    )
     enable_dledger_commit_log: bool = setting(
         False, "replicate by DLedger: not supported", name="enableDLegerCommitLog"
     )
@@ -397,10 +408,31 @@ class MessageStoreConfig(Section):
             )
         if self.enable_dledger_commit_log:
             raise ConfigError("enableDLegerCommitLog=true: this broker has no DLedger")
+        self._check_rocksdb()
         parse_networks(self.ha_allowed_addresses, "haAllowedAddresses")
         for hour in filter(None, self.delete_when.split(";")):
             if not (hour.strip().isdecimal() and int(hour) <= 23):
                 raise ConfigError(f"deleteWhen={self.delete_when}: expected hours such as 04;16")
+
+    def _check_rocksdb(self) -> None:
+        if "rocksdb" in self.store_type.lower():
+            raise ConfigError(
+                f"storeType={self.store_type}: this broker does not read RocksDB, where Java keeps "
+                "topics, groups and consumer offsets. Write them as JSON first: mqadmin "
+                "rocksDBConfigToJson of Java 5.3.2 or later, for topics, subscriptionGroups and "
+                "consumerOffsets; then remove storeType"
+            )
+        if self.timer_rocksdb_enable:
+            raise ConfigError(
+                "timerRocksDBEnable=true: this broker does not read RocksDB, where Java keeps "
+                "messages that wait for their time. Let Java deliver them, then remove "
+                "timerRocksDBEnable"
+            )
+        if self.rocksdb_cq_double_write_enable:
+            raise ConfigError(
+                "rocksdbCQDoubleWriteEnable=true: this broker does not write RocksDB. Its consume "
+                "queues are files, which Java has written, too: remove rocksdbCQDoubleWriteEnable"
+            )
 
     @property
     def commit_log_path(self) -> Path:

@@ -20,6 +20,7 @@ from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.rocksdb import check_rocksdb
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.daemons.broker.tables.groups import Groups
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
@@ -89,9 +90,10 @@ async def open_stores(
     """Open what is on the disk; `parts` saves and closes it, in reverse.
 
     ``host`` is the address that every record holds, ``bound`` keeps messages from consumers. Raises
-    StoreError.
+    StoreError, and ConfigError for a store that keeps its configuration in RocksDB.
     """
     folder = Path(settings.store.store_path_root_dir) / "config"
+    check_rocksdb(folder)
     filters = ConsumerFilters(folder / "consumerFilter.json", settings)
     extend = partial(extender, settings, filters)
     has_extension = settings.store.enable_consume_queue_ext

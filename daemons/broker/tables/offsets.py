@@ -18,6 +18,12 @@ from mq.protocol import fastjson
 
 log = logging.getLogger(__name__)
 
+_LOST = (
+    "no group has an offset now. In a queue whose first message is still in memory groups begin "
+    "with that message; in others they begin where consumeFromWhere of their consumers says, "
+    "mostly at the end, which skips messages. A slave of this broker has a copy of the file"
+)
+
 SEPARATOR = "@"  # between topic and group in the keys of the file
 
 
@@ -34,7 +40,8 @@ class ConsumerOffsets:
         # What it was when this slave began to act as the master; None if it has not since it copied
         # the last time. Never changed, for threads read it.
         self._base: Mapping[str, Mapping[int, int]] | None
-        self.table, self._base = read_with_backup(path, _decode_file) or ({}, None)
+        found = read_with_backup(path, _decode_file, lost=_LOST)
+        self.table, self._base = found or ({}, None)
         self.version = CopyVersion()
         self.version.has_acted = self._base is not None
         self._copied: frozenset[str] = frozenset()  # keys that a master had the last time

@@ -69,6 +69,9 @@ def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) 
         ("deleteWhen=25", "deleteWhen=25: expected hours such as 04;16"),
         ("brokerPermission=7", r"brokerPermission=7: expected 2 \(write\), 4"),
         ("enableDLegerCommitLog=true", "has no DLedger"),
+        ("storeType=defaultRocksDB", "storeType=defaultRocksDB: .* rocksDBConfigToJson"),
+        ("timerRocksDBEnable=true", "timerRocksDBEnable=true: .* Let Java deliver them"),
+        ("rocksdbCQDoubleWriteEnable=true", "remove rocksdbCQDoubleWriteEnable"),
         ("a=\\u00zz", r"line 1: \\u00zz is not a Unicode escape"),
     ],
 )

@@ -1,6 +1,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 
 
@@ -100,3 +102,26 @@ def test_the_least_offset_of_all_groups_counts_only_stored_messages(tmp_path: Pa
         offsets.commit(group, "t", 1, second)
     assert offsets.least_of_all_groups("t", {0: 2, 1: 0}) == {0: 3, 1: 40}
     assert offsets.least_of_all_groups("t", {0: 2, 1: 0}, ["b"]) == {0: 5, 1: 50}
+
+
+def test_offsets_of_which_both_copies_are_damaged_are_reported_with_the_way_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "consumerOffset.json"
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (tmp_path / name).write_bytes(b'{"offsetTable":{"T@g":{0:')
+    assert ConsumerOffsets(path).table == {}
+    line = caplog.messages[-1]
+    for text in (
+        f"{path}.broken or {path}.bak.broken",
+        "no group has an offset",
+        "stop the daemon",
+    ):
+        assert text in line
+
+
+def test_a_store_without_offsets_reports_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert ConsumerOffsets(tmp_path / "consumerOffset.json").table == {}
+    assert caplog.messages == []
