@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 256  # messages delivered in one turn of the loop
 # Sleeps are cut, so that a clock that was set forward is noticed.
 _LONGEST_SLEEP = 1.0
+# The longest wait that is believed of a message in a level that messageDelayLevel no longer has.
+_LONGEST_DELAY = 7 * 24 * 3600 * 1000
 
 
 class DelayedMessages:
@@ -57,9 +59,20 @@ class DelayedMessages:
     def go_back_to_ends(self) -> None:
         """Keep the offsets within their queues, of which the end may be lost: what comes next has
         these offsets again."""
-        for level in self._writer.delays:
+        for level in self._levels():
             self._correct(level)
         self._save_corrected()
+
+    def _levels(self) -> list[int]:
+        """The levels of messageDelayLevel, and others in which messages wait."""
+        queues = self._store.queues_of(names.SCHEDULE_TOPIC)
+        removed = [n + 1 for n in queues if n + 1 not in self._writer.delays and self._left(n + 1)]
+        return sorted([*self._writer.delays, *removed])
+
+    def _left(self, level: int) -> int:
+        """The number of messages that wait in a level."""
+        queue = self._queue(level)
+        return queue.appended - max(self.offsets.get(level, 0), queue.minimum)
 
     def _save_corrected(self) -> None:
         """Save what was corrected before a message comes: a kill would leave an offset that is
@@ -74,7 +87,13 @@ class DelayedMessages:
 
     def works(self) -> Iterator[tuple[Work, str]]:
         """What is to be done until the broker stops, and its name: for each level."""
-        for level in self._writer.delays:
+        for level in self._levels():
+            if level not in self._writer.delays:
+                log.warning(
+                    "delay level %d: %d messages wait in a level that messageDelayLevel no longer "
+                    "has; they are delivered when they are due",
+                    *(level, self._left(level)),
+                )
             yield partial(self._run_level, level), f"delay level {level}"
 
     async def save(self) -> None:
@@ -156,7 +175,7 @@ class DelayedMessages:
     def _due(self, level: int, entries: bytes) -> list[int]:
         """The physical offsets of the first entries whose time has come."""
         now = _now()
-        latest = now + self._writer.delays.get(level, 0)  # 0: there is no such level any more
+        latest = now + self._writer.delays.get(level, _LONGEST_DELAY)
         found = []
         for physical, _, at in layout.ENTRY.iter_unpack(entries):
             # A time further off than the level's delay: the levels or the clock were changed.

@@ -16,6 +16,7 @@ were read since the file was written (SEEN_GROUP tells) move them on.
 import asyncio
 import heapq
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -163,6 +164,26 @@ class PopCheckPoints:
             self._read_all()
         if self._table:
             log.info("%d check points of popped messages", len(self._table))
+        self._warn_of_other_clusters()
+
+    def _warn_of_other_clusters(self) -> None:
+        """Report popped messages that only the cluster name of an earlier start would revive."""
+        unread: Counter[str] = Counter()
+        for queue in self._store.queues:
+            topic, number = queue.topic, queue.queue_id
+            if topic.startswith(names.REVIVE_TOPIC_PREFIX) and topic != self.topic:
+                committed = self._offsets.query(REVIVE_GROUP, topic, number)
+                unread[topic] += max(0, queue.appended - max(committed + 1, queue.minimum))
+        for topic, count in sorted(unread.items()):
+            if count:
+                former = topic.removeprefix(names.REVIVE_TOPIC_PREFIX)
+                log.warning(
+                    "topic %s has %d unread records of popped messages: messages that were popped "
+                    "and not acknowledged under brokerClusterName=%s are not delivered again. To "
+                    "deliver them, start the broker with brokerClusterName=%s and wait until no "
+                    "record is unread",
+                    *(topic, count, former, former),
+                )
 
     def _read_all(self) -> None:
         for number, revive in self._queues.items():

@@ -56,6 +56,26 @@ def test_a_level_beyond_the_highest_is_the_highest_and_levels_can_be_set(tmp_pat
     asyncio.run(script())
 
 
+def test_messages_of_a_level_that_the_settings_no_longer_have_come_when_they_are_due(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script() -> None:
+        async with Session("127.0.0.1:1") as session:
+            async with broker_on(tmp_path, messageDelayLevel="1s 2s 1h") as broker:
+                for level, body in (("2", b"soon"), ("3", b"late")):
+                    await send(session, broker.address, body, {"DELAY": level})
+            async with broker_on(tmp_path, messageDelayLevel="1s") as broker:
+                (message,) = await pull(session, broker.address, "Later", 1)
+                assert message.body == b"soon"
+                assert broker.stores.messages.max_offset("Later", 1) == 1
+
+    asyncio.run(script())
+    warned = [line for line in caplog.messages if "messageDelayLevel no longer has" in line]
+    assert [line.partition(" in ")[0] for line in warned] == [
+        f"delay level {n}: 1 messages wait" for n in (2, 3)
+    ]
+
+
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_what_becomes_due_while_the_broker_is_down_comes_once_after_its_start(
     tmp_path: Path, flush: str

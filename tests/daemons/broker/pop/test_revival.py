@@ -9,7 +9,7 @@ import pytest
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import check_points, revival
 from mq.protocol.codes import ResponseCode
-from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, bodies, fill, run
+from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, Popped, bodies, fill, run
 from tests.daemons.broker.running import now
 from tests.daemons.peer import Peer
 from tests.daemons.stopped_time import stopped_time
@@ -126,3 +126,33 @@ def test_those_that_cannot_be_read_do_not_hold_up_what_is_due_behind_them(
         assert bodies(await consumer.pop()) == [b"0", b"1", b"2"]
 
     run(tmp_path, script)
+
+
+def test_popped_messages_of_another_cluster_name_are_reported_until_none_is_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    left: list[Popped] = []
+
+    async def pop_two(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 2)
+        left.extend(await consumer.pop())
+
+    async def ack_two(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        for one in left:
+            assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+
+    async def nothing(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        pass
+
+    def warnings() -> list[str]:
+        found = [line for line in caplog.messages if "are not delivered again" in line]
+        caplog.clear()
+        return found
+
+    run(tmp_path, pop_two)
+    run(tmp_path, nothing, brokerClusterName="renamed")
+    (line,) = warnings()
+    assert "start the broker with brokerClusterName=DefaultCluster" in line
+    run(tmp_path, ack_two)
+    run(tmp_path, nothing, brokerClusterName="renamed")
+    assert warnings() == []
