@@ -75,6 +75,15 @@ class PullResult(NamedTuple):
     address: str = ""  # of the broker that has answered
 
 
+def _has_progress(result: PullResult, offset: int) -> bool:
+    """Whether the next request differs from the one for `offset`, or the broker holds it."""
+    if result.status is PullStatus.NO_NEW:
+        return True
+    if result.status is PullStatus.OFFSET_ILLEGAL:
+        return result.next_offset != offset
+    return result.next_offset > offset
+
+
 class Puller:
     """Pulls for one group, each queue from the broker of its set that was suggested last, or from
     another one where that cannot be reached."""
@@ -168,13 +177,14 @@ class Puller:
         self._choice.prefer_master(queue)
 
     async def _slow_down(self, queue: MessageQueue, offset: int, result: PullResult) -> None:
-        """Wait before an answer is given that would have us ask the very same again.
+        """Wait before an answer is returned after which the same request would be sent again.
 
-        A Java slave whose queues are behind its group's offsets, or whose reading is off, says "at
-        once" for as long as that is so (PullMessageProcessor): thousands of times a second. The
-        first time nothing is waited for: it may have named another broker.
+        A Java slave whose queues end before the offsets of its groups, or that does not serve
+        reads, answers "at once" for as long as that is so (PullMessageProcessor). A proxy or a
+        damaged broker may repeat "offset moved" or "found" in the same way. The first such answer
+        is returned without a pause, because it may name another broker.
         """
-        if result.status is not PullStatus.NO_MATCHED or result.next_offset > offset:
+        if _has_progress(result, offset):
             self._pauses.pop(queue, None)
             return
         pause = self._pauses.get(queue, 0.0)

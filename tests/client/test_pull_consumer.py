@@ -19,8 +19,10 @@ QUEUE = MessageQueue(TOPIC, "a", 0)
 
 
 @asynccontextmanager
-async def told_to_ask_again(steps: list[int]) -> AsyncIterator[PullConsumer]:
-    """Reads at a broker that says "at once" to each pull, however long it may hold it, and moves
+async def told_to_ask_again(
+    steps: list[int], code: ResponseCode = ResponseCode.PULL_RETRY_IMMEDIATELY
+) -> AsyncIterator[PullConsumer]:
+    """Reads at a broker that answers each pull at once, with `code` and without messages, and moves
     the offset by the next of `steps`."""
     left = iter(steps)
 
@@ -31,7 +33,7 @@ async def told_to_ask_again(steps: list[int]) -> AsyncIterator[PullConsumer]:
             "minOffset": "0",
             "maxOffset": "0",
         }
-        return request.reply(ResponseCode.PULL_RETRY_IMMEDIATELY, found)
+        return request.reply(code, found)
 
     async with (
         scripted({RequestCode.PULL_MESSAGE: answer}) as broker,
@@ -76,16 +78,40 @@ def test_a_held_pull_brings_the_next_message_when_it_comes() -> None:
     asyncio.run(scenario())
 
 
-def test_a_broker_that_has_the_same_asked_again_and_again_is_asked_ever_more_slowly() -> None:
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, PullStatus.NO_MATCHED),
+        (ResponseCode.PULL_OFFSET_MOVED, PullStatus.OFFSET_ILLEGAL),
+        (ResponseCode.SUCCESS, PullStatus.FOUND),
+    ],
+)
+def test_a_broker_that_has_the_same_asked_again_and_again_is_asked_ever_more_slowly(
+    code: ResponseCode, status: PullStatus
+) -> None:
     async def scenario() -> float:
-        async with told_to_ask_again([0] * 5) as puller:
+        async with told_to_ask_again([0] * 5, code) as puller:
             began = time.monotonic()
             for _ in range(5):
                 result = await puller.pull(QUEUE, 6, wait=15)
-                assert (result.status, result.next_offset) == (PullStatus.NO_MATCHED, 6)
+                assert (result.status, result.next_offset) == (status, 6)
             return time.monotonic() - began
 
     assert asyncio.run(scenario()) > 0.05 + 0.1 + 0.2 + 0.4
+
+
+def test_an_offset_that_is_moved_back_is_returned_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.client.pull_consumer.FRUITLESS_SECONDS", 600.0)
+
+    async def scenario() -> None:
+        steps, moved = [-1] * 4, ResponseCode.PULL_OFFSET_MOVED
+        async with told_to_ask_again(steps, moved) as puller, asyncio.timeout(60):
+            for offset in range(9, 5, -1):
+                await puller.pull(QUEUE, offset, wait=15)
+
+    asyncio.run(scenario())
 
 
 def test_nothing_is_waited_for_the_first_time_nor_where_an_offset_moves(
