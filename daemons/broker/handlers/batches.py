@@ -2,11 +2,12 @@
 
 import struct
 
-from mq.daemons.broker.handlers.usual_properties import UsualProperties
+from mq.daemons.broker.handlers.usual_properties import UsualProperties, names_timer
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.batch import BatchedMessage
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.records import keys_of
+from mq.daemons.broker.timer.request import check_in_batch
 from mq.daemons.dispatch import Refused
 from mq.protocol.batch import HEAD
 from mq.protocol.codes import ResponseCode
@@ -42,6 +43,7 @@ def messages_of(
     Raises RemoteProtocolError where the lengths do not add up, Refused for properties that are too
     long.
     """
+    _check_timer(common, common)
     behind = _SEPARATOR + encode(common).encode()
     most = MOST_COPIED // len(behind)
     if len(behind) > _LARGE and _count(body) > most:  # before any work that is thrown away
@@ -79,10 +81,21 @@ def _read_with_care(text: str, topic: str, common: dict[str, str]) -> tuple[byte
     drop_brokers_own(own)
     keys = [key_hash(topic, key) for key in keys_of(own)]
     code = tags_code(own.get(PropertyKey.TAGS))
-    raw = encode({**own, **common}).encode()
+    together = {**own, **common}
+    _check_timer(together, common)
+    raw = encode(together).encode()
     if len(raw) > MAX_LENGTH:
         raise _too_long(len(raw))
     return _pack_length(len(raw)) + raw, code, keys
+
+
+def _check_timer(properties: dict[str, str], common: dict[str, str]) -> None:
+    """Raises Refused if a batch would ignore the delivery time of a message.
+
+    Prepared messages keep theirs: each goes to the timer when its transaction is committed.
+    """
+    if names_timer(properties) and PropertyKey.TRANSACTION_PREPARED not in common:
+        check_in_batch(properties)
 
 
 def _count(body: bytes) -> int:

@@ -1,5 +1,9 @@
 """What a message asks of the timer, and how it is made one of the timer's queue."""
 
+import re
+from collections.abc import Mapping
+
+from mq.client.machine import clock
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.dispatch import Refused
@@ -13,6 +17,9 @@ _REQUESTS = (
     PropertyKey.TIMER_DELAY_MS,
     PropertyKey.TIMER_DELIVER_MS,
 )
+
+_LONG = re.compile(r"[+-]?[0-9]{1,19}").fullmatch  # as Long.parseLong takes it
+_MOST_LONG = (1 << 63) - 1
 
 
 def asks_for_timer(message: StoredMessage) -> bool:
@@ -50,16 +57,40 @@ def name_withdrawn(properties: dict[str, str], topic: str) -> None:
 def deliver_time(message: StoredMessage, now: int) -> int | None:
     """When a message asks to be delivered, in ms; None if it does not, or not in a number.
 
-    TIMER_DELAY_SEC comes before TIMER_DELAY_MS and that before TIMER_DELIVER_MS
-    (HookUtils.transformTimerMessage).
+    A number may have a sign, and a time in the past is a valid time.
     """
-    seconds = number(message, PropertyKey.TIMER_DELAY_SEC)
-    if seconds is not None:
-        return now + seconds * 1000
-    milliseconds = number(message, PropertyKey.TIMER_DELAY_MS)
-    if milliseconds is not None:
-        return now + milliseconds
-    return number(message, PropertyKey.TIMER_DELIVER_MS)
+    return _deliver_time(message.properties, now)
+
+
+def _deliver_time(properties: Mapping[str, str], now: int) -> int | None:
+    # The first that is there counts, also if it is not a number (HookUtils.transformTimerMessage).
+    for name, unit, begin in (
+        (PropertyKey.TIMER_DELAY_SEC, 1000, now),
+        (PropertyKey.TIMER_DELAY_MS, 1, now),
+        (PropertyKey.TIMER_DELIVER_MS, 1, 0),
+    ):
+        text = properties.get(name)
+        if text is not None:
+            return begin + int(text) * unit if _is_long(text) else None
+    return None
+
+
+def check_in_batch(properties: Mapping[str, str]) -> None:
+    """Raises Refused for a message of a batch that asks to be delivered later.
+
+    The messages of a batch are stored together in one queue. Java stores them, too, and delivers
+    such a message at once.
+    """
+    if PropertyKey.TIMER_OUT_MS in properties:  # sent again by a consumer that received it
+        return
+    now = clock.milliseconds()
+    due = _deliver_time(properties, now)
+    if due is not None and due > now:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "a message of a batch has a delivery time (TIMER_DELAY_SEC, TIMER_DELAY_MS or "
+            "TIMER_DELIVER_MS): a batch is delivered at once, send the message by itself",
+        )
 
 
 def make_timed(message: StoredMessage, settings: MessageStoreConfig, now: int) -> bool:
@@ -76,8 +107,8 @@ def make_timed(message: StoredMessage, settings: MessageStoreConfig, now: int) -
     if due is None:
         raise StoreRefused(
             ResponseCode.MESSAGE_ILLEGAL,
-            "the time of delivery is not a number: TIMER_DELAY_SEC, TIMER_DELAY_MS and "
-            "TIMER_DELIVER_MS are",
+            "the time of delivery is not a whole number: TIMER_DELAY_SEC, TIMER_DELAY_MS and "
+            "TIMER_DELIVER_MS have to be",
         )
     properties = message.properties
     if due <= now:
@@ -106,3 +137,7 @@ def number(message: StoredMessage | None, name: str) -> int | None:
     """A property that is a whole number, not negative; None if it is not there or is another."""
     text = "" if message is None else message.properties.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _is_long(text: str) -> bool:
+    return _LONG(text) is not None and -_MOST_LONG - 1 <= int(text) <= _MOST_LONG

@@ -110,6 +110,36 @@ def test_properties_of_a_batch_are_not_copied_beyond_a_limit() -> None:
     assert peak < 2 * MOST_COPIED  # 600 MB without the limit
 
 
+@pytest.mark.parametrize("often", [1, 101])  # by the pattern of the names, too
+@pytest.mark.parametrize("in_common", [False, True])
+def test_a_batch_that_would_ignore_a_delivery_time_is_refused(often: int, in_common: bool) -> None:
+    timed, usual = {"TIMER_DELAY_SEC": "+60"}, fresh()
+    message = Message("T", b"x")
+    message.system = {"UNIQ_KEY": "1"} | ({} if in_common else timed)
+    common = COMMON | (timed if in_common else {})
+    for _ in range(often):
+        with pytest.raises(Refused, match="send the message by itself"):
+            messages_of(encode_batch([message]), "T", common, usual)
+
+
+@pytest.mark.parametrize(
+    ("properties", "common"),
+    [
+        ({"TIMER_DELAY_SEC": "-60"}, COMMON),
+        ({"TIMER_DELIVER_MS": "soon"}, COMMON),
+        ({"TIMER_DELAY_SEC": "60", "TIMER_OUT_MS": "1"}, COMMON),  # was delivered, and is sent on
+        ({"TIMER_DELAY_SEC": "60"}, COMMON | {"TRAN_MSG": "true"}),
+    ],
+)
+def test_a_batch_with_a_delivery_time_that_changes_nothing_is_taken(
+    properties: dict[str, str], common: dict[str, str]
+) -> None:
+    message = Message("T", b"x")
+    message.system = properties
+    (found,) = messages_of(encode_batch([message]), "T", common, fresh())
+    assert found[0] == b"x"
+
+
 def test_the_most_messages_of_a_request_get_what_javas_clients_give_a_batch() -> None:
     body = encode_batch([Message("T", b"x")] * 100_000)
     common = {"CLUSTER": "DefaultCluster", "TRACE_ON": "true", "UNIQ": "7F0000017A8C18B4AAC2"}

@@ -109,10 +109,21 @@ def test_what_is_due_comes_while_others_send_faster_than_the_timer_reads(tmp_pat
     asyncio.run(script())
 
 
-def test_a_time_that_has_passed_is_now(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"TIMER_DELIVER_MS": "1"},
+        {"TIMER_DELIVER_MS": "+1"},
+        {"TIMER_DELIVER_MS": "-1"},
+        {"TIMER_DELAY_MS": "-5"},
+        {"TIMER_DELAY_SEC": "-9223372036854775808"},
+        {"TIMER_DELAY_SEC": "-1", "TIMER_DELIVER_MS": "9999999999999"},
+    ],
+)
+def test_a_time_that_has_passed_is_now(tmp_path: Path, properties: dict[str, str]) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
-            await send(session, broker.address, b"x", {"TIMER_DELIVER_MS": "1"})
+            await send(session, broker.address, b"x", properties)
             assert broker.stores.messages.max_offset("Later", 1) == 1
             assert broker.delivery.timer.timer is None
             assert not (tmp_path / "timerwheel").exists()
@@ -153,8 +164,10 @@ def test_a_message_that_is_taken_back_never_comes(tmp_path: Path, key: str) -> N
     ("properties", "text"),
     [
         ({"TIMER_DELAY_SEC": "300000"}, "timerMaxDelaySec"),
-        ({"TIMER_DELIVER_MS": "soon"}, "not a number"),
-        ({"TIMER_DELAY_MS": "-5"}, "not a number"),
+        ({"TIMER_DELIVER_MS": "soon"}, "not a whole number"),
+        ({"TIMER_DELAY_MS": "5.0"}, "not a whole number"),
+        ({"TIMER_DELAY_MS": "9223372036854775808"}, "not a whole number"),
+        ({"TIMER_DELAY_SEC": "x", "TIMER_DELIVER_MS": "5"}, "not a whole number"),
         ({"TIMER_DELIVER_MS": "5", "TIMER_DEL_UNIQKEY": "U"}, "cannot be taken back"),
     ],
 )
