@@ -18,7 +18,8 @@ class AccountAdmin(AdminBase):
     async def update_account(self, address: str, account: bodies.PlainAccessConfig) -> None:
         """Create an account at the broker at `address`, or change it.
 
-        What is None leaves what there is; `admin` and the secret key are set.
+        None leaves the permissions that it has, and an empty list removes them. `admin` and the
+        secret key are set.
         """
         header = headers.CreateAccessConfigRequestHeader(
             access_key=account.access_key,
@@ -27,8 +28,8 @@ class AccountAdmin(AdminBase):
             admin=account.admin,
             default_topic_perm=account.default_topic_perm,
             default_group_perm=account.default_group_perm,
-            topic_perms=",".join(account.topic_perms or ()) or None,
-            group_perms=",".join(account.group_perms or ()) or None,
+            topic_perms=_joined(account.topic_perms),
+            group_perms=_joined(account.group_perms),
         )
         await self._ask(address, header)
 
@@ -143,3 +144,7 @@ def _list(body: bytes | memoryview) -> list[Any]:
     if not isinstance(items, list):
         raise RemoteProtocolError("not a list")
     return items
+
+
+def _joined(permissions: Sequence[str] | None) -> str | None:
+    return None if permissions is None else ",".join(permissions)

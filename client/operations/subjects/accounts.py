@@ -69,7 +69,10 @@ def account(
     topic_perms: str | None = None,
     group_perms: str | None = None,
 ) -> "PlainAccessConfig":
-    """An account as a broker is told to make it: permissions have commas between them."""
+    """An account as a request describes it. Permissions are separated by commas.
+
+    None leaves what the broker has; an empty text removes it.
+    """
     from mq.protocol.bodies import PlainAccessConfig
 
     return PlainAccessConfig(
@@ -79,8 +82,8 @@ def account(
         admin=admin,
         default_topic_perm=default_topic_perm,
         default_group_perm=default_group_perm,
-        topic_perms=split(topic_perms),
-        group_perms=split(group_perms),
+        topic_perms=None if topic_perms is None else split(topic_perms),
+        group_perms=None if group_perms is None else split(group_perms),
     )
 
 

@@ -74,6 +74,9 @@ def test_an_account_is_made_heeded_changed_and_deleted(
     words = ("-a", "newcomer", "-s", "new_secret", "-t", "Orders=SUB", "-m", "false")
     assert admin("updateAclConfig", *cluster, *words).status == 0
     assert newcomer("sendMessage", "-t", "Orders", "-p", "x").status == 77
+    emptied = ("-a", "newcomer", "-s", "new_secret", "-t", "")
+    assert admin("updateAclConfig", *cluster, *emptied).status == 0
+    assert not accounts(admin)["newcomer"]["topicPerms"]
     gone = admin("deleteAccessConfig", *at, "-a", "newcomer")
     assert gone.out == (
         f"delete plain access config account from {guarded.broker.address} success.\n"
