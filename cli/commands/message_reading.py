@@ -86,6 +86,7 @@ async def print_msg(
                                    keys and bodies, a line each
     """
     from mq.cli.messages import reading
+    from mq.client.operations.messages.reading import readable_queues
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
 
@@ -94,7 +95,9 @@ async def print_msg(
     page = _page(call.view, charset_name, print_body, unless_said=True)
     async with call.session() as session:
         consumer = PullConsumer(session)
-        queues = await consumer.queues(lmq_parent_topic or topic)
+        queues, closed = await readable_queues(consumer, lmq_parent_topic or topic)
+        if closed:
+            yield page.failed([*closed.values()])
         if lmq_parent_topic is not None:
             await session.share_route(topic, lmq_parent_topic)
             queues = [MessageQueue(topic, item.broker_name, item.queue_id) for item in queues]

@@ -12,6 +12,7 @@ from mq.cli.show.lazy import Mapped
 from mq.cli.show.result import Result, Row
 from mq.client.operations import java_order
 from mq.client.operations.messages import documents
+from mq.client.operations.messages.reading import readable_queues
 from mq.client.operations.messages.unpacking import Unpacked
 from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
 from mq.protocol.bodies import MessageQueue
@@ -33,6 +34,10 @@ class Page:
     def said(self, plain: str) -> Result:
         """A line between the messages, which only plain has."""
         return Result(message_text.COLUMNS, [], plain, data=[], messages=[])
+
+    def failed(self, failures: list[str]) -> Result:
+        """Lines about parts that could not be read."""
+        return Result(message_text.COLUMNS, [], "", data=[], messages=[], failures=failures)
 
     def result(self, pulled: PullResult, head: str = "") -> Result:
         """The messages of a pull whose bodies are as they are stored; `head` stands before them."""
@@ -89,7 +94,9 @@ async def read_topic(
     page: Page,
 ) -> AsyncIterator[Result]:
     """Queue after queue until `left` messages were asked for, counted as Java counts them."""
-    queues = await consumer.queues(topic)
+    queues, closed = await readable_queues(consumer, topic)
+    if closed:
+        yield page.failed([*closed.values()])
     for queue in java_order.hash_order(queues, java_order.queue_hash):
         if left == 0:
             return

@@ -78,6 +78,20 @@ class AdminBase:
             raise RouteNotFound(topic, "its route has no broker")
         return found
 
+    async def _every_broker(self) -> list[str]:
+        """One address per broker name of all clusters, a master where there is one.
+
+        Raises RouteNotFound if there is none.
+        """
+        from mq.protocol import bodies
+
+        response, address = await self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        table = read(bodies.ClusterInfo.decode, response.body, address).broker_addr_table
+        found = [_master_or_any(table[name].broker_addrs) for name in sorted(table)]
+        if addresses := [one for one in found if one is not None]:
+            return addresses
+        raise RouteNotFound("any topic", "no broker is registered")
+
     async def _any_broker_of(self, topic: str) -> str:
         route = await self.session.route(topic)
         address = any_broker(route)

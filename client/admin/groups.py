@@ -5,7 +5,7 @@ from __future__ import annotations  # bodies and headers are loaded when a call 
 from collections.abc import Iterable, Sequence
 
 from mq.client.admin.base import AdminBase, read
-from mq.client.errors import ConsumerNotOnline
+from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
 from mq.protocol import bodies, headers
 from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -89,8 +89,22 @@ class GroupAdmin(AdminBase):
         return connection
 
     async def group_connection(self, group: str) -> bodies.ConsumerConnection:
-        """`consumer_connection` at some broker that has the group's retry topic."""
-        return await self.consumer_connection(await self._any_broker_of(retry_topic(group)), group)
+        """`consumer_connection` at a broker that has the group's retry topic or, without such a
+        topic, at the first broker that knows members."""
+        try:
+            address = await self._any_broker_of(retry_topic(group))
+        except RouteNotFound:
+            return await self._connection_at_any(group)
+        return await self.consumer_connection(address, group)
+
+    async def _connection_at_any(self, group: str) -> bodies.ConsumerConnection:
+        absent: MQError = ConsumerNotOnline(f"no consumer of group {group} is connected", "")
+        for address in await self._every_broker():
+            try:
+                return await self.consumer_connection(address, group)
+            except ConsumerNotOnline as error:
+                absent = error
+        raise absent
 
     async def producer_connection(self, address: str, group: str) -> bodies.ProducerConnection:
         """Which producers of `group` are connected to the broker at `address`.
@@ -122,8 +136,12 @@ class GroupAdmin(AdminBase):
     async def whole_consume_stats(
         self, group: str, topic: str | None = None
     ) -> bodies.ConsumeStats:
-        """`consume_stats` of all brokers that have the group's retry topic, in one table."""
-        addresses = await self._brokers_of(retry_topic(group))
+        """`consume_stats` of the brokers that have the group's retry topic, or of all if there is
+        none, in one table."""
+        try:
+            addresses = await self._brokers_of(retry_topic(group))
+        except RouteNotFound:
+            addresses = await self._every_broker()
         parts = await self.session.all([self.consume_stats(a, group, topic) for a in addresses])
         whole = parts[0]
         for part in parts[1:]:

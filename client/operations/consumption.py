@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from mq.client.errors import ConsumerNotOnline, RouteNotFound
 from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound
 from mq.protocol.names import RETRY_PREFIX
@@ -9,6 +10,7 @@ from mq.protocol.names import RETRY_PREFIX
 if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import MessageQueue
+    from mq.protocol.bodies.route import BrokerData
 
 
 class Stats:
@@ -24,21 +26,43 @@ class Stats:
         return sum(item.broker_offset - item.consumer_offset for item in self.offsets.values())
 
 
+async def _brokers(
+    admin: "Admin", group: str
+) -> tuple[list["BrokerData"], RouteNotFound | NotFound | None]:
+    """The brokers that may know a group, and the reason if these are all brokers.
+
+    A group has no retry topic if none of its members ever sent a heartbeat with a subscription, as
+    some clients of other languages do, or if the topic was deleted. Then each broker may know it.
+    """
+    absent: RouteNotFound | NotFound
+    try:
+        if brokers := (await admin.topic_route(RETRY_PREFIX + group)).broker_datas:
+            return brokers, None
+        absent = NotFound(f"no broker has consumer group {group}")
+    except RouteNotFound as error:
+        absent = error
+    return list((await cluster.clusters(admin.session)).broker_addr_table.values()), absent
+
+
 async def consume_stats(
     admin: "Admin", group: str, topic: str | None = None, cluster_name: str | None = None
 ) -> Stats:
-    """Gather the group's offsets from every broker that has its retry topic.
+    """Gather the group's offsets from every broker that has its retry topic, or from all.
 
-    Raises NotFound when no broker has any (DefaultMQAdminExtImpl.examineConsumeStats).
+    Raises NotFound when no broker has any (DefaultMQAdminExtImpl.examineConsumeStats), and
+    RouteNotFound if the group has no retry topic either.
     """
     stats = Stats()
-    for broker in (await admin.topic_route(RETRY_PREFIX + group)).broker_datas:
+    brokers, absent = await _brokers(admin, group)
+    for broker in brokers:
         if cluster_name not in (None, broker.cluster):
             continue
         found = await admin.consume_stats(cluster.any_address(broker), group, topic)
         stats.offsets.update(found.offset_table)
         stats.consume_tps += found.consume_tps
     if not stats.offsets:
+        if absent is not None:
+            raise absent
         raise NotFound(
             f"no broker has offsets of consumer group {group}",
             hint="it may not have consumed anything yet",
@@ -48,7 +72,14 @@ async def consume_stats(
 
 async def group_broker(admin: "Admin", group: str) -> str:
     """The address of a broker that has the group. Raises NotFound, RouteNotFound."""
-    brokers = (await admin.topic_route(RETRY_PREFIX + group)).broker_datas
-    if not brokers:
-        raise NotFound(f"no broker has consumer group {group}")
-    return cluster.any_address(brokers[0])
+    brokers, absent = await _brokers(admin, group)
+    for broker in brokers:
+        address = cluster.any_address(broker)
+        if absent is None:
+            return address
+        try:
+            await admin.consumer_connection(address, group)
+        except ConsumerNotOnline:
+            continue
+        return address
+    raise absent or NotFound(f"no broker has consumer group {group}")

@@ -9,8 +9,10 @@ from mq.client.errors import MQError
 from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.messages.choice import Choice
 from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
+from mq.client.routes import read_queues
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.compression import MAX_DECOMPRESSED
+from mq.protocol.flags import Permission
 from mq.protocol.message import restore_body
 
 if TYPE_CHECKING:
@@ -55,6 +57,32 @@ class MissingMessages(MQError):
 _PASSED_OVER = (PullStatus.NO_NEW, PullStatus.OFFSET_ILLEGAL)
 
 
+async def readable_queues(
+    consumer: PullConsumer, topic: str
+) -> tuple[list[MessageQueue], dict[str, str]]:
+    """The queues of a topic that may be read, and why the others may not, by
+    broker name.
+
+    Raises NotFound if no queue may be read.
+    """
+    route = await consumer.session.route(topic)
+    queues = read_queues(topic, route)
+    closed = {
+        one.broker_name: f"topic {topic} cannot be read at broker {one.broker_name}: "
+        + (
+            "it has no read queues"
+            if one.perm & Permission.READ
+            else "its permission there has no READ"
+        )
+        for one in route.queue_datas
+        if not (one.perm & Permission.READ and one.read_queue_nums)
+    }
+    if not queues:
+        why = "; ".join(closed.values()) or f"the route of topic {topic} has no queues"
+        raise NotFound(why, hint=NextStep.LOOK_AT_ROUTE, subject=topic)
+    return queues, closed
+
+
 class Reader:
     """Pulls what is chosen. Commits nothing, and needs no group of its own."""
 
@@ -87,9 +115,8 @@ class Reader:
 
         Raises NotFound where no queue is chosen, and the error of the last one if none answers.
         """
-        queues = [
-            queue for queue in await self._consumer.queues(self.choice.topic) if self._has(queue)
-        ]
+        queues, closed = await readable_queues(self._consumer, self.choice.topic)
+        queues = [queue for queue in queues if self._has(queue)]
         if not queues:
             raise NotFound(
                 f"topic {self.choice.topic} has no such queue that can be read",
@@ -103,6 +130,8 @@ class Reader:
             if name not in routed
         }
         self.gone = set(failures)
+        chosen = self.choice.brokers
+        unreadable = [why for name, why in closed.items() if not chosen or name in chosen]
         last: MQError | None = None
 
         async def find(queue: MessageQueue) -> Span | None:
@@ -120,7 +149,7 @@ class Reader:
         self.unread = sorted(failures)
         if last is not None and not spans:
             raise last
-        return spans, sorted(failures.values())
+        return spans, sorted([*failures.values(), *unreadable])
 
     async def queues(self) -> list[MessageQueue]:
         """The chosen queues that the topic has now. Raises RouteNotFound."""

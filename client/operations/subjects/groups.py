@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from mq.client.errors import RouteNotFound
 from mq.client.operations import cluster
+from mq.client.operations.consumption import consume_stats
+from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects.drift import SettingRow, compare
 from mq.client.operations.subjects.topics import Removed, remove
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -131,7 +134,7 @@ def compared(configs: "Mapping[str, SubscriptionGroupConfig]") -> tuple[SettingR
 
 
 async def exists(admin: "Admin", group: str) -> bool:
-    """Whether there is anything of a group: a topic of its own, or its settings at a broker.
+    """Whether there is anything of a group: a topic of its own, its settings or its offsets.
 
     Raises MQError where no broker has it and one does not say.
     """
@@ -146,7 +149,11 @@ async def exists(admin: "Admin", group: str) -> bool:
         return True
     for error in failed.values():
         raise error
-    return False
+    try:
+        await consume_stats(admin, group)
+    except (NotFound, RouteNotFound):
+        return False
+    return True
 
 
 async def remove_group(

@@ -115,3 +115,26 @@ def wait_for_queues(mq: Mq, count: int) -> None:
                 return
         time.sleep(0.05)  # members say nothing when they take a queue
     raise AssertionError("the member does not get its queues")
+
+
+def test_a_group_that_only_committed_offsets_is_shown_and_cloned(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    make_topic(standalone, "Commits", queues=1)
+    put(standalone, [Message("Commits", b"1"), Message("Commits", b"2")])
+    with BlockingSession(standalone.name_server_address) as session:
+        address = standalone.broker.address
+        run(Admin(session).update_consumer_offset(address, "Committed", "Commits", 0, 1))
+        assert run(Admin(session).whole_consume_stats("Committed")).offset_table
+    for command in ("consumerProgress", "offset list"):
+        document = cluster(*command.split(" "), "-g", "Committed", "-o", "json").json
+        (row,) = document["data"]
+        assert (row["topic"], row["brokerOffset"], row["consumerOffset"]) == ("Commits", 2, 1)
+        assert document["totals"]["diffTotal"] == 1
+    groups = cluster("consumerProgress", "-o", "json").json["data"]
+    assert [item["diffTotal"] for item in groups if item["group"] == "Committed"] == [1]
+    assert cluster("consumerStatus", "-g", "Committed").status == 0
+    cloned = cluster("cloneGroupOffset", "-s", "Committed", "-d", "Copy", "-t", "Commits")
+    assert cloned.status == 0
+    (row,) = cluster("consumerProgress", "-g", "Copy", "-o", "json").json["data"]
+    assert row["consumerOffset"] == 1

@@ -111,3 +111,16 @@ def test_a_topic_without_a_route_is_read_by_way_of_its_parent(
     found = messages(cluster("printMsg", "-t", "Light", "-l", "LightParent", "-o", "json"))
     assert [item["body"] for item in found] == ["of the light one"]
     assert cluster("printMsg", "-t", "Light", "-l", "NoParent").status == 66
+
+
+@pytest.mark.parametrize("command", ["printMsg", "consumeMessage", "tail --last 1"])
+def test_a_topic_that_may_not_be_read_is_not_taken_for_an_empty_one(
+    command: str, cluster: Mq
+) -> None:
+    make(cluster, "WriteOnly")
+    assert (
+        cluster("updateTopicPerm", "-t", "WriteOnly", "-c", "DefaultCluster", "-p", "2").status == 0
+    )
+    finished = cluster(*command.split(" "), "-t", "WriteOnly")
+    assert (finished.status, finished.out) == (66, "")
+    assert "topic WriteOnly cannot be read at broker broker-a: its permission" in finished.err
