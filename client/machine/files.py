@@ -53,6 +53,31 @@ if sys.platform == "linux":  # not on all systems that clients run on, and none 
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 
+_AT_FDCWD = -100
+_STATX_MNT_ID = 0x1000
+_STATX_MNT_ID_UNIQUE = 0x4000
+_STATX_SIZE = 256
+_STATX_MNT_ID_AT = 144  # offset of stx_mnt_id
+
+
+def mount_id(path: AnyPath) -> int:
+    """The id of the mount that has a path, 0 if the system does not report one.
+
+    statx(2) of Linux. From 6.8 on no other mount of the same boot has this id; older kernels may
+    reuse it.
+    """
+    import ctypes  # only a broker needs it
+
+    call = getattr(ctypes.CDLL(None), "statx", None)
+    if call is None:
+        return 0
+    found = ctypes.create_string_buffer(_STATX_SIZE)
+    mask = _STATX_MNT_ID | _STATX_MNT_ID_UNIQUE
+    if call(_AT_FDCWD, os.fsencode(path), 0, mask, found):
+        return 0
+    return int.from_bytes(found.raw[_STATX_MNT_ID_AT:][:8], sys.byteorder)
+
+
 def reserve(descriptor: int, position: int, size: int) -> None:
     """Have a part of a file take its blocks of the disk; neither its bytes nor its length change.
 

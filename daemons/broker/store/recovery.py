@@ -395,17 +395,29 @@ class Recovery:
 
 
 def machine_has_crashed(root: Path) -> bool:
-    """Whether the machine has died, or may have, while the store was last open.
+    """Whether unsynced writes of the last run may be lost: the machine, or the mount of the store,
+    is another than then, or the store is a copy.
 
-    Without a boot id, or with none in the file of a Java broker, the worse case is assumed. Raises
-    OSError.
+    True also if that is unknown, as with the empty file of a Java broker. Raises OSError.
     """
-    abort, boot = root / layout.ABORT_FILE, boot_id()
-    return files.exists(abort) and not (boot and files.read_bytes(abort) == boot)
+    abort = root / layout.ABORT_FILE
+    if not files.exists(abort):
+        return False
+    found = files.read_bytes(abort)
+    return not found or found != page_cache_id(abort)
+
+
+def page_cache_id(abort: Path) -> bytes:
+    """Identifies the page cache that has the unsynced writes to a store: boot, device and inode of
+    its abort file, and mount. b"" if the kernel has no boot id. Raises OSError."""
+    boot, status = boot_id(), files.stat(abort)
+    if not boot:
+        return b""
+    return b"%s %d:%d %d" % (boot, status.st_dev, status.st_ino, files.mount_id(abort))
 
 
 def boot_id() -> bytes:
-    """What tells one boot of this machine from the next: b"" where the kernel does not say."""
+    """The id of this boot of the machine, b"" if the kernel has none."""
     try:
         return files.read_bytes(BOOT_ID).strip()
     except OSError:
@@ -413,6 +425,8 @@ def boot_id() -> bytes:
 
 
 def mark_running(root: Path) -> None:
-    """Leave the file that a clean stop takes away, on the disk. Raises OSError."""
-    files.write_new(root / layout.ABORT_FILE, boot_id())
+    """Write the abort file, which a clean stop removes, and fsync it. Raises OSError."""
+    abort = root / layout.ABORT_FILE
+    files.write_new(abort, b"")  # its content has its inode
+    files.write_new(abort, page_cache_id(abort))
     files.sync_folder(root)

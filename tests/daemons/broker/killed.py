@@ -4,11 +4,13 @@ import shutil
 from pathlib import Path
 
 from mq.client.machine import files
+from tests.daemons.broker.store.stores import as_of_a_kill
 
 
 def copy_as_killed(root: Path, target: Path) -> None:
     """Copy the store of a broker that runs: of a file of the log, a gigabyte, what is in it."""
     shutil.copytree(*(root, target), copy_function=_copy, ignore=shutil.ignore_patterns("*.tmp"))
+    as_of_a_kill(target)
 
 
 def _copy(source: str, target: str) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store.recovery import boot_id
+from mq.daemons.broker.store.recovery import mark_running
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.pulls import TOPIC, PullBroker, outcome, pull, request
+from tests.daemons.broker.store.stores import as_of_a_kill
 from tests.daemons.peer import Peer
 
 MOVED = ResponseCode.PULL_OFFSET_MOVED
@@ -46,6 +47,7 @@ def test_a_group_that_is_ahead_goes_back_though_the_start_behind_the_power_cut_i
         async with PullBroker(tmp_path, {}) as broker:
             await broker.put(*[b"new"] * 9)
             shutil.copytree(tmp_path, tmp_path / "killed", ignore=shutil.ignore_patterns("*.tmp"))
+            as_of_a_kill(tmp_path / "killed" / "store")
         async with PullBroker(tmp_path / "killed", {}) as broker:
             assert not broker.stores.messages.report.machine_crashed
             assert broker.stores.offsets.query("g", TOPIC, 0) == 5
@@ -63,6 +65,7 @@ def test_a_group_that_is_ahead_of_a_damaged_log_gets_what_comes_next(tmp_path: P
             entry = broker.stores.messages.entries.at(TOPIC, 0, 5)
             assert entry is not None
             shutil.copytree(tmp_path, root, ignore=shutil.ignore_patterns("*.tmp"))
+            as_of_a_kill(root / "store")
         with open(root / "store" / "commitlog" / f"{0:020}", "r+b") as file:
             file.seek(entry[0] + 88)  # its body
             file.write(b"bad")
@@ -95,7 +98,7 @@ def test_a_group_that_is_ahead_of_what_a_start_cut_off_behind_a_kill_gets_what_c
 
     async def main() -> None:
         await _fill(tmp_path, loses_power=False)
-        (tmp_path / "store" / "abort").write_bytes(boot_id())
+        mark_running(tmp_path / "store")
         async with PullBroker(tmp_path, {}) as broker, Peer(broker.listener.port) as peer:
             assert not broker.stores.messages.report.machine_crashed
             assert broker.stores.offsets.query("g", TOPIC, 0) == 5

@@ -19,6 +19,7 @@ from tests.daemons.broker.harness import send
 from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, fill
 from tests.daemons.broker.replication.sets import ScriptedControllers, set_master, set_slave
 from tests.daemons.broker.running import broker_on
+from tests.daemons.broker.store.stores import as_of_a_kill
 from tests.daemons.peer import PATIENCE, Peer
 from tests.daemons.stopped_time import stopped_time
 from tests.waiting import until
@@ -339,6 +340,7 @@ def test_what_was_not_acknowledged_comes_again_though_it_was_due_before_it_could
                 shutil.copytree(
                     tmp_path / "1", killed / "1", ignore=shutil.ignore_patterns("*.tmp")
                 )
+                as_of_a_kill(killed / "1")
         controllers = ScriptedControllers((1, 2))
         controllers.gate.clear()  # the other is waited for
         async with (

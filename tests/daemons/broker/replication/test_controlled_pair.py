@@ -35,6 +35,7 @@ from tests.daemons.broker.replication.sets import (
     set_slave,
     shown,
 )
+from tests.daemons.broker.store.stores import as_of_a_kill
 from tests.daemons.peer import Peer
 from tests.waiting import until
 
@@ -234,6 +235,7 @@ def test_what_was_cut_does_not_come_back_with_a_kill(tmp_path: Path) -> None:
                 await until(lambda: former.replication.slave.connection is not None)  # type: ignore[union-attr]
                 # As a kill leaves it: nothing that a stop writes.
                 await asyncio.to_thread(shutil.copytree, tmp_path / "1", tmp_path / "killed")
+                as_of_a_kill(tmp_path / "killed")
             assert lost[:200] not in (tmp_path / "killed" / "commitlog" / f"{0:020d}").read_bytes()
             end = end_of(second)
         async with set_master(tmp_path, ScriptedControllers((1,)), 3, 2) as second:

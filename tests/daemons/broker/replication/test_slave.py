@@ -34,6 +34,7 @@ from tests.daemons.broker.replication.pair import (
     settings_of,
     slave_of,
 )
+from tests.daemons.broker.store.stores import as_of_a_kill
 from tests.daemons.peer import Peer
 from tests.interop.ports import free_port
 from tests.waiting import until
@@ -211,6 +212,7 @@ def test_a_slave_that_is_killed_amid_a_record_has_the_same_log_in_the_end(tmp_pa
                 more = content(log, replica.received)
                 replica.receive(replica.received, more[: len(more) - 3])
                 shutil.copytree(tmp_path / "slave", tmp_path / "killed", ignore=WRITTEN_NOW)
+                as_of_a_kill(tmp_path / "killed")
             async with slave_of(tmp_path, first, "killed") as again:
                 assert again.stores.messages.report.crashed
                 assert not again.stores.messages.report.damages
@@ -467,6 +469,7 @@ def test_who_is_ahead_of_a_slave_that_was_made_master_gets_what_comes_next(tmp_p
             await fill(promoted, 12)
             assert await moved(promoted.port) == 5
             shutil.copytree(tmp_path / "slave", tmp_path / "killed", ignore=WRITTEN_NOW)
+            as_of_a_kill(tmp_path / "killed")
         for root in ("slave", "slave", "killed"):
             async with Broker(settings_of(tmp_path / root, listenPort=port)) as again:
                 assert await moved(again.port) == 5

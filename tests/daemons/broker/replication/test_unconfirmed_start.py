@@ -14,6 +14,7 @@ from mq.protocol.names import SCHEDULE_TOPIC
 from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, fill
 from tests.daemons.broker.replication.pair import end_of, send
 from tests.daemons.broker.replication.sets import ScriptedControllers, ScriptedMember, set_master
+from tests.daemons.broker.store.stores import as_of_a_kill
 from tests.daemons.broker.transactions.producers import COMMIT, HALF, OPERATION, TransactionPeer
 from tests.daemons.peer import Peer
 from tests.waiting import until
@@ -29,6 +30,7 @@ def both() -> ScriptedControllers:
 def copy_killed(living: Path, killed: Path) -> None:
     """What a kill leaves, but for a state file that is just being replaced."""
     shutil.copytree(living, killed, ignore=shutil.ignore_patterns("*.tmp"))
+    as_of_a_kill(killed)
 
 
 @asynccontextmanager
@@ -114,6 +116,7 @@ def test_what_was_popped_and_acknowledged_does_not_come_again(tmp_path: Path) ->
             shutil.copytree(
                 tmp_path / "1", tmp_path / "killed" / "1", ignore=shutil.ignore_patterns("*.tmp")
             )
+            as_of_a_kill(tmp_path / "killed" / "1")
         async with set_master(tmp_path / "killed", both()) as first, Peer(first.port) as peer:
             consumer = PopConsumer(peer, first)
             assert in_sight(first, TOPIC) == 3

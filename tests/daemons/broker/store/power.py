@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.store import recovery
+from mq.daemons.broker.store import layout, recovery
+from tests.daemons.broker.store.stores import as_of_a_kill
 
 Inode = tuple[int, int]
 _SECTOR = 512  # bytes that are on the disk all or none
@@ -113,6 +114,8 @@ class Machine:
                 self.kill(path, target / path.name)
             else:
                 shutil.copy(path, target / path.name)
+                if path.name == layout.ABORT_FILE:
+                    as_of_a_kill(target)
             twins[was] = self._hold(str(target / path.name))
             if was in self._contents:
                 self._contents[twins[was]] = self._contents[was]

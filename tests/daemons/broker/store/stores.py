@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from mq.client.machine import files
-from mq.daemons.broker.store import replay
+from mq.daemons.broker.store import layout, recovery, replay
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.mapped_file import MappedFile
@@ -134,7 +134,18 @@ def bodies(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
 def crashed_copy(store: MessageStore, target: Path) -> Path:
     """What a kill -9 at this moment would leave, in another folder."""
     shutil.copytree(store.root, target)
-    return target
+    return as_of_a_kill(target)
+
+
+def as_of_a_kill(root: Path) -> Path:
+    """Make a copy of a store look as if it was killed here, in the page cache that is still there.
+
+    A store that was closed, or that Java had open, stays as it is.
+    """
+    abort = root / layout.ABORT_FILE
+    if abort.exists() and abort.read_bytes():
+        abort.write_bytes(recovery.page_cache_id(abort))
+    return root
 
 
 class Sink:

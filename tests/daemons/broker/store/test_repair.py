@@ -11,7 +11,7 @@ import pytest
 from mq.daemons.broker.store import append, layout, repair
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.offline import OfflineLog
-from mq.daemons.broker.store.recovery import boot_id
+from mq.daemons.broker.store.recovery import mark_running
 from mq.daemons.broker.store.verification import Verification
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.record import RECORD_HEAD
@@ -508,7 +508,7 @@ def test_garbage_behind_the_end_of_a_queue_is_taken_away(tmp_path: Path) -> None
         await put(store, TOPIC, 0, b"first", b"last")
 
     with_store(root, work, **SLOTS)
-    (root / layout.ABORT_FILE).write_bytes(boot_id())  # of a kill
+    mark_running(root)  # as after a kill
     [path] = layout.consume_queue_path(root).glob("*/*/*")
     garbage = layout.ENTRY.pack(1 << 40, 100, 0) + layout.ENTRY.pack(1 << 40, -100, 0)
     overwrite(path, layout.ENTRY_SIZE, garbage)

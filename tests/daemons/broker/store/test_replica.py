@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import shutil
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,14 @@ from tests.daemons.broker.store.replicas import (
     receive,
     written,
 )
-from tests.daemons.broker.store.stores import LOG_FILE, bodies, fill_disk, put, with_store
+from tests.daemons.broker.store.stores import (
+    LOG_FILE,
+    bodies,
+    crashed_copy,
+    fill_disk,
+    put,
+    with_store,
+)
 
 
 @pytest.fixture(params=PATHS, autouse=True)
@@ -76,7 +82,7 @@ def test_a_kill_at_any_byte_leaves_whole_records_only(tmp_path: Path) -> None:
             store: MessageStore, replica: Replica, length: int = length, killed: Path = killed
         ) -> None:
             receive(replica, data[:length], 50)
-            shutil.copytree(store.root, killed)
+            crashed_copy(store, killed)
 
         async def go_on(store: MessageStore, replica: Replica, length: int = length) -> None:
             assert not store.report.damages
@@ -130,7 +136,7 @@ def test_a_slave_that_was_killed_amid_its_first_record_begins_where_its_master_i
 
     async def begin(store: MessageStore, replica: Replica) -> None:
         store.log.add_file()  # what the first record has made before it is written
-        shutil.copytree(store.root, tmp_path / "killed")
+        crashed_copy(store, tmp_path / "killed")
 
     async def go_on(store: MessageStore, replica: Replica) -> None:
         assert [file.start for file in store.log.files] == [0]
@@ -227,7 +233,7 @@ def test_a_delayed_message_of_a_time_that_cannot_be_keeps_its_place(tmp_path: Pa
     async def check(store: MessageStore, replica: Replica) -> None:
         receive(replica, bytes(data), 1 << 20)
         assert bodies(store, "orders", 0) == [b"a chair"]
-        shutil.copytree(store.root, tmp_path / "killed")
+        crashed_copy(store, tmp_path / "killed")
 
     async def after_kill(store: MessageStore, replica: Replica) -> None:
         assert bodies(store, "orders", 0) == [b"a chair"]

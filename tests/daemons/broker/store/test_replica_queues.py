@@ -1,6 +1,5 @@
 """Where the queues of a slave begin, and which place in them a message has."""
 
-import shutil
 import struct
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from tests.daemons.broker.store.replicas import (
     receive,
     written,
 )
-from tests.daemons.broker.store.stores import LOG_FILE, bodies, put, with_store
+from tests.daemons.broker.store.stores import LOG_FILE, bodies, crashed_copy, put, with_store
 
 
 @pytest.fixture(params=PATHS, autouse=True)
@@ -59,7 +58,7 @@ def test_a_topic_that_the_master_has_deleted_and_made_again_has_its_new_messages
     async def check(store: MessageStore, replica: Replica) -> None:
         receive(replica, data, size, firsts)
         await store.flusher.drain()
-        shutil.copytree(store.root, killed)
+        crashed_copy(store, killed)
         await check_bodies(store)
 
     async def check_bodies(store: MessageStore, replica: Replica | None = None) -> None:
@@ -99,12 +98,12 @@ def test_a_slave_that_has_lost_its_log_and_begins_before_it_takes_no_message_for
     async def copy(store: MessageStore, replica: Replica) -> None:
         replica.receive(begin, data[begin:])
         replica.decide({queue: firsts.get(queue) for queue in replica.queues_in_doubt()})
-        shutil.copytree(store.root, slave)
+        crashed_copy(store, slave)
 
     async def begin_earlier(store: MessageStore, replica: Replica) -> None:
         assert replica.has_nothing
         replica.receive(0, other)
-        shutil.copytree(store.root, killed)
+        crashed_copy(store, killed)
 
     async def check(store: MessageStore) -> None:
         assert bodies(store, "orders", 0) == [b"kept"]
@@ -245,7 +244,7 @@ def test_a_wrong_number_of_the_first_message_of_a_queue_takes_no_other_out_of_it
                 else:
                     replica.decide_number(None, 1)
         check_all(store)
-        shutil.copytree(store.root, killed)
+        crashed_copy(store, killed)
 
     def check_all(store: MessageStore) -> None:
         assert log_of(store) == spoiled

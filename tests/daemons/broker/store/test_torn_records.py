@@ -1,16 +1,19 @@
 """What a kill or a power cut has left of a write is cut off, and what only looks so is not."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store import append
+from mq.client.machine import files
+from mq.daemons.broker.store import append, layout
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.protocol.message import decode_record
 from mq.protocol.properties import MAX_LENGTH
 from mq.protocol.record import SMALLEST_RECORD
+from tests.daemons.broker.store.damaged import overwrite
 from tests.daemons.broker.store.stores import (
     HOST,
     bodies,
@@ -58,6 +61,39 @@ def test_a_message_that_a_power_cut_has_torn_behind_its_body_is_cut_off(
         assert bodies(store, topic, 0) == [b"whole"]
 
     with_store(tmp_path / "b", check)
+
+
+@pytest.mark.parametrize("what", ["snapshot", "mount"])
+def test_a_torn_message_is_cut_off_if_the_page_cache_is_another_within_one_boot(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot of a running store was restored, or its volume was detached and mounted again."""
+    root = tmp_path / "b"
+
+    async def work(store: MessageStore) -> tuple[int, int]:
+        await put(store, "orders", 0, b"whole")
+        start = store.log.position
+        await put(store, "orders", 0, b"torn", properties=b"KEYS\x01" + b"k" * 1500 + b"\x02")
+        end = store.log.position
+        await put(store, "orders", 0, b"last")
+        crashed_copy(store, root)
+        return start, end
+
+    start, end = with_store(tmp_path / "a", work)
+    if what == "snapshot":
+        root = tmp_path / "c"
+        shutil.copytree(tmp_path / "b", root)
+    else:
+        monkeypatch.setattr(files, "mount_id", lambda _: 7)
+    sector = start + 512 - start % 512 + 512
+    assert sector + 512 < end
+    overwrite(root / "commitlog" / layout.file_name(0), sector, bytes(512))
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.machine_crashed
+        assert bodies(store, "orders", 0) == [b"whole"]
+
+    with_store(root, check)
 
 
 @pytest.mark.parametrize("part", ["topic", "properties"])
