@@ -105,6 +105,20 @@ def map_to_write(descriptor: int, size: int) -> mmap.mmap:
     return mmap.mmap(descriptor, size)
 
 
+_POPULATE_READ = 22  # MADV_POPULATE_READ, since Linux 5.14
+
+
+def populate(mapping: object, start: int, size: int) -> None:
+    """Read a part of a mapping into memory and enter it in the page table.
+
+    A page that is in the page table leaves memory only when the kernel reclaims it. Raises OSError:
+    EFAULT where the disk cannot be read, EINVAL where the kernel does not have the call.
+    """
+    if isinstance(mapping, mmap.mmap):
+        aligned = start - start % mmap.PAGESIZE
+        mapping.madvise(_POPULATE_READ, aligned, size + start - aligned)
+
+
 def lock(descriptor: int) -> None:
     """Lock the first byte against other processes, as FileChannel.tryLock of Java does.
 
@@ -150,6 +164,79 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: i
         data = memoryview(data)[written:]
         position += written
         written = pwrite(descriptor, data, position)
+
+
+#: Errors of reads that say that the disk cannot give what it holds. A file system answers a wrong
+#: checksum of its own with some of them.
+UNREADABLE = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "ENODATA", "EUCLEAN", "EBADMSG", "EREMOTEIO", "EILSEQ")
+    if hasattr(errno, name)
+)
+BLOCK = 4096  # bytes; unreadable parts of a file are found in this granularity
+
+
+def read_all(descriptor: int, size: int, position: int) -> bytes:
+    """Read a part of a file, as far as the file goes.
+
+    A single pread ends before the first block that cannot be read, without an error.
+    """
+    data = pread(descriptor, size, position)
+    while 0 < len(data) < size:
+        more = pread(descriptor, size - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def read_around(descriptor: int, size: int, position: int) -> tuple[bytes, list[int]]:
+    """Read a part of a file with zeros for the blocks that cannot be read.
+
+    Also returns the positions in the file of these blocks. Raises OSError for other errors.
+    """
+    try:
+        return read_all(descriptor, size, position), []
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+    pieces: list[bytes] = []
+    unreadable: list[int] = []
+    end = position + size
+    while position < end:
+        length = min(BLOCK - position % BLOCK, end - position)
+        try:
+            piece = read_all(descriptor, length, position)
+            if not piece:
+                break
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            piece = bytes(length)
+            unreadable.append(position - position % BLOCK)
+        pieces.append(piece)
+        position += len(piece)
+    return b"".join(pieces), unreadable
+
+
+def copy_around(source: int, position: int, end: int, target: int, at: int) -> int:
+    """Copy a part of an open file to another, with holes for the blocks that cannot be read.
+
+    Returns the number of these blocks.
+    """
+    count = 0
+    while position < end:
+        data, unreadable = read_around(source, min(_READ_AT_ONCE, end - position), position)
+        if not data:
+            break
+        count += len(unreadable)
+        for begin in range(0, len(data), BLOCK):
+            piece = data[begin : begin + BLOCK]
+            if piece.count(0) != len(piece):
+                write_all(target, piece, at + begin)
+        position += len(data)
+        at += len(data)
+    return count
 
 
 def touch_singly(mapping: object, start: int) -> None:

@@ -102,6 +102,13 @@ class PropertyExpression:
                 return entries[: number * layout.ENTRY_SIZE]
         return entries
 
+    def readable(self, entries: bytes) -> bytes:
+        """The entries before the first one with an unreadable record; waits for the disk.
+
+        Raises UnreadableLog if that is the first of all.
+        """
+        return self._store.present.require(entries, _NO_LIMIT)
+
     def has_maps(self, queue: ConsumeQueue) -> bool:
         """Whether the queue's extension may know messages that do not match."""
         return self._data is not None and queue.extension is not None
@@ -131,7 +138,8 @@ class PropertyExpression:
         """Look for messages that match among some entries, the first of which has an index.
 
         At most so many are taken and so large together, though one in any case. ``by_maps`` leaves
-        those alone that the queue's extension rules out.
+        those alone that the queue's extension rules out. The records of the others are present
+        (Residency), for they are read through the mapping.
         """
         begun: MatchedRanges = [], 0, 0, 0
         goes_on = True

@@ -102,11 +102,13 @@ class NativePulls:
             entries = by_properties.affordable(entries)
         if not entries or wanted < 1 or most_bytes < 0:
             return None
+        if present is None:  # what waits for the disk is Python's
+            return None
         if codes or program is not None:
-            if present is None or not present.holds(entries):  # perhaps those are that are wanted
+            if not present.holds(entries):  # perhaps those are that are wanted
                 return None
-        elif present is not None:
-            present.require(entries, most_bytes)
+        else:
+            entries = present.require(entries, most_bytes)
         part = self._part(entries)
         if part is None:
             return None

@@ -91,7 +91,7 @@ class PullHandlers:
         self._suggestions = Suggestions(settings, store.log, reader.young_bytes)
         self._expression = subscriptions.expression
         self._find = reader.find
-        self._slices = reader.slices
+        self._records = reader.records
         self._count = reader.count_read
         self._on_moved = on_moved
         self._looks = Looks()
@@ -292,10 +292,10 @@ class PullHandlers:
         suggested: int,
     ) -> None:
         code, next_offset, ranges, count, size = found
-        slices = self._slices(ranges)
-        if slices is None:  # a log file was deleted by age since the entries were read
-            code, slices, count, size = RETRY, [], 0, 0
-        answer_pull(header, channel, queue, code, next_offset, slices, size, suggested)
+        records = self._records(ranges)
+        if records is None:  # a log file was deleted by age since the entries were read
+            code, records, count, size = RETRY, [], 0, 0
+        answer_pull(header, channel, queue, code, next_offset, records, size, suggested)
         self._count(counter, count, size, found.end)
         if code == RETRY:
             self._look_how_far(counter, queue, next_offset)

@@ -48,6 +48,8 @@ def storage(store: MessageStore) -> Iterator[Metric | None]:
     yield counter(
         "mq_failed_writes_total", "Failed writes to the commit log.", store.appender.failed_writes
     )
+    doc = "Reads of the commit log that the disk refused."
+    yield counter("mq_failed_reads_total", doc, store.log.failures.count)
     refused = store.appender.causes - {SLAVE_CAUSE}
     yield gauge("mq_sends_refused", "1 while all sends are refused, else 0.", float(bool(refused)))
     disk = files.space(store.root)

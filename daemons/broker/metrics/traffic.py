@@ -112,7 +112,7 @@ def runtime(
 
 def _sizes(stats: BrokerStats, store: MessageStore) -> Iterable[tuple[str, float, str]]:
     log = store.log
-    earliest = log.store_timestamp(log.minimum) if log.written > log.minimum else None
+    earliest = log.readable_timestamp(log.minimum) if log.written > log.minimum else None
     return (
         ("putmessage_times_total", stats.puts, "Messages stored since the start."),
         ("put_message_size_total", stats.put_bytes, "Bytes of messages stored since the start."),

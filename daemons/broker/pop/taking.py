@@ -292,7 +292,7 @@ class Pops:
         for position, length in ranges:
             end = position + length
             while position < end:
-                head = self._store.log.view(position, RECORD_IDENTITY.size)
+                head = self._store.log.read(position, RECORD_IDENTITY.size)
                 if head is None:
                     break
                 size, _, _, offset = RECORD_IDENTITY.unpack(head)

@@ -44,7 +44,7 @@ def take(
     entries: bytes,
     offset: int,
     most_bytes: int,
-    present: Residency | None = None,
+    present: Residency,
 ) -> tuple[list[Range], int, int] | None:
     """The records of the first of these entries: (in which ranges, how many, bytes).
 
@@ -67,8 +67,9 @@ def take(
         or physicals[-1] + sizes[-1] > limit
     ):
         return None
-    if present is not None:
-        present.require(entries[: count * layout.ENTRY_SIZE], most_bytes)
+    kept = present.require(entries[: count * layout.ENTRY_SIZE], most_bytes)
+    count = len(kept) // layout.ENTRY_SIZE
+    del physicals[count:], sizes[count:]
     if not _are_true(file.view, file.start, queue, offset, physicals, sizes):
         return None
     return _joined(physicals, sizes), count, totals[count - 1]

@@ -186,6 +186,10 @@ class HeldPull:
         not."""
         expression = self.expression
         if type(expression) is PropertyExpression:
+            try:
+                entries = expression.readable(entries)
+            except OSError:
+                return True, 0  # the pull is told
             _, count, _, passed = expression.select(self.queue, self._seen, entries, wanted=1)
             return count > 0, passed
         assert type(expression) is TagExpression

@@ -17,7 +17,7 @@ from mq.daemons.broker.reading import bulk
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.residency import NotInMemory, Residency
+from mq.daemons.broker.store.residency import NotInMemory, Residency, UnreadableLog
 from mq.protocol.codes import ResponseCode
 from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 from mq.protocol.tags import TagExpression
@@ -78,8 +78,10 @@ class MessageFinder:
         """The records for a pull.
 
         With ``bulk_bytes`` up to so many bytes (mq.daemons.broker.reading.bulk). Raises NotInMemory
-        if ``present`` says that a disk would have to be waited for.
+        if ``present`` says that a disk would have to be waited for; without it the disk is waited
+        for. They end before an unreadable record; UnreadableLog is raised if that is the first.
         """
+        present = self._store.present if present is None else present
         end = queue.readable
         if offset >= end or offset < queue.minimum:
             return self._out_of_range(queue, offset, end)
@@ -104,11 +106,16 @@ class MessageFinder:
             if bulk_bytes:
                 found = self._take_bulk(queue, entries, offset, most_bytes, present)
             else:
-                if present is not None:
-                    present.require(entries, most_bytes)
+                entries = present.require(entries, most_bytes)
                 found = self._take_all(queue, entries, offset, most_bytes)
             if found is not None:
                 return found
+        try:
+            return self._take_checked(queue, entries, offset, codes, wanted, most_bytes, present)
+        except UnreadableLog as error:
+            entries = error.before(entries)
+            if not entries:
+                raise
         return self._take_checked(queue, entries, offset, codes, wanted, most_bytes, present)
 
     def _take_checked(
@@ -119,7 +126,7 @@ class MessageFinder:
         codes: Collection[int],
         wanted: int,
         most_bytes: int,
-        present: Residency | None,
+        present: Residency,
     ) -> FoundMessages:
         """The answer with each record looked at; with codes only those whose tags have one."""
         log = self._log
@@ -141,7 +148,7 @@ class MessageFinder:
             if count and (count >= wanted or size + entry_size > most_bytes):
                 index -= 1
                 break
-            if present is not None and (absent := present.missing(physical, entry_size)):
+            if absent := present.missing(physical, entry_size):
                 missing += absent
                 count += 1
                 size += entry_size
@@ -228,7 +235,7 @@ class MessageFinder:
         entries: bytes,
         offset: int,
         most_bytes: int,
-        present: Residency | None,
+        present: Residency,
     ) -> FoundMessages | None:
         """The answer to a pull that may get a large reply; None if entries are not as they should
         be."""
@@ -246,20 +253,22 @@ class MessageFinder:
         expression: PropertyExpression,
         wanted: int,
         most_bytes: int,
-        present: Residency | None,
+        present: Residency,
     ) -> FoundMessages:
         """The answer when the records themselves have to be looked into: those in memory, as far as
         they follow each other. Maps of the queue's extension save reading the others."""
+        entries = present.before_unreadable(entries)
         by_maps = expression.has_maps(queue)
-        there = 0 if present is None else present.leading(entries) * _ENTRY_SIZE
+        there = 0 if present.waits else present.leading(entries) * _ENTRY_SIZE
         if there == len(entries):
             by_maps = False  # the record tells as fast
         elif there and not by_maps:
             entries = entries[:there]
         else:
             entries, looked_at = expression.sift(queue, entries, _MOST_READ_BY_FILTER)
-            if present is not None and looked_at:
+            if looked_at:
                 present.require(looked_at, most_bytes)
+                entries = present.before_unreadable(entries)
         ranges, count, size, passed = expression.select(
             queue, offset, entries, wanted, most_bytes, by_maps=by_maps
         )

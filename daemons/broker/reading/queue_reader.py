@@ -33,7 +33,8 @@ class QueueReader:
         self.find = MessageFinder(store, settings).find
 
     async def read(self, found: FoundMessages) -> bytes:
-        """The records of what was found; none if they have been deleted meanwhile."""
+        """The records of what was found; none if they have been deleted meanwhile. Raises
+        OSError."""
         missing = [
             chunk
             for start, length in found.ranges
@@ -41,23 +42,21 @@ class QueueReader:
         ]
         if missing:
             await self.residency.bring_in(NotInMemory(missing))
-        return b"".join(self.slices(found.ranges) or ())
+        return b"".join(self.records(found.ranges) or ())
 
-    def slices(self, ranges: list[tuple[int, int]]) -> list[bytes | memoryview] | None:
-        """The records as slices of the mapped log; None if one is not there any more."""
-        slices: list[bytes | memoryview] = []
-        base = limit = 0
+    def records(self, ranges: list[tuple[int, int]]) -> list[bytes | memoryview] | None:
+        """The records, copied; None if one is not there any more. Raises OSError.
+
+        They are no slices of the mapped log: a peer that reads slowly would have us touch them
+        long after they have left memory.
+        """
+        records: list[bytes | memoryview] = []
         for start, length in ranges:
-            if not base <= start <= limit - length:
-                file = self._log.file_at(start)
-                if file is None:
-                    return None
-                base, limit, view = file.start, min(file.end, self._log.written), file.view
-                if start + length > limit:
-                    return None
-            start -= base
-            slices.append(view[start : start + length])
-        return slices
+            data = self._log.read(start, length)
+            if data is None:
+                return None
+            records.append(data)
+        return records
 
     def is_young(self, queue: ConsumeQueue, index: int) -> bool:
         """Whether a message is near enough to the end of the log to count as in memory by Java's

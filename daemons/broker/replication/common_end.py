@@ -21,6 +21,7 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.replica import NotReplicated
+from mq.daemons.broker.store.windows import LogReader
 from mq.protocol.record import BLANK, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD
 
 # How often, and after how long, a master is asked again for what may be on its way to its disk.
@@ -90,7 +91,7 @@ async def common_end(store: MessageStore, master: Master) -> int:
 
 async def _is_common(log: CommitLog, physical: int, master: Master) -> bool:
     own = log.record_at(physical)
-    return own is not None and await master.record_at(physical) == bytes(own)
+    return own is not None and await master.record_at(physical) == own
 
 
 async def _is_shown_soon(log: CommitLog, physical: int, master: Master) -> bool:
@@ -109,7 +110,7 @@ async def _has_lost_all(log: CommitLog, master: Master, found_end: int | None) -
     own, now = log.record_at(log.minimum), await master.record_at(log.minimum)
     if own is None or now is None or len(now) < SMALLEST_RECORD:
         return False  # it has not come so far again, and is asked again
-    return record_store_host(bytes(own)) == record_store_host(now)
+    return record_store_host(own) == record_store_host(now)
 
 
 async def _last_common_file(log: CommitLog, master: Master, begin: int) -> MappedFile | None:
@@ -156,11 +157,12 @@ def _last_record(log: CommitLog, queues: Sequence[ConsumeQueue]) -> int | None:
 
 
 def _records_of(file: MappedFile, end: int, begin: int | None = None) -> list[int]:
-    """Where the records of a file begin, up to an end of the log. In a thread."""
+    """Where the records of a file begin, up to an end of the log. In a thread. Raises OSError."""
     position = file.start if begin is None else begin
-    view, starts = file.view, []
+    reader, starts = LogReader(file), []
     while end - position >= BLANK.size and file.end - position >= BLANK.size:
-        size, magic = BLANK.unpack_from(view, position - file.start)
+        view, begin = reader.window(position - file.start, BLANK.size)
+        size, magic = BLANK.unpack_from(view, position - file.start - begin)
         if magic not in (MAGIC_V1, MAGIC_V2) or size < SMALLEST_RECORD:
             break
         starts.append(position)

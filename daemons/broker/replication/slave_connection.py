@@ -20,8 +20,6 @@ log = logging.getLogger(__name__)
 MOST_UNSENT = 1024 * 1024
 # In one go: then others have their turn.
 _AT_ONCE = 1024 * 1024
-# What was written so far back is probably in no page of memory any more.
-_WARM = 64 * 1024 * 1024
 # Marks of when what was sent: one for so many seconds, and so many at most.
 _MARK_SECONDS = 0.01
 _MOST_MARKS = 1000
@@ -211,10 +209,11 @@ class SlaveConnection(asyncio.Protocol):
             upto = min(end, file.end, self.next + self._room(now))
             if upto == self.next:
                 return
-            if end - self.next > _WARM:
+            data = file.read_if_in_memory(self.next - file.start, upto - self.next)
+            if data is None:
                 self._read(file, self.next, upto - self.next)
                 return
-            self._send_frames(file.view[self.next - file.start : upto - file.start])
+            self._send_frames(memoryview(data))
 
     def _room(self, now: float) -> int:
         """Bytes that may be sent in one go; with none it goes on in the next slice of time."""
@@ -263,7 +262,7 @@ class SlaveConnection(asyncio.Protocol):
             self._send_frames(memoryview(data))
             self.send()
 
-        self._master.reader.submit(lambda: file.read(offset - file.start, size), done)
+        self._master.reader.submit(lambda: file.read_part(offset - file.start, size), done)
 
     # its state ----------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def _of_store(store: MessageStore) -> dict[str, str]:
     log, times = store.log, store.put_times
     earliest = -1
     if log.written > log.minimum:
-        earliest = log.store_timestamp(log.minimum) or -1
+        earliest = log.readable_timestamp(log.minimum) or -1
     table = {f"commitLogDiskRatio_{path}": _ratio(path) for path in log.paths}
     found_end = store.checkpointer.found_end
     if found_end is not None:  # for a slave that may have what was lost then

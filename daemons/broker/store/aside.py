@@ -5,6 +5,7 @@ place of another: the same offset may be cut again by a later start.
 """
 
 import itertools
+import logging
 import os
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import Damage, StoreLoadError
 from mq.daemons.broker.store.mapped_file import MappedFile, data_end
 from mq.protocol.record import BLANK, MAGIC_BLANK
+
+log = logging.getLogger(__name__)
 
 DAMAGED_FOLDER = "damaged"
 
@@ -48,10 +51,8 @@ def put_aside(root: Path, files: list[MappedFile], end: int, why: str) -> list[D
 def _is_blank(file: MappedFile, position: int) -> bool:
     """Whether the file was closed there: the log goes on, or does not, in the next one."""
     left = file.size - position
-    return left >= BLANK.size and BLANK.unpack_from(file.view, position) == (
-        left,
-        MAGIC_BLANK,
-    )
+    blank = file.read_part(position, BLANK.size)
+    return len(blank) == BLANK.size and BLANK.unpack(blank) == (left, MAGIC_BLANK)
 
 
 def keep_part(folder: Path, descriptor: int, position: int, end: int, offset: int) -> Path:
@@ -114,10 +115,16 @@ def _find_name(path: Path, folder: Path, name: str) -> tuple[Path, bool]:
 
 
 def _copy(descriptor: int, position: int, end: int, target: Path) -> None:
-    """Copy and fsync; holes stay holes."""
+    """Copy and fsync; holes stay holes, and blocks that cannot be read become holes."""
     with files.opened(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as copy:
         files.ftruncate(copy, end - position)
-        files.copy_data(descriptor, position, end, copy, 0)
+        try:
+            files.copy_data(descriptor, position, end, copy, 0)
+        except OSError as error:
+            if error.errno not in files.UNREADABLE:
+                raise
+            count = files.copy_around(descriptor, position, end, copy, 0)
+            log.error("%d blocks cannot be read and are zeros in the copy %s", count, target)
         files.fsync(copy)
 
 

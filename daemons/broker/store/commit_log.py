@@ -19,7 +19,7 @@ from pathlib import Path
 from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
-from mq.daemons.broker.store.mapped_file import MappedFile, data_end
+from mq.daemons.broker.store.mapped_file import MappedFile, ReadFailures, data_end
 from mq.protocol.record import (
     AT,
     BLANK,
@@ -48,6 +48,7 @@ class CommitLog:
         self.paths = sorted(paths)
         self.file_size = file_size
         self.files: list[MappedFile] = []
+        self.failures = ReadFailures()
         #: Gives the file that begins at an offset where it has been made beforehand, else None.
         self.take_ready: Callable[[int], MappedFile | None] = lambda start: None
         #: Called when a file has been deleted or closed: memory of it that is held keeps it on the
@@ -92,7 +93,7 @@ class CommitLog:
                     f"the log has a gap before {path}: put the missing file back, or move the "
                     f"files before the gap away"
                 )
-            self.files.append(MappedFile(path, start, self.file_size))
+            self.files.append(MappedFile(path, start, self.file_size, self.failures))
         self.set_end(self.files[-1].end if self.files else 0)
 
     @property
@@ -162,7 +163,8 @@ class CommitLog:
         Raises OSError.
         """
         folder = self.paths[start // self.file_size % len(self.paths)]
-        file = MappedFile(folder / layout.file_name(start), start, self.file_size)
+        path = folder / layout.file_name(start)
+        file = MappedFile(path, start, self.file_size, self.failures)
         try:
             files.fsync(file.descriptor)
             files.sync_folder(folder)
@@ -208,32 +210,46 @@ class CommitLog:
         for callback in self.on_removed:
             callback()
 
-    def view(self, offset: int, size: int) -> memoryview | None:
-        """What is stored at an offset, as a slice of the mapped file; None if that is not there."""
+    def read(self, offset: int, size: int) -> bytes | None:
+        """The bytes at an offset; None if they are not there. Raises OSError."""
         file = self.file_at(offset)
         if file is None or offset + size > min(file.end, self.written):
             return None
-        return file.view[offset - file.start : offset - file.start + size]
+        return file.read(offset - file.start, size)
 
     def is_in_memory(self, offset: int) -> bool:
         """Whether the byte at an offset can be read without waiting for a disk, or is not there."""
         file = self.file_at(offset)
         return file is None or file.is_in_memory(offset - file.start)
 
-    def record_at(self, offset: int) -> memoryview | None:
-        """The record that begins at an offset, or None if none does."""
-        start = self.view(offset, RECORD_START.size)
+    def record_at(self, offset: int) -> bytes | None:
+        """The record that begins at an offset, or None if none does. Raises OSError."""
+        size = self._record_size(self.read(offset, RECORD_START.size))
+        return None if size is None else self.read(offset, size)
+
+    def _record_size(self, start: bytes | None) -> int | None:
+        """The size that the start of a record names, None if it is no record's."""
         if start is None:
             return None
-        size, magic, _ = RECORD_START.unpack(start)
+        size, magic, _ = RECORD_START.unpack_from(start)
         if magic not in (MAGIC_V1, MAGIC_V2) or size < SMALLEST_RECORD:
             return None
-        return self.view(offset, size)
+        return int(size)
 
     def store_timestamp(self, offset: int) -> int:
-        """The store timestamp in ms of the record at an offset, 0 if there is none."""
-        record = self.record_at(offset)
-        return 0 if record is None else record_store_timestamp(record)
+        """The store timestamp in ms of the record at an offset, 0 if there is none. Raises
+        OSError."""
+        head = self.read(offset, SMALLEST_RECORD)
+        if head is None or self._record_size(head) is None:
+            return 0
+        return record_store_timestamp(head)
+
+    def readable_timestamp(self, offset: int) -> int:
+        """Like `store_timestamp`, and 0 where the disk cannot be read."""
+        try:
+            return self.store_timestamp(offset)
+        except OSError:  # it has been counted and logged
+            return 0
 
     def unflushed(self, upto: int) -> Iterator[MappedFile]:
         """The files that hold bytes between flushed and an offset."""
@@ -264,7 +280,7 @@ def record_store_host(record: bytes | memoryview) -> bytes:
 
 
 def record_store_timestamp(record: bytes | memoryview) -> int:
-    """The store timestamp in ms of a whole record."""
+    """The store timestamp in ms of a record, of which the first SMALLEST_RECORD bytes suffice."""
     (sys_flag,) = layout.INT.unpack_from(record, AT["sys_flag"])
     at = AT["store_timestamp"] + shift("store_timestamp", sys_flag)
     timestamp: int = layout.LONG.unpack_from(record, at)[0]

@@ -50,12 +50,18 @@ class StoreLoadError(StoreError, CannotStart):
 
 @dataclass(frozen=True)
 class Damage:
-    """Something that recovery cut away, for the log and for whoever asks what was lost."""
+    """A part of the log that recovery cut away, or left in place and skipped."""
 
     path: str
     offset: int  # physical offset in the log, or byte offset in another file
     dropped: int  # bytes
     why: str
+    is_cut: bool = True  # else it is left in place
 
     def __str__(self) -> str:
+        if not self.is_cut:
+            return (
+                f"{self.path}: skipped {self.dropped} bytes at offset {self.offset}: "
+                f"{self.why}; mq store repair closes the gap"
+            )
         return f"{self.path}: cut {self.dropped} bytes at offset {self.offset}: {self.why}"

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from mq.daemons.broker.store.records import BadRecord, EndOfLog, LogFile, read_file
+from mq.daemons.broker.store.records import BadRecord, EndOfLog, LogFile, read_file, window
 from mq.protocol.record import AT, MAGICS, SMALLEST_RECORD, struct_of
 
 _MAGIC_AT = AT["magic"]
@@ -47,11 +47,11 @@ class Heads:
             at = place + 1
             if start + SMALLEST_RECORD > file.size:
                 return None
-            view, begin = file.window(start, SMALLEST_RECORD)
-            (physical,) = _PHYSICAL.unpack_from(view, start - begin)
-            if physical != file.start + start:
-                continue
             try:
+                view, begin = window(file, start, SMALLEST_RECORD)
+                (physical,) = _PHYSICAL.unpack_from(view, start - begin)
+                if physical != file.start + start:
+                    continue
                 if next(read_file(file, start), None) is not None:
                     return start
             except (BadRecord, EndOfLog):

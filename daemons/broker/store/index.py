@@ -129,7 +129,7 @@ class IndexFile:
             self.end_offset,
             self.used_slots,
             count,
-        ) = _HEADER.unpack_from(self._map)
+        ) = _HEADER.unpack(files.read_all(self._descriptor, _HEADER.size, 0))
         self.count = min(max(count, 1), self._capacity)
         self._allocated = max(self._allocated, self._item_at(self.count))
 
@@ -192,11 +192,12 @@ class IndexFile:
 
     def find(self, hashed: int, begin: int, end: int) -> Iterator[int]:
         """Yield physical offsets of items with a hash and a time (ms, to the second), newest
-        first."""
+        first. Raises OSError: not as memory, for the disk may fail to give an old page."""
         slot = _HEADER.size + _SLOT.size * (hashed % self._slots)
-        (number,) = _SLOT.unpack_from(self._map, slot)
+        (number,) = _SLOT.unpack(files.read_all(self._descriptor, _SLOT.size, slot))
         while 0 < number < self.count:
-            found, physical, seconds, previous = _ITEM.unpack_from(self._map, self._item_at(number))
+            item = files.read_all(self._descriptor, _ITEM.size, self._item_at(number))
+            found, physical, seconds, previous = _ITEM.unpack(item)
             timestamp = self.begin_timestamp + seconds * 1000
             if timestamp < begin:
                 return

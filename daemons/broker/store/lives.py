@@ -13,6 +13,7 @@ from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.records import Record, record_in
+from mq.daemons.broker.store.windows import LogReader
 from mq.protocol.names import is_system_topic
 
 _LOOKED_AT = 1024  # entries of a queue, for the first one that is right
@@ -80,7 +81,7 @@ class Lives:
 
     def _record_at(self, physical: int) -> Record | None:
         file = self._log.file_at(physical)
-        return None if file is None else record_in(file, physical)
+        return None if file is None else record_in(LogReader(file), physical)
 
     def born(self, queue: ConsumeQueue) -> int:
         """The physical offset at which a queue begins, 0 if unknown."""

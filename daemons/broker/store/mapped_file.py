@@ -3,9 +3,13 @@
 Java writes through the mapping too. A store to a mapped page of a sparse file on a full disk ends a
 process with SIGBUS, and in CPython that cannot be caught; pwrite says ENOSPC instead, and writes a
 batch in one call with no page fault. The kernel keeps file and mapping the same (docs/decisions/).
+
+A load from a mapped page that the disk cannot give is a SIGBUS, too. So only pages that were read
+into memory just before are read through the mapping (`MappedFile.admit`).
 """
 
 import errno
+import logging
 import mmap
 import os
 from collections import OrderedDict
@@ -13,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mq.client.machine import files
+
+log = logging.getLogger(__name__)
 
 _CREATED_MODE = 0o644
 _READ_AT_ONCE = 1024 * 1024  # bytes; in smaller pieces a disk is asked more often
@@ -46,23 +52,49 @@ def data_end(descriptor: int, position: int = 0) -> int:
 
     The position if there is none. Zeros may be in a hole or written: Java can fill its files with
     them beforehand (warmMapedFileEnable), and a power cut leaves them where data had no time.
+    A block that cannot be read counts as data.
     """
     for start, stop in reversed(list(_extents(descriptor, position))):
         while stop > start:
             begin = max(start, stop - _READ_AT_ONCE)
-            piece = files.pread(descriptor, stop - begin, begin).rstrip(b"\0")
-            if piece:
-                return begin + len(piece)
+            data, unreadable = files.read_around(descriptor, stop - begin, begin)
+            end = begin + len(data.rstrip(b"\0"))
+            if unreadable:
+                end = max(end, min(unreadable[-1] + files.BLOCK, stop))
+            if end > begin:
+                return end
             stop = begin
     return position
+
+
+class ReadFailures:
+    """Counts and logs reads that a disk refuses."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def note(self, path: Path, offset: int, error: OSError) -> None:
+        """Of a read at an offset, which is a physical one for the commit log."""
+        self.count += 1
+        log.error(
+            "%s cannot be read at offset %d: %s; the disk has failed there",
+            path,
+            offset,
+            error.strerror,
+            extra={"failure": f"reads of {path}"},
+        )
 
 
 class MappedFile:
     """One file of a log. Its full length is there, as a hole, from its creation."""
 
-    __slots__ = ("_map", "_view", "descriptor", "end", "path", "size", "start")
+    __slots__ = ("_map", "_view", "descriptor", "end", "failures", "path", "size", "start")
 
-    def __init__(self, path: Path, start: int, size: int) -> None:
+    def __init__(
+        self, path: Path, start: int, size: int, failures: ReadFailures | None = None
+    ) -> None:
+        """``failures`` counts the reads that the disk refuses."""
+        self.failures = failures or ReadFailures()
         self.path = path
         self.start = start
         self.end = start + size
@@ -73,7 +105,11 @@ class MappedFile:
 
     @property
     def view(self) -> memoryview:
-        """The whole file as memory. Slices of it stay valid when the file is closed or deleted."""
+        """The whole file as memory, of which only parts may be read that `admit` has let in.
+
+        Elsewhere a disk that fails ends the process with SIGBUS. Slices stay valid when the file is
+        closed or deleted.
+        """
         if self._view is None:
             self._view = memoryview(self._mapped())
         return self._view
@@ -83,22 +119,21 @@ class MappedFile:
             self._map = files.map_to_read(self.descriptor, self.size)
         return self._map
 
-    def window(self, position: int, size: int) -> tuple[memoryview, int]:
-        """Memory that holds a part of the file, and where in the file it begins: all of it."""
-        return self.view, 0
+    def admit(self, position: int, size: int) -> bool:
+        """Read a part of the file into memory, so that it may be read in `view`.
 
-    def find(self, part: bytes, position: int) -> int:
-        """Where bytes that do not end in zeros are next, from a position on; -1 if nowhere.
-
-        Holes are not touched as memory: a full tmpfs has none to give. It is asked for each of what
-        may be a million places.
+        False if the disk cannot give it. Waits for the disk where the part is not in memory.
         """
-        mapped = self._mapped()
-        for start, end in _extents(self.descriptor, position):
-            place = mapped.find(part, start, end)
-            if place >= 0:
-                return place
-        return -1
+        try:
+            files.populate(self._mapped(), position, size)
+        except OSError as error:
+            if error.errno == errno.EFAULT:
+                return False
+            try:  # an older kernel
+                return len(files.read_all(self.descriptor, size, position)) == size
+            except OSError:
+                return False
+        return True
 
     def write(self, data: bytes | memoryview, position: int) -> None:
         """Write all of data at a position in the file. Raises OSError, having written a part."""
@@ -110,10 +145,42 @@ class MappedFile:
         Raises OSError, also when the file is closed meanwhile: its descriptor may then already be
         that of another file.
         """
-        data = files.pread(self.descriptor, size, position)
+        try:
+            data = files.read_all(self.descriptor, size, position)
+        except OSError as error:
+            raise self._failed(error, position) from None
         if self.descriptor < 0:
             raise OSError(errno.EBADF, "closed while it was read", str(self.path))
         return data
+
+    def _failed(self, error: OSError, position: int) -> OSError:
+        if error.errno in files.UNREADABLE:
+            self.failures.note(self.path, self.start + position, error)
+        return OSError(error.errno, error.strerror, str(self.path))
+
+    def read_part(self, position: int, size: int) -> bytes:
+        """Like `read`, but ends before the first block that cannot be read. Empty if that is the
+        first one."""
+        try:
+            return files.pread(self.descriptor, size, position)
+        except OSError as error:
+            failed = self._failed(error, position)
+            if failed.errno in files.UNREADABLE:
+                return b""
+            raise failed from None
+
+    def read_if_in_memory(self, position: int, size: int) -> bytes | None:
+        """Read without waiting for a disk; None if not all of the part is in memory."""
+        buffer = bytearray(size)
+        try:
+            count = files.preadv(self.descriptor, (buffer,), position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:  # as tmpfs says it: memory is all that it has
+                return None
+            return self.read(position, size)
+        return bytes(buffer) if count == size else None
 
     def is_in_memory(self, position: int) -> bool:
         """Whether a byte can be read without waiting for a disk.
@@ -132,9 +199,26 @@ class MappedFile:
         """Have the kernel begin to read a part of the file into memory. Raises OSError."""
         files.posix_fadvise(self.descriptor, position, size, os.POSIX_FADV_WILLNEED)
 
-    def read_into(self, buffer: memoryview, position: int) -> None:
-        """Read as much as a buffer holds, for a thread: it lets the GIL go. Raises OSError."""
-        files.preadv(self.descriptor, (buffer,), position)
+    def read_into(self, buffer: memoryview, position: int) -> bool:
+        """Read as much as a buffer holds, for a thread: it lets the GIL go.
+
+        False if the disk does not give all of it. Raises OSError for other errors.
+        """
+        try:
+            return files.preadv(self.descriptor, (buffer,), position) == len(buffer)
+        except OSError as error:
+            if error.errno in files.UNREADABLE:
+                return False
+            raise
+
+    def failed_blocks(self, position: int, size: int) -> list[int]:
+        """The positions of the unreadable blocks of a part. Raises OSError."""
+        _, failed = files.read_around(self.descriptor, size, position)
+        if failed:
+            self.failures.note(
+                self.path, self.start + failed[0], OSError(errno.EIO, os.strerror(errno.EIO))
+            )
+        return failed
 
     def clear_after(self, position: int) -> None:
         """Write zeros over everything from a position on. Raises OSError.

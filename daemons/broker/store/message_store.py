@@ -36,6 +36,7 @@ from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.recovery import Recovery, Report, mark_running
 from mq.daemons.broker.store.replica import Replica
+from mq.daemons.broker.store.residency import Residency
 from mq.daemons.broker.store.retention import Retention
 from mq.daemons.broker.store.true_entries import TrueEntries
 from mq.daemons.broker.store.waiters import wake
@@ -89,6 +90,8 @@ class MessageStore:
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
         self.report = Report()
+        #: Admits records to reads through the mapping, waiting for the disk.
+        self.present = Residency(self.log, waits=True)
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
@@ -168,7 +171,8 @@ class MessageStore:
         self.indexing = Indexing(self.key_index, self.appender)
         if self.log.position > self.log.minimum:
             self.appender.publisher.last_timestamp = max(
-                self._checkpoint.message_timestamp, self.log.store_timestamp(self.queues.newest())
+                self._checkpoint.message_timestamp,
+                self.log.readable_timestamp(self.queues.newest()),
             )
         allocation = Allocation(self.log)
         self.next_file = NextFile(self.log, allocation)
@@ -221,7 +225,10 @@ class MessageStore:
     def _was_anothers(self) -> bool:
         """Whether another broker took what came last: this one was its slave, and groups may be
         ahead of what has come here."""
-        record = self.log.record_at(self.queues.newest())
+        try:
+            record = self.log.record_at(self.queues.newest())
+        except OSError:  # it has been counted and logged
+            return False
         return record is not None and record_store_host(record) != self._store_host
 
     def _show_what_is_confirmed(self, bound: ConfirmBound) -> None:
@@ -404,11 +411,10 @@ class MessageStore:
         return None if extension is None else extension.unit(address)
 
     def record_at(self, physical: int) -> bytes | None:
-        """A whole record as it is stored, or None if none begins at that offset."""
+        """A whole record as it is stored, or None if none begins at that offset. Raises OSError."""
         if not self.log.minimum <= physical < self.readable_end:
             return None
-        record = self.log.record_at(physical)
-        return None if record is None else bytes(record)
+        return self.log.record_at(physical)
 
     @property
     def readable_end(self) -> int:

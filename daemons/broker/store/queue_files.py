@@ -111,6 +111,8 @@ class QueueFiles:
         except FileNotFoundError:
             return b""
         data = files.pread(descriptor, size, within)
+        if 0 < len(data) < _ENTRY_SIZE:  # it ended before a block that may be unreadable
+            data = files.read_all(descriptor, size, within)
         return data if len(data) == size else data[: len(data) - len(data) % _ENTRY_SIZE]
 
     def write(self, index: int, entries: bytes) -> int:

@@ -10,13 +10,11 @@ from typing import Self
 
 from mq.client.machine import files
 from mq.daemons.broker.store.mapped_file import extent_end
+from mq.daemons.broker.store.windows import Windowed
 from mq.daemons.open_files import most_open_files
 
 _PIECE = 1 << 20  # bytes looked at in one go for zeros
 _MOST_OPEN = 16_384
-# Bytes that are read at once: at some place, and where one goes on from there.
-_LEAST_AHEAD = 4096
-_MOST_AHEAD = 1 << 20
 _MOST_WINDOWS = 4  # files that keep what was read last
 
 
@@ -55,10 +53,7 @@ class OpenFiles:
             self._open.pop().close()
 
 
-_NO_WINDOW = memoryview(b"")
-
-
-class ReadOnlyFile:
+class ReadOnlyFile(Windowed):
     """A file of a store; `start` is the offset that it is named after.
 
     It is opened at once, so that what a broker removes meanwhile can be read to its end, and once
@@ -68,11 +63,12 @@ class ReadOnlyFile:
 
     def __init__(self, path: Path, start: int, opened: OpenFiles) -> None:
         """Raises OSError."""
+        super().__init__()
         self.path = path
         self.start = start
         self._opened = opened
-        self._window = _NO_WINDOW, 0
-        self._ahead = _LEAST_AHEAD
+        #: Positions of the blocks that `read_around` could not read.
+        self.unreadable: set[int] = set()
         self._descriptor = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
         opened.keep(self)
         status = files.fstat(self._descriptor)
@@ -102,26 +98,20 @@ class ReadOnlyFile:
             left -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def window(self, position: int, size: int) -> tuple[memoryview, int]:
-        """A part in memory, and where in the file it begins: it has so many bytes from a position
-        on, or all there are. More, up to `_MOST_AHEAD`, while one follows the other. Raises as
-        `read`."""
-        view, begin = self._window
-        least = min(size, self.size - position)
-        if begin <= position and position + least <= begin + len(view):
-            return self._window
-        if begin <= position <= begin + len(view):
-            self._ahead = min(2 * self._ahead, _MOST_AHEAD)
-        else:
-            self._ahead = _LEAST_AHEAD
-        if not view:
-            self._opened.keep_window(self)
-        self._window = memoryview(self.read(position, max(least, self._ahead))), position
-        return self._window
+    def _window_begins(self) -> None:
+        self._opened.keep_window(self)
 
-    def forget_window(self) -> None:
-        """The memory goes with the last part of it in use."""
-        self._window = _NO_WINDOW, 0
+    def read_around(self, position: int, size: int) -> tuple[bytes, list[int]]:
+        """Read a part with zeros for the blocks that cannot be read; also their positions.
+
+        Raises as `read` for other errors.
+        """
+        if self._descriptor < 0:
+            self._open_again()
+        size = max(0, min(size, self.size - position))
+        data, unreadable = files.read_around(self._descriptor, size, position)
+        self.unreadable.update(unreadable)
+        return data, unreadable
 
     def _open_again(self) -> None:
         with suppress(FileNotFoundError):
@@ -144,28 +134,18 @@ class ReadOnlyFile:
     def end(self) -> int:
         return self.start + self.size
 
-    def find(self, part: bytes, position: int) -> int:
-        """Where bytes that do not end in zeros are next, -1 if nowhere. Raises as `read`."""
-        end = self.data_end
-        while position + len(part) <= end:
-            view, begin = self.window(position, len(part))
-            content = view.obj
-            assert isinstance(content, bytes)
-            stop = min(len(content), end - begin)
-            place = content.find(part, position - begin, stop)
-            if place >= 0:
-                return begin + place
-            position = begin + stop - len(part) + 1
-        return -1
-
     @cached_property
     def data_end(self) -> int:
-        """The position behind the last byte that is not zero. Raises as `read`."""
+        """The position after the last byte that is not zero, or that cannot be read. Raises as
+        `read` for other errors."""
         end = self._extent_end
         while end > 0:
             start = max(0, end - _PIECE)
-            piece = self.read(start, end - start).rstrip(b"\0")
-            if piece:
-                return start + len(piece)
+            data, unreadable = self.read_around(start, end - start)
+            found = start + len(data.rstrip(b"\0"))
+            if unreadable:
+                found = max(found, min(unreadable[-1] + files.BLOCK, end))
+            if found > start:
+                return found
             end = start
         return 0

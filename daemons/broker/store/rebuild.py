@@ -28,6 +28,7 @@ from mq.daemons.broker.store.records import (
     read_file,
     record_in,
 )
+from mq.daemons.broker.store.windows import LogReader
 from mq.protocol.properties import decode
 
 log = logging.getLogger(__name__)
@@ -100,10 +101,11 @@ def _records(
     damaged is among them, and behind another one the next that is whole."""
     position = commit_log.minimum
     while position < end and (file := commit_log.file_at(position)) is not None:
-        heads = Heads(file)
+        reader = LogReader(file)
+        heads = Heads(reader)
         while position < file.end:
             try:
-                for record in read_file(file, position - file.start):
+                for record in read_file(reader, position - file.start):
                     if record.physical >= end:
                         return
                     yield record
@@ -113,7 +115,7 @@ def _records(
             except EndOfLog:
                 damaged, why = None, "zeros where a record should be"
             except BadRecord as error:
-                damaged, why = record_in(file, position), str(error)
+                damaged, why = record_in(reader, position), str(error)
             if position >= end:
                 return
             on_damage(position, why)

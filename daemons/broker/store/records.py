@@ -5,9 +5,10 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.windows import LogReader
 from mq.protocol.checksum import crc32
 from mq.protocol.flags import SysFlag
 from mq.protocol.names import SCHEDULE_TOPIC
@@ -29,6 +30,7 @@ from mq.protocol.tags import tags_code
 _HEAD = part("size", "sys_flag")
 _LONG = 1 << 20  # bytes that are held of a record, which may claim all of a file, to check it
 _LONGEST_TAIL = 2 * (2 + (1 << 15))  # topic and properties, with their lengths
+_LONGEST_DAMAGED = 64 << 20  # bytes of a damaged record that are read into memory
 _LATEST = (1 << 63) - 1  # that an entry can say, ms
 _TRANSACTION_MASK = SysFlag.TRANSACTION_MASK
 IN_NO_QUEUE = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
@@ -73,6 +75,10 @@ class BadRecord(Exception):
     """What is at an offset is not a record. The text says why."""
 
 
+class UnreadableRecord(BadRecord):
+    """The disk does not give what is at an offset."""
+
+
 class EndOfLog(Exception):
     """Nothing was written at an offset."""
 
@@ -85,7 +91,7 @@ def read_log(commit_log: CommitLog, start: int) -> Iterator[Record]:
     position = start
     while (file := commit_log.file_at(position)) is not None:
         try:
-            yield from read_file(file, position - file.start)
+            yield from read_file(LogReader(file), position - file.start)
         except EndOfLog:
             return
         position = file.end
@@ -134,19 +140,29 @@ def find_entry(
     return found.physical, found.size, code
 
 
+def window(file: LogFile, position: int, size: int) -> tuple[memoryview, int]:
+    """A window of a file. Raises UnreadableRecord where the disk cannot be read, and OSError."""
+    try:
+        return file.window(position, size)
+    except OSError as error:
+        if error.errno not in files.UNREADABLE:
+            raise
+        raise UnreadableRecord(f"it cannot be read: {error.strerror}") from None
+
+
 def read_file(file: LogFile, position: int) -> Iterator[Record]:
     """Yield the records of one file of the log, from a position in it on, up to its blank.
 
-    Raises BadRecord at one that is damaged, EndOfLog where nothing was written.
+    Raises BadRecord at one that is damaged or cannot be read, EndOfLog where nothing was written.
     """
-    view, begin = file.window(position, BLANK.size)
+    view, begin = window(file, position, BLANK.size)
     end = begin + len(view)
     size = file.size
     start_of_file = file.start
     unpack = _HEAD.unpack_from
     while size - position >= BLANK.size:
         if end - position < SMALLEST_RECORD and end < size:
-            view, begin = file.window(position, SMALLEST_RECORD)
+            view, begin = window(file, position, SMALLEST_RECORD)
             end = begin + len(view)
         total, magic = BLANK.unpack_from(view, position - begin)
         if magic == MAGIC_BLANK:
@@ -170,7 +186,7 @@ def read_file(file: LogFile, position: int) -> Iterator[Record]:
             position += total
             continue
         if position + total > end:
-            view, begin = file.window(position, total)
+            view, begin = window(file, position, total)
             end, at = begin + len(view), position - begin
         yield _read_tail(view, at, total, magic, crc, queue_id, queue_offset, physical, sys_flag)
         position += total
@@ -185,7 +201,7 @@ def _read_long(
     perhaps many heads that claim all of the file. What is cheap to see is looked at first.
     """
     size = AT["body_length"] + shift("body_length", known[-1])
-    view, begin = file.window(position, size + 4)
+    view, begin = window(file, position, size + 4)
     head = bytes(view[position - begin : position - begin + size])
     (body_length,) = layout.INT.unpack_from(view, position - begin + size)
     body = position + size + 4
@@ -193,27 +209,32 @@ def _read_long(
     left = position + total - tail
     if body_length < 0 or not 0 <= left <= _LONGEST_TAIL:
         raise BadRecord(f"a body of {body_length} bytes in a record of {total}")
-    view, begin = file.window(tail, left)
+    view, begin = window(file, tail, left)
     short = memoryview(b"".join((head, bytes(4), view[tail - begin : tail - begin + left])))
     record = _read_tail(short, 0, len(short), magic, None, *known)
     found = 0
     for at in range(body, tail, _LONG):
         size = min(_LONG, tail - at)
-        view, begin = file.window(at, size)
+        view, begin = window(file, at, size)
         found = crc32(view[at - begin : at - begin + size], found)
     if found & CRC_MASK != crc:
         raise BadRecord("the checksum of its body is wrong")
     return record._replace(size=total)
 
 
-def record_in(file: MappedFile, physical: int) -> Record | None:
+def record_in(file: LogReader, physical: int) -> Record | None:
     """The record at a physical offset of a log file, without a check of its body; None if there is
     none."""
     position = physical - file.start
     if file.size - position < SMALLEST_RECORD:
         return None
     try:
-        return read_record(file.view, position, physical, check_body=False)
+        view, begin = window(file, position, SMALLEST_RECORD)
+        total, _ = BLANK.unpack_from(view, position - begin)
+        if total > _LONGEST_DAMAGED:
+            return None
+        view, begin = window(file, position, max(SMALLEST_RECORD, total))
+        return read_record(view, position - begin, physical, check_body=False)
     except BadRecord:
         return None
 
@@ -292,13 +313,16 @@ def is_torn(commit_log: CommitLog, record: Record) -> bool:
         return False
     file = commit_log.file_at(record.physical)
     assert file is not None
-    view, start = file.view, record.physical - file.start
-    at = start + AT["body_length"] + shift("body_length", record.sys_flag)
-    behind_body = at + 4 + layout.INT.unpack_from(view, at)[0]
+    start = record.physical - file.start
+    begin = start - start % layout.SECTOR
+    # The sectors of the record, from their beginning to their end.
+    data = file.read(begin, -(-(start + record.size) // layout.SECTOR) * layout.SECTOR - begin)
+    at = start - begin + AT["body_length"] + shift("body_length", record.sys_flag)
+    behind_body = at + 4 + layout.INT.unpack_from(data, at)[0]
     return any(
-        not any(view[sector : sector + layout.SECTOR])
+        not any(data[sector : sector + layout.SECTOR])
         for sector in range(
-            behind_body - behind_body % layout.SECTOR, start + record.size, layout.SECTOR
+            behind_body - behind_body % layout.SECTOR, start - begin + record.size, layout.SECTOR
         )
     )
 

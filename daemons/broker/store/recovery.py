@@ -124,7 +124,7 @@ class Recovery:
             self._forget_everything()
         else:
             self._deletions.forget_foreign(self._log)
-            report.start = self._choose_start()
+            report.start = self._before_unreadable(self._choose_start())
             known_end = max(
                 self.checkpoint.safe_offset,
                 max((queue.last_physical_end() for queue in self._queues), default=0),
@@ -177,6 +177,17 @@ class Recovery:
         indexed = max((queue.last_physical_end() for queue in self._queues), default=0)
         return indexed if first <= indexed <= last.end else first
 
+    def _before_unreadable(self, start: int) -> int:
+        """Begin earlier if the block in which the start lies cannot be read.
+
+        The record before the start has a part in that block, is lost, too, and has to be found.
+        """
+        file = self._log.file_at(start)
+        within = 0 if file is None else start - file.start
+        if file is None or within % files.BLOCK == 0 or file.read_part(within, 1):
+            return start
+        return file.start
+
     def _start_by_timestamps(self) -> int:
         """Java's rule (CommitLog.isMappedFileMatchedRecover): the newest file whose first record is
         not younger than what the checkpoint vouches for; else the oldest."""
@@ -185,7 +196,7 @@ class Recovery:
             limit = self.checkpoint.minimum_timestamp_with_index
         for file in reversed(self._log.files):
             self._log.written = file.end
-            timestamp = self._log.store_timestamp(file.start)
+            timestamp = self._log.readable_timestamp(file.start)
             if 0 < timestamp <= limit:
                 return file.start
         return self._log.minimum
@@ -287,6 +298,7 @@ class Recovery:
             self._lives,
             self._check_torn,
             self._left_out,
+            self._note,
         )
         why = replay.run(start)
         self.report.records = replay.records

@@ -155,7 +155,12 @@ def _copy_file(source: Path, target: Path, step: Callable[[int], None]) -> None:
     with files.opened(source, os.O_RDONLY) as old, files.opened(target, create) as new:
         size = files.fstat(old).st_size
         files.ftruncate(new, size)
-        files.copy_data(old, 0, size, new, 0, step)
+        try:
+            files.copy_data(old, 0, size, new, 0, step)
+        except OSError as error:
+            if error.errno not in files.UNREADABLE:
+                raise
+            files.copy_around(old, 0, size, new, 0)
         files.fsync(new)
 
 
@@ -231,15 +236,16 @@ def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
     if is_last and hole.offset + hole.size >= file.start + file.data_end:
         what = "cut off, kept in damaged/"  # as a recovery does with what is behind the last record
         return Repair(hole.path, hole.offset, hole.size, what, _nothing)
+    pieces = list(_zeros(file, hole))
     if hole.offset + hole.size == file.end:
         room = file.start + log.file_size - hole.offset  # also of one that is made longer yet
         if room < BLANK.size:
             what = "left as it is: no room to end the file"
             return Repair(hole.path, hole.offset, hole.size, what, _nothing)
-        pieces = [(hole.offset - file.start, BLANK.pack(room, MAGIC_BLANK))]
+        pieces += [(hole.offset - file.start, BLANK.pack(room, MAGIC_BLANK))]
         what = "the rest of the file made blank"
     else:
-        pieces = list(_fillers(file, hole, timestamp))
+        pieces += _fillers(file, hole, timestamp)
         what = "filled with records that nobody is shown"
     position = hole.offset - file.start
     do = _Write(hole.path, tuple(pieces), hole.offset, position, position + hole.size)
@@ -265,6 +271,20 @@ def _close_without_file(log: OfflineLog, hole: Hole) -> Repair:
     return Repair(path, hole.offset, hole.size, ", ".join(what), _InTurn(tuple(parts)))
 
 
+def _zeros(file: ReadOnlyFile, hole: Hole) -> Iterator[tuple[int, bytes]]:
+    """(Position in the file, bytes to write) of zeros for the blocks of a hole that cannot be read.
+
+    They are written first: a disk can write such a block as a whole only. No record touches one, so
+    each lies in the hole.
+    """
+    begin, end = hole.offset - file.start, hole.offset - file.start + hole.size
+    for position in range(begin, end, _LARGEST_BODY):
+        _, unreadable = file.read_around(position, min(_LARGEST_BODY, end - position))
+        for block in unreadable:
+            if begin <= block and min(block + files.BLOCK, file.size) <= end:
+                yield block, bytes(min(files.BLOCK, file.size - block))
+
+
 def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[int, bytes]]:
     """(Position in the file, bytes to write) of heads and tails of records that fill a hole.
 
@@ -279,7 +299,7 @@ def _fillers(file: ReadOnlyFile, hole: Hole, timestamp: int) -> Iterator[tuple[i
         body_at = position + RECORD_HEAD.size
         topic = DAMAGED_TOPIC[: size - SMALLEST_RECORD]
         body_size = size - SMALLEST_RECORD - len(topic)
-        body = file.read(body_at, body_size)
+        body, _ = file.read_around(body_at, body_size)
         head = RECORD_HEAD.pack(
             *(size, MAGIC_V1, crc32(body) & CRC_MASK, 0, 0, 0, file.start + position),
             *(

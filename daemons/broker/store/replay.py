@@ -13,6 +13,8 @@ from typing import Any
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import Damage
+from mq.daemons.broker.store.heads import Heads
 from mq.daemons.broker.store.index import PUT, Index, key_hash
 from mq.daemons.broker.store.lives import Lives
 from mq.daemons.broker.store.mapped_file import MappedFile
@@ -21,10 +23,12 @@ from mq.daemons.broker.store.records import (
     BadRecord,
     EndOfLog,
     Record,
+    UnreadableRecord,
     keys_of,
     queue_tags_code,
     read_file,
 )
+from mq.daemons.broker.store.windows import LogReader
 from mq.protocol.native import failures, native
 from mq.protocol.properties import decode
 
@@ -44,7 +48,8 @@ class Replay:
     ``delays`` are milliseconds by delay level. ``check`` raises BadRecord for a record that is none
     though its checksum is right, and is asked before it counts; only for one with a zero in topic
     or properties it has something to find. ``on_damage`` is told of each record that is left out,
-    by its physical offset and the reason.
+    by its physical offset and the reason. ``on_hole`` is called for each unreadable part
+    of the log that is followed by whole records; replay continues after it.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class Replay:
         lives: Lives,
         check: Callable[[Record], None],
         on_damage: Callable[[int, str], None],
+        on_hole: Callable[[Damage], None],
     ) -> None:
         self._log = commit_log
         self._queues = queues
@@ -64,6 +70,7 @@ class Replay:
         self._lives = lives
         self._check = check
         self._on_damage = on_damage
+        self._on_hole = on_hole
         self._seen: set[ConsumeQueue] = set()
         self._from_minimum = False
         self._native = _read_records
@@ -91,20 +98,47 @@ class Replay:
         """The records that are to be put one by one; those between them are put meanwhile. Raises
         BadRecord."""
         position = self.end
+        reader: LogReader | None = None
         while (file := self._log.file_at(position)) is not None:
             if self._native is not None:
                 position = self._put_usual(file, position)
+            if reader is None or reader.start != file.start:
+                reader = LogReader(file)
             most = 1 << 60 if self._native is None else _A_FEW
             count = 0
             try:
-                for record in islice(read_file(file, position - file.start), most):
+                for record in islice(read_file(reader, position - file.start), most):
                     yield record
                     position = record.physical + record.size
                     count += 1
             except EndOfLog:
                 return
+            except UnreadableRecord as error:
+                position = self._pass_over(reader, position, error)
+                continue
             if count < most:
                 position = file.end
+
+    def _pass_over(self, reader: LogReader, position: int, error: UnreadableRecord) -> int:
+        """The offset of the next whole record after an unreadable one.
+
+        Raises the error if there is none: then the log ends before the unreadable record.
+        """
+        found = Heads(reader).next_record(position - reader.start + 1)
+        following = reader.end if found is None else reader.start + found
+        if found is None and not self._goes_on_at(following):
+            raise error
+        size = following - position
+        self._on_hole(Damage(str(reader.path), position, size, str(error), is_cut=False))
+        return following
+
+    def _goes_on_at(self, physical: int) -> bool:
+        """Whether a whole record begins at an offset, where a file of the log may begin."""
+        file = self._log.file_at(physical)
+        try:
+            return file is not None and next(read_file(LogReader(file), 0), None) is not None
+        except (BadRecord, EndOfLog):
+            return False
 
     # natively -------------------------------------------------------------------------------
 
@@ -112,7 +146,7 @@ class Replay:
         """Put the records from an offset on that are as most are; returns where others begin."""
         while True:
             # Not as memory: it reaches behind what was written, where a full tmpfs has none.
-            data = file.read(position - file.start, _PIECE)
+            data = file.read_part(position - file.start, _PIECE)
             taken = self._put_piece(data, position)
             if not taken:
                 return position

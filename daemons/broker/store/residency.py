@@ -6,13 +6,19 @@ log they lie, and if not a thread has them read. Who catches up wants next what 
 that is read with them, and when half of it has been asked for, what follows (docs/decisions/0054).
 
 What has not been flushed is in memory: the kernel cannot let go of it.
+
+A part that counts as present has been entered in the page table (`MappedFile.admit`), so that it
+can be read through the mapping: only a kernel that is short of memory takes it away within
+`_TRUSTED_SECONDS`. Unreadable blocks are remembered; no record on them is read.
 """
 
 import asyncio
 import contextlib
+import errno
+import os
 from collections.abc import Collection, Iterator
 
-from mq.client.machine import clock
+from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import MappedFile
@@ -29,7 +35,7 @@ _TRUSTED_SECONDS = 0.2
 _REGION = 128
 _MOST_REGIONS = 64  # between two records; beyond it each is asked for
 # What an entry says of the size of its record may be damage.
-_MOST_OF_RECORD = 64 * CHUNK
+_MOST_OF_RECORD = 128 * CHUNK
 # Bytes of a read: the fewer there are, the fewer times its thread needs the interpreter's lock.
 _READ_AT_ONCE = 1024 * 1024
 # Reads at once, of all pulls: the disk is there for the writes, too, and threads for other work.
@@ -47,6 +53,26 @@ _unpack = layout.ENTRY.unpack_from
 Part = tuple[MappedFile, int, int]
 
 
+# An unreadable block is not read again for this time: a read may take seconds to fail.
+_UNREADABLE_SECONDS = 10.0
+
+
+class UnreadableLog(OSError):
+    """A record lies on a block that the disk cannot read."""
+
+    def __init__(self, physical: int) -> None:
+        why = f"the commit log cannot be read at offset {physical}: {os.strerror(errno.EIO)}"
+        super().__init__(errno.EIO, why)
+        self.physical = physical
+
+    def before(self, entries: bytes) -> bytes:
+        """The entries before that of the record."""
+        for number, (physical, _, _) in enumerate(_iterate(entries)):
+            if physical == self.physical:
+                return entries[: number * _ENTRY_SIZE]
+        return entries
+
+
 class NotInMemory(Exception):
     """A disk would have to be waited for. `chunks` are those missed, by number, sorted."""
 
@@ -58,18 +84,23 @@ class NotInMemory(Exception):
 class Residency:
     """Knows which chunks of a log are in memory, as far as the kernel tells.
 
-    The log is looked at in chunks, numbered from its offset 0.
+    The log is looked at in chunks, numbered from its offset 0. With ``waits`` a
+    missing chunk is read at once, and NotInMemory is never raised.
     """
 
-    def __init__(self, commit_log: CommitLog) -> None:
+    def __init__(self, commit_log: CommitLog, *, waits: bool = False) -> None:
         self._log = commit_log
+        self.waits = waits
         self._present: set[int] = set()
         self._whole: set[int] = set()  # regions of which all is present
         self._until = 0.0  # of the monotonic clock
+        self._end = (0, 0)  # the admitted part of the unflushed end of the log
         # Asked for in vain. The kernel reads on its own behind the page that it was asked for, not
         # all of the chunk: what it says later would not be of the whole.
         self._missing: dict[int, None] = {}
         self._under_way: dict[int, asyncio.Task[None]] = {}
+        #: By chunk: the time until which it counts as unreadable, and the offsets of its blocks.
+        self._unreadable: dict[int, tuple[float, list[int]]] = {}
         self._next: dict[int, int] = {}  # where to read on once a chunk is asked for
         self._turns = asyncio.Semaphore(_MOST_READS)
 
@@ -86,12 +117,12 @@ class Residency:
         If not, `missing` tells of each.
         """
         (physical, _, _) = _unpack(entries)
-        if physical >= self._log.flushed:
-            return True
         first = physical // CHUNK
         last, size, _ = _unpack(entries, len(entries) - _ENTRY_SIZE)
         end = (last + size - 1) // CHUNK + 1
         present = self._trusted()
+        if physical >= self._log.flushed and self._admits_end(physical, last + size):
+            return True
         if 0 < end - first <= _REGION:
             chunks = range(first, end)
             return present.issuperset(chunks) or all(
@@ -108,15 +139,17 @@ class Residency:
         return self._until if self.holds(entries) else 0
 
     def missing(self, physical: int, size: int) -> list[int]:
-        """The chunks of a record that are not in memory."""
-        if physical >= self._log.flushed:
-            return []
+        """The chunks of a record that are not in memory. Raises UnreadableLog."""
         present = self._trusted()
         end = physical + max(1, min(size, _MOST_OF_RECORD))
+        if physical >= self._log.flushed and self._admits_end(physical, end):
+            return []
         return [
             chunk
             for chunk in range(physical // CHUNK, (end - 1) // CHUNK + 1)
-            if chunk not in present and not self._is_there(chunk)
+            if chunk not in present
+            and not self._is_there(chunk)
+            and not self._is_beside_unreadable(chunk, physical, end)
         ]
 
     def leading(self, entries: bytes) -> int:
@@ -125,29 +158,75 @@ class Residency:
             return len(entries) // _ENTRY_SIZE
         count = 0
         for physical, size, _ in _iterate(entries):
-            if self.missing(physical, size):
-                break
+            try:
+                if self.missing(physical, size):
+                    break
+            except UnreadableLog:
+                if count:
+                    break
+                raise
             count += 1
         return count
 
-    def require(self, entries: bytes, most_bytes: int) -> None:
+    def require(self, entries: bytes, most_bytes: int) -> bytes:
         """Raise NotInMemory unless the records of these entries can be read at once: the first, and
-        of the others so many bytes together with it."""
+        of the others so many bytes together with it.
+
+        Returns the entries before the first one with an unreadable record. Raises UnreadableLog if
+        that is the first of all.
+        """
         if self.holds(entries):
-            return
+            return entries
         missing: list[int] = []
         total = 0
-        for physical, size, _ in _iterate(entries):
+        for number, (physical, size, _) in enumerate(_iterate(entries)):
             if total and total + size > most_bytes:
                 break
             total += max(size, 0)
-            missing += self.missing(physical, size)
+            try:
+                missing += self.missing(physical, size)
+            except UnreadableLog:
+                if not number:
+                    raise
+                entries = entries[: number * _ENTRY_SIZE]
+                break
         if missing:
             raise NotInMemory(missing)
+        return entries
+
+    def before_unreadable(self, entries: bytes) -> bytes:
+        """The entries before the first one with a record that is known to be unreadable.
+
+        Raises UnreadableLog if that is the first of all.
+        """
+        if not self._unreadable:
+            return entries
+        for number, (physical, size, _) in enumerate(_iterate(entries)):
+            try:
+                self.missing(physical, size)
+            except UnreadableLog:
+                if not number:
+                    raise
+                return entries[: number * _ENTRY_SIZE]
+        return entries
+
+    def _admits_end(self, begin: int, end: int) -> bool:
+        """Whether an unflushed part can be read.
+
+        It is in memory unless its write has failed; the rest of its chunk may be on disk only.
+        """
+        first, last = self._end
+        if first <= begin and end <= last:
+            return True
+        if not self._admit_part(begin, end):
+            return False
+        self._end = (first, end) if first <= begin <= last else (begin, end)
+        return True
 
     def _trusted(self) -> set[int]:
         now = clock.monotonic()
         if now > self._until:
+            self._end = (0, 0)
             self._present.clear()
             self._whole.clear()
             self._until = now + _TRUSTED_SECONDS
@@ -162,9 +241,13 @@ class Residency:
         return True
 
     def _is_there(self, chunk: int) -> bool:
+        if chunk in self._unreadable and not self._is_asked_again(chunk):
+            return False
+        if self.waits:
+            return self._wait_for(chunk)
         if chunk in self._missing or chunk in self._under_way:
             return False
-        if not self._kernel_has(chunk):
+        if not self._kernel_has(chunk) or not self._admit(chunk):
             if len(self._missing) >= _MOST_MISSING:
                 del self._missing[next(iter(self._missing))]
             self._missing[chunk] = None
@@ -174,6 +257,62 @@ class Residency:
         if behind is not None:
             self._read_on(behind)
         return True
+
+    def _wait_for(self, chunk: int) -> bool:
+        if self._admit(chunk):
+            self._present.add(chunk)
+            return True
+        self._note_unreadable({chunk: self._failed_blocks(chunk)})
+        return False
+
+    def _admit(self, chunk: int) -> bool:
+        """Put a chunk into the page table; False if the disk cannot read it."""
+        return self._admit_part(chunk * CHUNK, (chunk + 1) * CHUNK)
+
+    def _admit_part(self, begin: int, end: int) -> bool:
+        parts = self._parts_between(begin, end)
+        return all(file.admit(position, size) for file, position, size in parts)
+
+    # what cannot be read --------------------------------------------------------------------------
+
+    def _note_unreadable(self, failed: dict[int, list[int]]) -> None:
+        until = clock.monotonic() + _UNREADABLE_SECONDS
+        for chunk, blocks in failed.items():
+            if len(self._unreadable) >= _MOST_MISSING:
+                del self._unreadable[next(iter(self._unreadable))]
+            self._unreadable[chunk] = until, blocks
+
+    def _is_asked_again(self, chunk: int) -> bool:
+        """Whether the disk may be asked for an unreadable chunk again: it may have recovered."""
+        until, _ = self._unreadable[chunk]
+        if clock.monotonic() < until:
+            return False
+        del self._unreadable[chunk]
+        return True
+
+    def _is_beside_unreadable(self, chunk: int, physical: int, end: int) -> bool:
+        """Whether the part of a record in a chunk can be read, though not all of the chunk can.
+
+        Raises UnreadableLog for a record on a block that cannot be read.
+        """
+        if chunk not in self._unreadable:
+            return False
+        _, blocks = self._unreadable[chunk]
+        if any(block < end and physical < block + files.BLOCK for block in blocks):
+            self._log.failures.count += 1
+            raise UnreadableLog(physical)
+        if self._admit_part(max(physical, chunk * CHUNK), min(end, (chunk + 1) * CHUNK)):
+            return True
+        del self._unreadable[chunk]  # more of it has failed since: it is read again
+        return False
+
+    def _failed_blocks(self, chunk: int) -> list[int]:
+        """The offsets in the log of the unreadable blocks of a chunk."""
+        failed: list[int] = []
+        for file, position, size in self._parts(chunk):
+            with contextlib.suppress(OSError):  # of a file that has been closed
+                failed += (file.start + at for at in file.failed_blocks(position, size))
+        return failed
 
     def _kernel_has(self, chunk: int) -> bool:
         offset = max(chunk * CHUNK, self._log.minimum)
@@ -236,24 +375,33 @@ class Residency:
         try:
             async with self._turns:
                 with contextlib.suppress(OSError):
-                    await asyncio.to_thread(self._read_all, chunks)
+                    self._note_unreadable(await asyncio.to_thread(self._read_all, chunks))
         finally:
             for chunk in chunks:
                 del self._under_way[chunk]
                 self._missing.pop(chunk, None)
 
-    def _read_all(self, chunks: list[int]) -> None:
-        """In a thread."""
+    def _read_all(self, chunks: list[int]) -> dict[int, list[int]]:
+        """In a thread. Returns the offsets of unreadable blocks by chunk."""
         parts = [part for chunk in chunks for part in self._parts(chunk)]
         for file, position, size in parts:
             file.begin_reading(position, size)
         buffer = memoryview(bytearray(min(len(chunks) * CHUNK, _READ_AT_ONCE)))
+        failed: dict[int, list[int]] = {}
         for file, position, size in _joined(parts, len(buffer)):
-            file.read_into(buffer[:size], position)
+            if not file.read_into(buffer[:size], position):
+                first, last = file.start + position, file.start + position + size - 1
+                for chunk in range(first // CHUNK, last // CHUNK + 1):
+                    if blocks := self._failed_blocks(chunk):
+                        failed[chunk] = blocks
+        return failed
 
     def _parts(self, chunk: int) -> Iterator[Part]:
-        at = max(chunk * CHUNK, self._log.minimum)
-        end = min((chunk + 1) * CHUNK, self._log.written)
+        return self._parts_between(chunk * CHUNK, (chunk + 1) * CHUNK)
+
+    def _parts_between(self, begin: int, end: int) -> Iterator[Part]:
+        at = max(begin, self._log.minimum)
+        end = min(end, self._log.written)
         while at < end:
             file = self._log.file_at(at)
             if file is None:

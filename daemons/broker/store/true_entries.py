@@ -44,7 +44,7 @@ class TrueEntries:
 
     def is_true(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
         """Whether the log has at an offset the very message that an entry promises."""
-        head = self._log.view(physical, RECORD_IDENTITY.size)
+        head = self._log.read(physical, RECORD_IDENTITY.size)
         if head is None:
             return False
         found_size, magic, queue_id, offset = RECORD_IDENTITY.unpack(head)
@@ -91,7 +91,7 @@ class TrueEntries:
 
     def _is_filling(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
         """Whether an entry stands for a lost message: it is that of the next one there is."""
-        head = self._log.view(physical, RECORD_IDENTITY.size)
+        head = self._log.read(physical, RECORD_IDENTITY.size)
         if head is None:
             return False
         *_, its_index = RECORD_IDENTITY.unpack(head)

@@ -74,7 +74,7 @@ class Queue:
             position -= position % layout.ENTRY_SIZE
             while position > 0:
                 at = position - layout.ENTRY_SIZE
-                if file.read(at, layout.ENTRY_SIZE) != _NO_ENTRY:
+                if file.read_around(at, layout.ENTRY_SIZE)[0] != _NO_ENTRY:
                     return (file.start + position) // layout.ENTRY_SIZE
                 position -= layout.ENTRY_SIZE
         return 0
@@ -92,7 +92,7 @@ class Queue:
             whole = file.data_end + layout.ENTRY_SIZE - 1
             whole = min(whole, file.size) // layout.ENTRY_SIZE * layout.ENTRY_SIZE
             for at in range(0, whole, _PIECE):
-                piece = file.read(at, min(_PIECE, whole - at))
+                piece, _ = file.read_around(at, min(_PIECE, whole - at))
                 for physical, size, _ in layout.ENTRY.iter_unpack(piece):
                     if 0 != size != layout.FILLER_SIZE and physical >= minimum:
                         yield index, physical, size
@@ -110,7 +110,7 @@ class Queue:
                     raw = layout.ENTRY.unpack_from(near, position - begin)
                     if raw[1]:  # else a broker may have written it since
                         return raw
-                self._near = position, file.read(position - file.start, _NEAR)
+                self._near = position, file.read_around(position - file.start, _NEAR)[0]
                 raw = layout.ENTRY.unpack_from(self._near[1])
                 return raw if raw[1] else None
         return None
@@ -195,6 +195,8 @@ class Verification:
             step(item.size)
         for queue in self.queues.values():
             self._check_queue(queue, known_end)
+            for file in queue.files:
+                self._note_unreadable(file)
         for path in index_files(self._root):
             self._check_index(path)
         self._check_checkpoint(vouched, end)
@@ -280,6 +282,14 @@ class Verification:
                 gap = []
         self._strangers(queue, gap, known_end)
 
+    def _note_unreadable(self, file: ReadOnlyFile) -> None:
+        """Of a file of a queue: what could not be read counted as no entries."""
+        if file.unreadable:
+            index = (file.start + min(file.unreadable)) // layout.ENTRY_SIZE
+            count = len(file.unreadable) * files.BLOCK
+            why = f"{count} bytes cannot be read: the disk has failed there"
+            self.result.found(Problem("queue", file.path, index, 0, why))
+
     def _strangers(self, queue: Queue, entries: list[tuple[int, int]], known_end: int) -> None:
         """Entries whose messages are not where they point."""
         for index, physical in entries:
@@ -289,6 +299,15 @@ class Verification:
             self.result.found(Problem("queue", queue.folder, index, 0, why))
 
     def _check_index(self, path: Path) -> None:
+        try:
+            self._check_items(path)
+        except OSError as error:
+            if error.errno not in files.UNREADABLE:
+                raise
+            why = f"it cannot be read: {error.strerror}"
+            self.result.found(Problem("index", path, -1, 0, why))
+
+    def _check_items(self, path: Path) -> None:
         file = ReadOnlyFile(path, 0, self._log.opened)
         items_at = index_items_at(file.size)
         if items_at is None:

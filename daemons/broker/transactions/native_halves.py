@@ -117,7 +117,9 @@ class NativeHalves:
         wanted = min(max(offsets) - first + 1, _MOST_ENTRIES)
         entries = half_queue.entries(first, wanted), first
         readable = min(file.end, store.readable_end) - file.start
-        if readable <= 0:  # a producer may name any offset
+        if readable <= 0 or not entries[0]:  # a producer may name any offset
+            return None
+        if not store.present.holds(entries[0]):  # some cannot be read: Python tells of which
             return None
         part = file.view, readable, file.start
         notes = store.queue(names.TRANSACTION_OPERATION_TOPIC, HALF_QUEUE)

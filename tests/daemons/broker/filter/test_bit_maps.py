@@ -26,9 +26,14 @@ WITH_MAPS = {
 
 @pytest.fixture
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No record is ever in memory, so that maps are read."""
+    """No record is ever in memory without a wait, so that maps are read."""
+    missing = Residency.missing
+
+    def missing_but_to_those_that_wait(self: Residency, physical: int, size: int) -> list[int]:
+        return missing(self, physical, size) if self.waits else [0]
+
     monkeypatch.setattr(Residency, "holds", lambda *_: False)
-    monkeypatch.setattr(Residency, "missing", lambda *_: [0])
+    monkeypatch.setattr(Residency, "missing", missing_but_to_those_that_wait)
 
 
 def ext_folder(tmp_path: Path) -> Path:

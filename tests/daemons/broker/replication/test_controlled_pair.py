@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.replication import slave_connection
 from mq.daemons.broker.replication.epochs import Epochs
+from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.config import ConfigError
 from mq.protocol.bodies import EpochEntryCache, HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -103,11 +103,12 @@ def test_without_controllers_a_broker_has_no_epochs_to_tell(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("warm", [0, 1 << 20])  # read by a thread; sent from memory
+@pytest.mark.parametrize("is_cold", [True, False])  # read by a thread; sent from memory
 def test_no_frame_crosses_the_start_of_an_epoch(
-    warm: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_cold: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slave_connection, "_WARM", warm)
+    if is_cold:
+        monkeypatch.setattr(MappedFile, "read_if_in_memory", lambda *_: None)
 
     async def main() -> None:
         controllers = ScriptedControllers()

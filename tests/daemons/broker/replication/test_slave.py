@@ -10,6 +10,7 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.replication import slave as slave_module
 from mq.daemons.broker.replication import slave_connection
 from mq.daemons.broker.store.key_query import query_by_key
+from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.protocol.bodies import HARuntimeInfo
@@ -266,10 +267,9 @@ def test_frames_go_out_in_pieces_of_the_batch_size_and_never_across_files(tmp_pa
     asyncio.run(main())
 
 
-def test_what_lies_far_back_is_read_by_a_thread(
+def test_what_is_not_in_memory_is_read_by_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slave_connection, "_WARM", 30_000)
     monkeypatch.setattr(slave_connection, "_AT_ONCE", 20_000)
 
     async def main() -> None:
@@ -279,6 +279,7 @@ def test_what_lies_far_back_is_read_by_a_thread(
                 await caught_up(slave, first)
             await fill(first, 80, seed=2)
             assert first.ha_master._reader is None
+            monkeypatch.setattr(MappedFile, "read_if_in_memory", lambda *_: None)
             async with slave_of(tmp_path, first) as slave:
                 await caught_up(slave, first)
                 assert first.ha_master._reader is not None

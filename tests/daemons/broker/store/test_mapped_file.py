@@ -15,6 +15,7 @@ from mq.daemons.broker.store.mapped_file import (
     data_end,
     extent_end,
 )
+from mq.daemons.broker.store.windows import LogReader
 from tests.daemons.broker.store.stores import open_files
 
 
@@ -178,7 +179,8 @@ def test_a_file_is_not_read_anew_for_each_place_that_is_found_in_it(
 
     monkeypatch.setattr(files, "pread", reading)
     places, position = [], 0
-    while (place := file.find(b"part", position)) >= 0:
+    reader = LogReader(file)
+    while (place := reader.find(b"part", position)) >= 0:
         places.append(place)
         position = place + 1
     assert places == [*range(100, 4100, 4), 1 << 19]

@@ -55,7 +55,7 @@ def bodies(root: Path) -> set[bytes]:
                 entry = queue.entry(index)
                 assert entry is not None
                 if store.entries.is_true(queue, index, entry[0], entry[1]):
-                    view = store.log.view(entry[0], entry[1])
+                    view = store.log.read(entry[0], entry[1])
                     assert view is not None
                     start = RECORD_HEAD.size
                     (size,) = layout.INT.unpack_from(view, start - 4)
