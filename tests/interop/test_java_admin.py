@@ -215,6 +215,19 @@ def test_the_cluster_and_its_broker_are_shown(pair: Pair, version: str) -> None:
     assert re.search(r"^namesrvAddr +=  127\.0\.0\.1:\d+$", shown, re.M)
 
 
+def test_attributes_that_the_tool_of_release_5_sets_are_checked_and_stored(pair: Pair) -> None:
+    broker = pair.ours.broker
+    change = ("updateTopic", "-b", broker, "-t", "Attributed", "-a")
+    assert "success" in pair.at_ours("5.5.0", *change, "+message.type=FIFO,+queue.type=SimpleCQ")
+    assert pair.at_ours("5.5.0", *change, "+message.type=SOON") == ""
+    assert "success" in pair.at_ours("5.5.0", *change, "+message.type=DELAY")
+    assert "success" in pair.at_ours("4.9.7", "updateTopic", "-b", broker, "-t", "Attributed")
+    with BlockingSession(pair.ours.namesrv) as session:
+        table = run(Admin(session).topic_configs(broker)).topic_config_table
+        run(Admin(session).delete_topic_in_broker(broker, "Attributed"))
+    assert table["Attributed"].attributes == {"message.type": "DELAY", "queue.type": "SimpleCQ"}
+
+
 def test_settings_without_effect_and_unknown_ones_are_accepted(pair: Pair) -> None:
     change = ("updateBrokerConfig", "-b", pair.ours.broker, "-v", "9")
     for name in ("sendMessageThreadPoolNums", "noSuchSetting"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mq.client.operations import cluster, java_order
 from mq.client.operations.errors import InvalidRequest, Parameter
 from mq.client.operations.subjects.drift import SettingRow, compare
+from mq.protocol.attributes import parse_changes
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -60,17 +61,16 @@ class RouteRow:
 
 def parse_attributes(text: str) -> dict[str, str]:
     """Read `+key=value,-key` (AttributeParser.parseToMap). Raises InvalidRequest."""
-    found: dict[str, str] = {}
-    for part in text.split(","):
-        key, equals, value = part.strip().partition("=")
-        if key in found or key[:1] != ("+" if equals else "-") or (equals and not value):
-            raise InvalidRequest(
-                Parameter("attributes"),
-                f": {part!r}",
-                hint="+key=value sets one, -key removes one, each once",
-            )
-        found[key] = value
-    return found
+    try:
+        if not text:
+            raise ValueError("expected a change")
+        return parse_changes(",".join(part.strip() for part in text.split(",")))
+    except ValueError as error:
+        raise InvalidRequest(
+            Parameter("attributes"),
+            f": {error}",
+            hint="+key=value sets one, -key removes one, each once",
+        ) from None
 
 
 async def make_at_broker(admin: "Admin", address: str, config: "TopicConfig") -> Made:

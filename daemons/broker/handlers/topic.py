@@ -16,6 +16,7 @@ from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves
 from mq.protocol import names
+from mq.protocol.attributes import parse_changes
 from mq.protocol.bodies import (
     CreateTopicListRequestBody,
     MessageQueue,
@@ -39,9 +40,11 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def saving(what: str = "the change cannot be saved") -> Iterator[None]:
-    """Refuse, with its cause, a change that cannot be saved."""
+    """Refuse, with its cause, a change that cannot be saved or has a wrong attribute."""
     try:
         yield
+    except ValueError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
     except OSError as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"{what}: {error.strerror}") from None
 
@@ -85,6 +88,10 @@ class TopicHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"topicFilterType={header.topic_filter_type}: expected SINGLE_TAG or MULTI_TAG",
             )
+        try:
+            changes = parse_changes(header.attributes or "")
+        except ValueError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         log.info("%s creates or changes topic %s", channel.remote, header.topic)
         changed = TopicConfig(
             topic_name=header.topic,
@@ -93,6 +100,7 @@ class TopicHandlers:
             perm=header.perm,
             topic_filter_type=filter_type,
             topic_sys_flag=header.topic_sys_flag or 0,
+            attributes=changes,
         )
         with saving():
             await self._topics.update(changed)

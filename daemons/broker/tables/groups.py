@@ -14,7 +14,7 @@ from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.tables.saved_table import SavedTable
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.state_file import read_body
-from mq.protocol import names
+from mq.protocol import attributes, names
 from mq.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 
 log = logging.getLogger(__name__)
@@ -78,12 +78,19 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
     async def update_all(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
         """Create groups or change them, all or none.
 
+        The attributes of `groups` are changes (see `mq.protocol.attributes`).
+
         Raises:
+            ValueError: of an attribute.
             OSError: they could not be saved; nothing has changed.
         """
+        for group in groups:
+            known = self.table.get(group.group_name or "")
+            current = None if known is None else known.attributes or {}
+            attributes.check_changes(attributes.GROUP, current, group.attributes or {})
         old = dict(self.table)
         new = {group.group_name or "": group for group in groups}
-        await self._change(lambda table: {**table, **new})
+        await self._change(lambda table: {**table, **_with_kept(table, new)})
         for group in groups:
             log.info(
                 "subscription group %s: %s -> %s",
@@ -141,3 +148,16 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
         return SubscriptionGroupWrapper(
             subscription_group_table=dict(self.table), data_version=self.data_version
         )
+
+
+def _with_kept(
+    table: Mapping[str, SubscriptionGroupConfig], new: Mapping[str, SubscriptionGroupConfig]
+) -> dict[str, SubscriptionGroupConfig]:
+    """New groups with the attributes of those of their names that they do not change."""
+    found = {}
+    for name, group in new.items():
+        known = table.get(name)
+        found[name] = copy(group)
+        before = None if known is None else known.attributes
+        found[name].attributes = attributes.apply_changes(before, group.attributes) or None
+    return found

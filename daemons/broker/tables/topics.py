@@ -22,7 +22,7 @@ from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.tables.saved_table import SavedTable
 from mq.daemons.dispatch import Overloaded, Refused
 from mq.daemons.state_file import read_body
-from mq.protocol import names
+from mq.protocol import attributes, names
 from mq.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from mq.protocol.bodies.route import MAX_QUEUES
 from mq.protocol.codes import ResponseCode
@@ -239,13 +239,20 @@ class Topics(SavedTable[TopicConfig]):
     async def update_all(self, topics: Sequence[TopicConfig]) -> None:
         """Create topics or change them, all or none. Which are ordered only name servers say.
 
+        The attributes of `topics` are changes (see `mq.protocol.attributes`).
+
         Raises:
+            ValueError: of an attribute.
             OSError: they could not be saved; nothing has changed.
         """
+        for topic in topics:
+            known = self.table.get(topic.topic_name)
+            current = None if known is None else known.attributes or {}
+            attributes.check_changes(attributes.TOPIC, current, topic.attributes or {})
         old = self.table
         new = {topic.topic_name: topic for topic in topics}
         tell = partial(self._tell, list(new))
-        await self._change(lambda table: {**table, **_with_order(table, new)}, tell)
+        await self._change(lambda table: {**table, **_with_kept(table, new)}, tell)
         for topic in topics:
             log.info("topic %s: %s -> %s", topic.topic_name, old.get(topic.topic_name), topic)
 
@@ -322,14 +329,16 @@ class Topics(SavedTable[TopicConfig]):
                 callback(name)
 
 
-def _with_order(table: Table, new: Table) -> Table:
-    """New topics that are ordered if those of their names in the table are."""
+def _with_kept(table: Table, new: Table) -> Table:
+    """New topics with what they keep of those of their names: order, and attributes that they do
+    not change."""
     found = {}
     for name, topic in new.items():
         known = table.get(name)
-        ordered = known is not None and known.order
-        found[name] = topic if topic.order == ordered else copy(topic)
-        found[name].order = ordered
+        found[name] = copy(topic)
+        found[name].order = known is not None and known.order
+        before = None if known is None else known.attributes
+        found[name].attributes = attributes.apply_changes(before, topic.attributes) or None
     return found
 
 

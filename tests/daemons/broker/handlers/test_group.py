@@ -45,6 +45,25 @@ def test_a_group_is_created_listed_and_deleted(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
+def test_attributes_of_a_group_are_checked_and_kept(tmp_path: Path) -> None:
+    async def change(peer: Peer, attributes: dict[str, str] | None) -> int:
+        body = SubscriptionGroupConfig(group_name="g", attributes=attributes).encode()
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        return (await peer.ask(code, None, body)).code
+
+    async def script(broker: Harness, peer: Peer) -> None:
+        table = broker.stores.groups
+        assert await change(peer, {"+priority.factor": "50"}) == ResponseCode.SUCCESS
+        assert await change(peer, None) == ResponseCode.SUCCESS
+        assert table.table["g"].attributes == {"priority.factor": "50"}
+        assert await change(peer, {"+priority.factor": "500"}) == ResponseCode.SYSTEM_ERROR
+        assert await change(peer, {"+no.such": "1"}) == ResponseCode.SYSTEM_ERROR
+        assert await change(peer, {"-priority.factor": ""}) == ResponseCode.SUCCESS
+        assert table.table["g"].attributes is None
+
+    serve(tmp_path, script)
+
+
 def test_a_group_with_a_bad_name_is_refused(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         for name in ("../x", "", "g" * 256):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mq.protocol.bodies import (
+    CreateTopicListRequestBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicList,
@@ -84,6 +85,39 @@ def test_a_bad_topic_is_refused_with_the_cause(
         assert reply.code == ResponseCode.SYSTEM_ERROR
         assert reason in (reply.remark or "")
         assert broker.stores.topics.table == before
+
+    serve(tmp_path, script)
+
+
+def test_attributes_are_set_kept_removed_and_stored(tmp_path: Path) -> None:
+    async def change(peer: Peer, attributes: str | None) -> Command:
+        fields = TOPIC if attributes is None else {**TOPIC, "attributes": attributes}
+        return await peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    async def stored(peer: Peer) -> dict[str, str] | None:
+        reply = await peer.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": TOPIC["topic"]})
+        return TopicConfig.decode(reply.body).attributes
+
+    async def script(broker: Harness, peer: Peer) -> None:
+        assert (await change(peer, "+message.type=FIFO,+queue.type=SimpleCQ")).code == 0
+        kept = {"message.type": "FIFO", "queue.type": "SimpleCQ"}
+        assert await stored(peer) == kept
+        assert (await change(peer, None)).code == 0  # as clients of 4.9 do
+        assert await stored(peer) == kept
+        for wrong in ("+message.type=SOON", "+no=1", "message.type=FIFO", "+queue.type=SimpleCQ"):
+            assert (await change(peer, wrong)).code == ResponseCode.SYSTEM_ERROR
+        assert await stored(peer) == kept
+        body = CreateTopicListRequestBody(
+            topic_config_list=[
+                TopicConfig(topic_name=TOPIC["topic"], attributes={"-message.type": ""})
+            ]
+        )
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+        assert (await peer.ask(code, None, body.encode())).code == 0
+        assert await stored(peer) == {"queue.type": "SimpleCQ"}
+        body.topic_config_list[0].attributes = {"+cleanup.policy": "COMPACTION"}
+        reply = await peer.ask(code, None, body.encode())
+        assert reply.code == ResponseCode.SYSTEM_ERROR
 
     serve(tmp_path, script)
 
