@@ -261,6 +261,25 @@ def clock_drift(strike: Strike) -> End:
     return over
 
 
+def _set_for_a_while(strike: Strike, seconds: float) -> End:
+    strike.world.tell(f"FAULT {strike.fault.number}", f"its clock is set by {seconds:+g} s")
+    machine = strike.machine
+    machine.set_clock(by=seconds)
+    return lambda: machine.set_clock(by=-seconds)
+
+
+@kind("brokers", is_drawn=False)
+def clock_ahead(strike: Strike) -> End:
+    """{it} has a clock that is minutes ahead, and is set right afterwards."""
+    return _set_for_a_while(strike, strike.chance.choice((120.0, 600.0, 1500.0)))
+
+
+@kind("brokers", is_drawn=False)
+def clock_behind(strike: Strike) -> End:
+    """{it} has a clock that is minutes late, and is set right afterwards."""
+    return _set_for_a_while(strike, strike.chance.choice((-120.0, -600.0, -1500.0)))
+
+
 # disks ------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,10 @@ _UNFLUSHED_SECONDS, _WITH_TROUBLE = 1.5, 15.0
 _WELL_AGAIN = 12.0
 # When the first masters of pairs are lost amid the work: in which share of them, and when.
 _LOST_AMID_WORK, _LOST = 0.6, (START + 12.0, START + 40.0)
+# The share of seeds in which the clock of a broker is wrong by minutes, and the share of those with
+# timed messages, which this client sends. A fault of these kinds starts the broker again meanwhile.
+_WRONG_CLOCKS, _WRONG_WITH_TIMED, _TIMED = 0.15, 0.8, "producer-of-Later"
+_STARTS_AGAIN = ("kill", "power cut", "restart", "terminate")
 # The share of those with slaves in which a client creates topics.
 _NEW_TOPICS = 0.5
 _PROMOTED = 2.0  # seconds from the loss of one that is lost later
@@ -241,6 +245,8 @@ class _Scenario:
             plan += self._losses(count + 1)
         if self.set is not None and count and not kinds:
             plan += self._of_the_set(count + 2)
+        if count and not kinds:
+            plan += self._clocks(count + 2 + _MORE_FAULTS, is_timed=_TIMED in names)
         return chosen, plan
 
     def _of_the_set(self, first: int) -> list[Fault]:
@@ -253,6 +259,20 @@ class _Scenario:
             at, seconds = chance.uniform(FAULTS_BEGIN, FAULTS_END - 8.0), chance.choice(_SOME)
             kind, target = chance.choice(_MORE_KINDS), chance.choice(targets).name
             found.append(Fault(at, seconds * chance.uniform(0.5, 1.5), kind, target, number))
+        return found
+
+    def _clocks(self, first: int, *, is_timed: bool) -> list[Fault]:
+        """The clock of a broker is wrong by minutes for a while, in which it may start again."""
+        chance = self.world.stream("wrong clocks", is_noisy=False)
+        if chance.random() >= (_WRONG_WITH_TIMED if is_timed else _WRONG_CLOCKS):
+            return []
+        kind = chance.choice(("clock ahead", "clock ahead", "clock behind"))
+        at, seconds = chance.uniform(FAULTS_BEGIN, FAULTS_END - 8.0), chance.uniform(0.5, 8.0)
+        target = chance.choice(self.cluster.members if self.set else self.cluster.brokers).name
+        found = [Fault(at, seconds, kind, target, first)]
+        if chance.random() < 0.5:
+            again, kind = at + chance.uniform(0.0, seconds), chance.choice(_STARTS_AGAIN)
+            found.append(Fault(again, chance.choice(_SOME), kind, target, first + 1))
         return found
 
     def _losses(self, number: int) -> list[Fault]:

@@ -65,7 +65,12 @@ class Delivery:
         )
 
     def metrics(self) -> Metrics:
-        yield from ()
+        timer = self.timer.timer
+        if timer is not None:
+            from mq.daemons.metrics import counter  # only for a scrape
+
+            doc = "Times that the timer went back because the clock was set back."
+            yield counter("mq_timer_clock_corrections_total", doc, timer.clock_corrections)
 
     def start_used_timer(self) -> None:
         """Start the timer of a broker that has had messages for it."""

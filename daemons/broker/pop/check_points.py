@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mq.client.machine import clock
+from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.aside import SetAside
 from mq.daemons.broker.delivery.waiting import is_stored
@@ -136,6 +137,7 @@ class PopCheckPoints:
         # Of it those that may be acknowledged already: where the disk is slow, they are given out.
         self._unread: dict[Key, PopCheckPoint] = {}
         self._due: list[tuple[int, int, PopCheckPoint]] = []  # a heap, by time and arrival
+        self._clock_showed = 0  # the last time, ms
         self._counter = 0
         # Acknowledgements that came before their check points, and until when they may wait.
         self._orphans: dict[Key, tuple[int, set[int]]] = {}
@@ -484,6 +486,9 @@ class PopCheckPoints:
     def pop_due(self, now: int) -> PopCheckPoint | None:
         """Take the first of those that are due at a time in ms and are not being revived; None
         also behind very many that have ended, where `next_due` is not later than that time."""
+        if is_future(self._clock_showed, now):
+            self._follow_clock(now)
+        self._clock_showed = now
         for _ in range(_MOST_ENDED):
             if not self._due or self._due[0][0] > now:
                 break
@@ -491,6 +496,13 @@ class PopCheckPoints:
             if self._table.get(point.key) is point and not point.is_reviving:
                 return point
         return None
+
+    def _follow_clock(self, now: int) -> None:
+        """After the clock was set back: no pop hides its messages for longer than it asked for."""
+        self._due[:] = [
+            (min(at, now + point.invisible_time), number, point) for at, number, point in self._due
+        ]
+        heapq.heapify(self._due)
 
     def next_due(self) -> int | None:
         """When the first is due, ms; None if there is none."""
@@ -514,6 +526,7 @@ class PopCheckPoints:
             due[:] = [entry for entry in due if self._table.get(entry[2].key) is entry[2]]
             heapq.heapify(due)
         self._counter += 1
-        heapq.heappush(due, (point.due, self._counter, point))
+        at = min(point.due, clock.milliseconds() + point.invisible_time)
+        heapq.heappush(due, (at, self._counter, point))
         if due[0][2] is point:
             self.changed.set()

@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 
 from mq.client.machine import clock
+from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.tables.saves import Saves
@@ -179,7 +180,7 @@ class OrderedPops:
         info = self._find(topic, group, queue_id)
         if info is None or (attempt_id and attempt_id == info.attempt_id):
             return False
-        return self._clock() < info.blocked_until()
+        return self._clock() < self._until(info)
 
     def attempt(self, topic: str, group: str, queue_id: int) -> str | None:
         """The attempt that a queue waits for, which is given the same again."""
@@ -189,7 +190,12 @@ class OrderedPops:
     def blocked_until(self, topic: str, group: str, queue_id: int) -> int:
         """When a queue is free again whatever happens, ms."""
         info = self._find(topic, group, queue_id)
-        return 0 if info is None else info.blocked_until()
+        return 0 if info is None else self._until(info)
+
+    def _until(self, info: OrderInfo) -> int:
+        """When a queue is free again. A pop in the future, before the clock was set back, does not
+        block it."""
+        return 0 if is_future(info.pop_time, self._clock()) else info.blocked_until()
 
     def popped(
         self, request: PopRequest, queue: ConsumeQueue, offsets: Sequence[int], pop_time: int

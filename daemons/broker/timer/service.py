@@ -8,6 +8,9 @@ Slots are of one `timerPrecisionMs`, a second by default; within a slot a messag
 millisecond. One that is due later than the wheel should reach is put again when half of that time
 has passed ("rolled"), also so that its log file is not deleted by age meanwhile. All files are
 those of RocketMQ 5 (TimerMessageStore), so that either broker goes on where the other stopped.
+
+The time read follows the clock, also when the clock is set (`_turn_back`, `_catch_up`): a clock
+that was ahead and is corrected does not delay new messages.
 """
 
 import asyncio
@@ -16,6 +19,7 @@ import logging
 from collections.abc import Iterator
 
 from mq.client.machine import clock, files, threads
+from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.aside import SetAside
 from mq.daemons.broker.delivery.waiting import RETRY_SECONDS, NextMessage, store_all
@@ -29,6 +33,7 @@ from mq.daemons.broker.timer import log as timer_log
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.inheritance import TIMER_LOG, TIMER_WHEEL, Inheritance
 from mq.daemons.broker.timer.log import TimerLog, Unit
+from mq.daemons.broker.timer.moving import collect, time_again
 from mq.daemons.broker.timer.request import deliver_time, number
 from mq.daemons.broker.timer.wheel import EMPTY, SLOTS, Slot, TimerWheel, is_wheel
 from mq.daemons.supervision import Work
@@ -47,6 +52,7 @@ _SLOTS_A_TURN = 5000
 _MOST_IN_MEMORY = 20_000
 _SAVE_IDLE_SECONDS = 60
 _SERVICE = "timer"
+_FAREST = 1 << 62  # later than any time, ms
 # One that takes back and is due far off is rolled like any other before it takes anything back.
 _KIND = timer_log.MAGIC_DELETE | timer_log.MAGIC_ROLL
 
@@ -78,7 +84,10 @@ class Timer:
             other.save(mark.read_time, 0, mark.queue_offset)
             self._is_inheriting = True
         longest = config.timer_roll_window_slot * self._precision
-        self._inherited = Inheritance(other.read_time, other.queue_offset, longest)
+        # By a clock that was ahead, messages count as delivered that are due yet.
+        now = _now()
+        delivered_until = now if is_future(other.read_time, now) else other.read_time
+        self._inherited = Inheritance(delivered_until, other.queue_offset, longest)
         if is_new:
             if files.exists(store.root / TIMER_WHEEL):
                 files.remove(store.root / TIMER_WHEEL)
@@ -96,6 +105,7 @@ class Timer:
         self._news = NextMessage()
         self._changed = asyncio.Event()  # a slot that may be the current one has got a unit
         self._has_read = asyncio.Event()  # some of the queue, or it cannot now
+        self._turned = asyncio.Event()  # set when the time read follows the clock again
         self._is_stuck = False  # nothing of the queue comes into the wheel
         self._is_last_slot = False  # no other is to be begun
         self._finished = asyncio.Event()
@@ -103,13 +113,15 @@ class Timer:
         # after an error.
         self._put_from_slot: set[int] = set()
         self.delivered = 0
+        self.clock_corrections = 0
         self._saved_delivered = 0
         self._last_slot = -1  # that something was delivered from
         self._failure: OSError | None = None  # set for good by the first fsync that fails
         self._saves = Saves()
         self._disk = threads.Lock()  # a save that is cancelled goes on in its thread
         self._start_end = self._queue.readable
-        self._offset, self._read_time = self._recover()
+        self._offset, self._read_time = self._checkpoint.queue_offset, self._checkpoint.read_time
+        self._recover()
         if self._offset < mark.queue_offset:  # now: a kill would leave it behind what comes next
             mark.save(mark.read_time, mark.log_position, self._offset)
 
@@ -143,7 +155,7 @@ class Timer:
             unchanged
             and not self._is_inheriting
             and self.delivered == self._saved_delivered
-            and mark.read_time > self._last_slot  # a slave that is made master begins there
+            and read_time >= mark.read_time > self._last_slot  # a promoted slave begins there
         )
         if idle and read_time - mark.read_time < _SAVE_IDLE_SECONDS * 1000:
             return
@@ -201,8 +213,13 @@ class Timer:
             self._wheel.close()
             self._log.close()
 
-    def _recover(self) -> tuple[int, int]:
-        """Bring log and wheel in line; returns the queue offset and the time to go on from."""
+    def _recover(self) -> None:
+        """Bring wheel, log and the time read in line with each other, and with the clock."""
+        now = _now()
+        is_set_back = self._is_set_back(now)
+        if is_set_back:
+            # Before units of the log are put: those were put after the clock was corrected.
+            self._wheel.clear(self._step(now), self._read_time)
         offset = self._checkpoint.queue_offset
         for position, unit in self._log.recover(self._checkpoint.log_position):
             slot = self._wheel.slot(unit.due)
@@ -213,9 +230,10 @@ class Timer:
             if message is not None:
                 offset = max(offset, message.queue_offset + 1)
         self._cut_wheel()
-        offset = min(max(offset, self._queue.minimum), self._queue.appended)
-        oldest = self._step(_now()) - (SLOTS // 2 - 1) * self._precision
-        return offset, max(self._checkpoint.read_time, oldest)
+        self._offset = min(max(offset, self._queue.minimum), self._queue.appended)
+        if is_set_back:
+            self._go_back(now)
+        self._catch_up(now)
 
     def _cut_wheel(self) -> None:
         """Let slots end where the log does: a power cut may have taken units that they point to.
@@ -251,6 +269,11 @@ class Timer:
     async def _read_queue(self) -> None:
         queue = self._queue
         while True:
+            while self._is_off(_now()):
+                self._turned.clear()
+                self._has_read.set()
+                self._changed.set()
+                await self._turned.wait()
             self._offset = max(self._offset, queue.minimum)
             entries = queue.entries(self._offset, _AT_ONCE)
             if not entries:
@@ -294,7 +317,10 @@ class Timer:
         magic = timer_log.MAGIC
         if PropertyKey.TIMER_DELETE_UNIQUE_KEY in message.properties:
             magic |= timer_log.MAGIC_DELETE
-        now = _now()
+        self._put_into_wheel(out, magic, message.physical_offset, message.store_size, _now())
+
+    def _put_into_wheel(self, out: int, magic: int, physical: int, size: int, now: int) -> None:
+        """Put a unit into the slot of a time, or where it is rolled. Raises OSError."""
         window = self._roll_window()
         if out - now >= window:
             magic |= timer_log.MAGIC_ROLL
@@ -302,9 +328,7 @@ class Timer:
             out = now + (window // 2 if out - now < window + window // 3 else window)
         out = max(self._step(out), self._read_time)
         slot = self._wheel.slot(out)
-        position = self._log.append(
-            slot.last, magic, now, out, message.physical_offset, message.store_size
-        )
+        position = self._log.append(slot.last, magic, now, out, physical, size)
         first = position if slot.first < 0 else slot.first
         self._wheel.put(out, Slot(first, position, slot.units + 1))
         if out <= now:
@@ -323,10 +347,15 @@ class Timer:
         messages come faster than they are read. What was there at the start is read first.
 
         A message may be taken back there: in time, though the loop was late, or the clock jumped.
+        Nothing is read before the time read follows the clock.
         """
         queue = self._queue
         end = queue.readable
-        while self._offset < min(end, queue.readable) and not self._is_stuck:
+        while (
+            self._offset < min(end, queue.readable)
+            and not self._is_stuck
+            and not self._is_off(_now())
+        ):
             if queue.readable - self._offset > _MOST_BEHIND and self._offset >= self._start_end:
                 return
             self._has_read.clear()
@@ -337,10 +366,17 @@ class Timer:
     async def _deliver(self) -> None:
         passed = 0
         while not self._is_last_slot:
-            if self._read_time > _now():
+            now = _now()
+            if self._is_set_back(now):
+                await self._turn_back()
+            elif self._is_off(now):
+                self._catch_up(now)
+                self._turned.set()
+            elif self._read_time > now:
                 await asyncio.sleep(self._seconds_to(self._read_time))
             elif self._wheel.slot(self._read_time).last >= 0:
-                await self._deliver_slot(self._read_time)
+                if not await self._deliver_slot(self._read_time):
+                    continue
                 self._last_slot = self._read_time
                 self._read_time += self._precision
                 self._put_from_slot.clear()
@@ -353,14 +389,17 @@ class Timer:
                     await asyncio.sleep(0)
         self._finished.set()
 
-    async def _deliver_slot(self, slot_time: int) -> None:
-        """Deliver what a slot holds and still gets until its end, each message at its time."""
+    async def _deliver_slot(self, slot_time: int) -> bool:
+        """Deliver what a slot holds and still gets until its end, each message at its time; returns
+        False if the clock is set back before that."""
         seen = -1
         # A heap by time and arrival, with the message while they are not too many.
         waiting: list[tuple[int, int, Unit, StoredMessage | None]] = []
         withdrawn: set[str] = set()
         while True:
             await self._read_up()
+            if self._is_set_back(_now()):
+                return False
             last = self._wheel.slot(slot_time).last
             if last > seen:
                 for unit in self._log.chain(last, seen):
@@ -384,9 +423,89 @@ class Timer:
             elif waiting:
                 await self._wait_for_change(min(waiting[0][0], slot_time + self._precision))
             elif now >= slot_time + self._precision:
-                return
+                return True
             else:
                 await self._wait_for_change(slot_time + self._precision)
+
+    # when the clock is set ----------------------------------------------------------------------
+
+    def _is_set_back(self, now: int) -> bool:
+        """Whether the clock is so far before the time read that it must have been set."""
+        return is_future(self._read_time, now)
+
+    async def _turn_back(self) -> None:
+        """Go back to the time of the clock. Raises OSError.
+
+        Slots that are passed again are emptied: their messages were delivered. So those have to be
+        on the disk first. Only this task goes back, while no message is being put.
+        """
+        await self._aside.save()
+        if not await self._store.flusher.drain():
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        now = _now()
+        if self._is_set_back(now):
+            self._wheel.clear(self._step(now), self._read_time)
+            self._go_back(now)
+            self._put_from_slot.clear()
+        self._turned.set()
+
+    def _go_back(self, now: int) -> None:
+        """Have the slot of a time be the next, all slots from there to the time read being empty.
+
+        Units of the slot that was begun go where they belong now; so do those that the wheel does
+        not reach from here, because new slots would overwrite theirs. Raises OSError.
+        """
+        begun, self._read_time = self._read_time, self._step(now)
+        self.clock_corrections += 1
+        log.warning(
+            "the clock was set back: the timer goes back by %.1f s; messages due in that time were "
+            "delivered early, by the clock before",
+            (begun - self._read_time) / 1000,
+        )
+        self._last_slot = -1
+        reach = self._read_time + SLOTS * self._precision
+        times = {begun, *self._wheel.used(reach, _FAREST)}
+        slots = {time: slot for time in times if (slot := self._wheel.slot(time)).last >= 0}
+        if not slots:
+            return
+        mark = self._checkpoint
+        oldest = max(0, min(mark.log_position, *(slot.first for slot in slots.values())))
+        mark.save(mark.read_time, oldest, mark.queue_offset)  # a kill from here on loses no unit
+        units = [unit for slot in slots.values() for unit in self._log.chain(slot.last)]
+        for time in slots:
+            self._wheel.put(time, EMPTY)
+        for unit in units:
+            if unit.due == begun and unit.physical in self._put_from_slot:
+                continue
+            out = time_again(self._message(unit), now)
+            magic = unit.magic & ~timer_log.MAGIC_ROLL or timer_log.MAGIC
+            # Without a message delivery sets it aside.
+            out = self._read_time if out is None else out
+            self._put_into_wheel(out, magic, unit.physical, unit.size, now)
+
+    def _oldest(self, now: int) -> int:
+        """The first slot of the half of the wheel that ends at a time."""
+        return self._step(now) - (SLOTS // 2 - 1) * self._precision
+
+    def _is_off(self, now: int) -> bool:
+        """Whether nothing may be put into the wheel before the time read follows the clock: new
+        slots may overwrite those that are passed yet."""
+        return self._is_set_back(now) or self._read_time < self._oldest(now)
+
+    def _catch_up(self, now: int) -> None:
+        """Deliver next all units that are due before the half of the wheel that ends now. Raises
+        OSError."""
+        late, oldest = now - self._read_time, self._oldest(now)
+        if self._read_time >= oldest:
+            return
+        count = collect(self._wheel, self._log, self._read_time, oldest, self._put_from_slot)
+        log.warning(
+            "the timer is %.0f s late: it did not run, or the clock was set; %d messages are due",
+            *(late / 1000, count),
+        )
+        self._read_time = oldest
+        self._put_from_slot.clear()
 
     def _due(self, unit: Unit, message: StoredMessage | None) -> int:
         """When exactly a message is due, in ms: at most a slot's length after its slot's time."""

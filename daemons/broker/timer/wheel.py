@@ -116,6 +116,21 @@ class TimerWheel:
             if step and max(first, last) >= end  # without a time it was never written
         ]
 
+    def used(self, begin: int, end: int) -> list[int]:
+        """The times of slots with units, from one time to before another, in order."""
+        first, last = begin // self.precision, end // self.precision
+        steps = [
+            step
+            for _, (step, _, newest, _, _) in _slots(self._descriptor)
+            if step and newest >= 0 and first <= step < last
+        ]
+        return [step * self.precision for step in sorted(steps)]
+
+    def clear(self, begin: int, end: int) -> None:
+        """Empty all slots from one time to before another. Raises OSError."""
+        for time in self.used(begin, end):
+            self.put(time, EMPTY)
+
     def slot(self, time: int) -> Slot:
         """The slot of a time in ms."""
         step = time // self.precision

@@ -16,6 +16,7 @@ from enum import Enum, auto
 
 from mq.client.machine import clock
 from mq.daemons.broker.clients.registry import Producers
+from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.aside import SetAside
 from mq.daemons.broker.delivery.waiting import StoreResults, is_hopeless, is_stored
@@ -183,7 +184,8 @@ class TransactionChecks:
         kept = self._settings.store.file_reserved_time * 3600 * 1000
         if checks >= self._settings.broker.transaction_check_max or age > kept:
             return _Verdict.GIVE_UP
-        if half.store_timestamp >= started:
+        stored = half.store_timestamp
+        if stored >= started and not is_future(stored, now):
             return _Verdict.TOO_YOUNG
         immunity = self._settings.broker.transaction_time_out
         seconds = number_property(half, PropertyKey.CHECK_IMMUNITY_TIME)

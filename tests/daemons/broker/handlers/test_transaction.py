@@ -22,6 +22,7 @@ from tests.daemons.broker.transactions.producers import (
     operations,
     run,
 )
+from tests.daemons.set_clock import DAY, set_clock
 
 OLD = 3_600_000  # ms: an hour is longer than any timeout
 
@@ -195,6 +196,21 @@ def test_the_producer_of_an_open_transaction_is_asked(tmp_path: Path) -> None:
         offsets = broker.delivery.transactions
         offsets.save_progress()
         assert offsets.ledger.offsets() == [1]
+
+    run(tmp_path, script)
+
+
+def test_a_half_of_a_clock_that_was_ahead_does_not_hold_up_checks(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: TransactionPeer) -> None:
+        with set_clock() as given:
+            given.ahead = DAY
+            await peer.prepare(b"ahead", now() - OLD)
+            given.ahead = 0
+            await peer.prepare(b"right", now() - OLD)
+            await asyncio.sleep(0.002)
+            await broker.delivery.checks.round()
+            asked = {(await asyncio.wait_for(peer.checks.get(), 30))[1].body for _ in range(2)}
+            assert asked == {b"ahead", b"right"}
 
     run(tmp_path, script)
 

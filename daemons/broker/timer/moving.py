@@ -1,0 +1,49 @@
+"""Units that move to other slots because the clock was set."""
+
+from collections.abc import Container
+
+from mq.daemons.broker.clock_steps import is_future
+from mq.daemons.broker.timer.log import TimerLog
+from mq.daemons.broker.timer.request import deliver_time, number
+from mq.daemons.broker.timer.wheel import Slot, TimerWheel
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey
+
+
+def collect(
+    wheel: TimerWheel, log: TimerLog, begin: int, slot_time: int, done: Container[int]
+) -> int:
+    """Move all units that are due from ``begin`` on into one later slot; returns how many.
+
+    Those of the first slot whose physical offsets are in ``done`` are left out. The slot is written
+    once, at the end: a kill before that changes nothing. Raises OSError.
+    """
+    slot, count = wheel.slot(slot_time), 0
+    first, last = slot.first, slot.last
+    for time in wheel.used(begin, slot_time):
+        for unit in log.chain(wheel.slot(time).last):
+            if time == begin and unit.physical in done:
+                continue
+            magic, physical, size = unit.magic, unit.physical, unit.size
+            last = log.append(last, magic, unit.written, slot_time, physical, size)
+            first, count = last if first < 0 else first, count + 1
+    if count:
+        wheel.put(slot_time, Slot(first, last, slot.units + count))
+    return count
+
+
+def time_again(message: StoredMessage | None, now: int) -> int | None:
+    """The time for the wheel of a message whose slot does not count any more; None if unknown.
+
+    A delay that began in the future, by a clock that was ahead, begins now.
+    """
+    if message is None:
+        return None
+    if (
+        is_future(message.store_timestamp, now)
+        and PropertyKey.TIMER_DELIVER_MS not in message.properties
+    ):
+        due = deliver_time(message, now)
+        if due is not None:
+            return due - 1
+    return number(message, PropertyKey.TIMER_OUT_MS)

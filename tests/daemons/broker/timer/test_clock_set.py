@@ -1,0 +1,154 @@
+"""Timed messages are delivered by the clock as it is, after it was ahead or behind, too."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mq.client.session import Session
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.timer.service import Timer
+from tests.daemons.broker.killed import copy_as_killed
+from tests.daemons.broker.running import broker_on, pull, send
+from tests.daemons.set_clock import DAY, SetClock, set_clock
+from tests.waiting import until
+
+SMALL = {
+    **{"mappedFileSizeCommitLog": "65536", "mappedFileSizeTimerLog": "4160"},
+    **{"maxHashSlotNum": "500", "maxIndexNum": "2000"},
+    "timerMaxDelaySec": str(30 * 24 * 3600),
+}
+
+
+def timer_of(broker: Broker) -> Timer:
+    timer = broker.delivery.timer.timer
+    assert timer is not None
+    return timer
+
+
+async def send_due(session: Session, broker: Broker, body: bytes, due: int) -> None:
+    reply = await send(session, broker.address, body, {"TIMER_DELIVER_MS": str(due)})
+    assert reply.code == 0
+
+
+async def read_to(broker: Broker, moment: int) -> None:
+    """Wait until the timer has read up to a time."""
+    await until(lambda: timer_of(broker)._read_time >= moment)
+
+
+async def bodies(session: Session, broker: Broker, count: int) -> list[bytes]:
+    return [message.body for message in await pull(session, broker.address, "Later", count)]
+
+
+def run(root: Path, script: Callable[[Broker, Session, SetClock], object]) -> None:
+    async def main() -> None:
+        with set_clock() as given:
+            async with broker_on(root, **SMALL) as broker, Session("127.0.0.1:1") as session:
+                await script(broker, session, given)  # type: ignore[misc]
+
+    asyncio.run(main())
+
+
+async def _go_ahead(broker: Broker, session: Session, given: SetClock) -> None:
+    """The clock is a day ahead until the timer has come there, and then is right again."""
+    await send_due(session, broker, b"first", given.now + 100)
+    assert await bodies(session, broker, 1) == [b"first"]
+    await send_due(session, broker, b"early", given.now + DAY // 2)
+    given.ahead = DAY
+    assert await bodies(session, broker, 2) == [b"first", b"early"]
+    await read_to(broker, given.now - 2000)
+
+
+def test_a_message_comes_in_time_after_a_clock_was_ahead(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script(broker: Broker, session: Session, given: SetClock) -> None:
+        await _go_ahead(broker, session, given)
+        given.ahead = 0
+        due = given.now + 1200
+        await send_due(session, broker, b"new", due)
+        found = await pull(session, broker.address, "Later", 3)
+        assert [message.body for message in found] == [b"first", b"early", b"new"]
+        assert found[2].store_timestamp >= due
+        assert timer_of(broker).clock_corrections == 1
+
+    run(tmp_path, script)
+    assert "the clock was set back: the timer goes back by 86" in caplog.text
+
+
+def test_a_message_that_is_due_later_than_the_wrong_time_is_kept(tmp_path: Path) -> None:
+    async def script(broker: Broker, session: Session, given: SetClock) -> None:
+        await _go_ahead(broker, session, given)
+        given.ahead = 0
+        await send_due(session, broker, b"late", given.now + DAY + DAY // 2)
+        await send_due(session, broker, b"new", given.now + 300)
+        assert await bodies(session, broker, 3) == [b"first", b"early", b"new"]
+        given.ahead = 2 * DAY
+        assert (await bodies(session, broker, 4))[3:] == [b"late"]
+
+    run(tmp_path, script)
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_a_start_after_the_correction_delivers_in_time(tmp_path: Path, is_killed: bool) -> None:
+    root = tmp_path / "store"
+
+    async def main() -> None:
+        with set_clock() as given:
+            async with broker_on(root, **SMALL) as broker, Session("127.0.0.1:1") as session:
+                await _go_ahead(broker, session, given)
+                await timer_of(broker).save()
+                if is_killed:
+                    given.ahead = 0
+                    await until(lambda: timer_of(broker).clock_corrections > 0)
+                    await send_due(session, broker, b"new", given.now + 3000)
+                    timer = timer_of(broker)
+                    await until(lambda: timer._offset == timer._queue.readable)
+                    copy_as_killed(root, tmp_path / "killed")
+            given.ahead = 0
+            store = tmp_path / "killed" if is_killed else root
+            async with broker_on(store, **SMALL) as broker, Session("127.0.0.1:1") as session:
+                if not is_killed:
+                    await send_due(session, broker, b"new", given.now + 300)
+                assert await bodies(session, broker, 3) == [b"first", b"early", b"new"]
+
+    asyncio.run(main())
+
+
+def test_a_delay_that_began_by_a_wrong_clock_far_ahead_begins_again(tmp_path: Path) -> None:
+    """The wheel has two weeks: a slot further off would be overwritten."""
+
+    async def script(broker: Broker, session: Session, given: SetClock) -> None:
+        given.ahead = 40 * DAY
+        reply = await send(session, broker.address, b"waits", {"TIMER_DELAY_MS": "1500"})
+        assert reply.code == 0
+        given.ahead = 0
+        assert await bodies(session, broker, 1) == [b"waits"]
+
+    run(tmp_path, script)
+
+
+def test_what_was_due_weeks_ago_is_delivered_at_a_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        with set_clock() as given:
+            async with broker_on(tmp_path, **SMALL) as broker, Session("127.0.0.1:1") as session:
+                await send_due(session, broker, b"first", given.now + DAY // 4)
+                await send_due(session, broker, b"second", given.now + 3 * DAY)
+                timer = timer_of(broker)
+                await until(lambda: timer._offset == 2)
+            given.ahead = 30 * DAY
+            async with broker_on(tmp_path, **SMALL) as broker, Session("127.0.0.1:1") as session:
+                assert await bodies(session, broker, 2) == [b"first", b"second"]
+
+    asyncio.run(main())
+
+
+def test_a_jump_of_weeks_delivers_what_waits_and_then_in_time(tmp_path: Path) -> None:
+    async def script(broker: Broker, session: Session, given: SetClock) -> None:
+        await send_due(session, broker, b"first", given.now + DAY // 4)
+        given.ahead = 30 * DAY
+        await send_due(session, broker, b"second", given.now + 800)
+        assert await bodies(session, broker, 2) == [b"first", b"second"]
+
+    run(tmp_path, script)
