@@ -15,6 +15,7 @@ import asyncio
 from pathlib import Path
 
 from mq.client.machine import clock, files
+from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.timer import checkpoint
 from mq.daemons.state_file import write_atomically
 
@@ -25,6 +26,18 @@ _AHEAD_MS = 3_600_000
 
 TIMER_LOG = "timerlog"  # in the root of the store
 TIMER_WHEEL = "timerwheel"
+
+
+def remove_files(root: Path) -> None:
+    """Remove wheel and log, so that everything is read again from the queue. Raises OSError."""
+    if files.exists(root / TIMER_WHEEL):
+        files.remove(root / TIMER_WHEEL)
+        files.sync_folder(root)
+    # A power cut may have removed the name of the wheel alone. Units of the log that is left would
+    # count as in the wheel.
+    if files.exists(root / TIMER_LOG):
+        files.remove_tree(root / TIMER_LOG)
+        files.sync_folder(root)
 
 
 class TimerCopy:
@@ -65,6 +78,13 @@ class TimerCopy:
         inherited = path.with_name(checkpoint.INHERITED_NAME)  # of an older one
         for old in (inherited, inherited.with_name(inherited.name + ".bak")):
             files.remove(old)
+
+
+def delivered_until(read_time: int) -> int:
+    """Up to which time a master that had read up to one has surely delivered, both in ms: if its
+    clock was ahead, messages up to there may be due yet."""
+    now = clock.milliseconds()
+    return now if is_future(read_time, now) else read_time
 
 
 class Inheritance:

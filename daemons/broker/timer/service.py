@@ -31,7 +31,13 @@ from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.broker.timer import checkpoint
 from mq.daemons.broker.timer import log as timer_log
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
-from mq.daemons.broker.timer.inheritance import TIMER_LOG, TIMER_WHEEL, Inheritance
+from mq.daemons.broker.timer.inheritance import (
+    TIMER_LOG,
+    TIMER_WHEEL,
+    Inheritance,
+    delivered_until,
+    remove_files,
+)
 from mq.daemons.broker.timer.log import TimerLog, Unit
 from mq.daemons.broker.timer.moving import collect, time_again
 from mq.daemons.broker.timer.request import deliver_time, number
@@ -84,19 +90,10 @@ class Timer:
             other.save(mark.read_time, 0, mark.queue_offset)
             self._is_inheriting = True
         longest = config.timer_roll_window_slot * self._precision
-        # By a clock that was ahead, messages count as delivered that are due yet.
-        now = _now()
-        delivered_until = now if is_future(other.read_time, now) else other.read_time
-        self._inherited = Inheritance(delivered_until, other.queue_offset, longest)
+        until = delivered_until(other.read_time)
+        self._inherited = Inheritance(until, other.queue_offset, longest)
         if is_new:
-            if files.exists(store.root / TIMER_WHEEL):
-                files.remove(store.root / TIMER_WHEEL)
-                files.sync_folder(store.root)
-            # A power cut may have taken the name of the wheel alone: what is in the log would count
-            # as in the wheel. All of it is read again from the queue.
-            if files.exists(store.root / TIMER_LOG):
-                files.remove_tree(store.root / TIMER_LOG)
-                files.sync_folder(store.root)
+            remove_files(store.root)
             mark.save(self._step(_now()), 0, 0)
         self._wheel = TimerWheel(store.root / TIMER_WHEEL, self._precision)
         if not is_new:
