@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import json
 import logging
 import os
 import signal
@@ -13,8 +12,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
-from mq.client.machine import clock
 from mq.daemons.config import ConfigError
+from mq.daemons.log_output import configure_log, flush_log
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +37,9 @@ EX_CONFIG = 78
 # system. Python's own 5 ms would be the latency of every request while a large body is decoded.
 SWITCH_SECONDS = 0.0005
 
-# What a process that starts daemons, as one that runs several brokers, tells each: the end of a
-# pipe that is closed when that process ends, and the name that the lines of the log carry.
+# A process that starts daemons, as one that runs several brokers, gives each the end of a pipe that
+# is closed when that process ends.
 LIFELINE = "MQ_LIFELINE_FD"
-LOG_NAME = "MQ_LOG_NAME"
-
-# A peer that misbehaves may fill the disk with log lines: one a second tells as much.
-PEER_LOG_INTERVAL = 1.0
 
 
 class Daemon(Protocol):
@@ -185,6 +180,7 @@ def _ask_to_stop(
         log.critical("%s again: stopping at once", number.name)
         if abort is not None:
             abort()
+        flush_log()
         os._exit(EX_SOFTWARE)
     log.info("%s: stopping", number.name)
     stop.set()
@@ -296,92 +292,3 @@ class ServiceManager:
             self._socket.sendto(text.encode(), self._address)
         except OSError as error:
             log.warning("the service manager cannot be notified: %s", error.strerror)
-
-
-def configure_log(log_format: str, level: str) -> None:
-    """Log to standard output, as text or as one JSON object a line.
-
-    Raises:
-        ConfigError: there is no such format or level.
-    """
-    if log_format not in ("text", "json"):
-        raise ConfigError(f"log format {log_format}: expected text or json")
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
-        raise ConfigError(f"log level {level}: expected DEBUG, INFO, WARNING or ERROR")
-    handler = logging.StreamHandler(sys.stdout)
-    name = os.environ.get(LOG_NAME, "")
-    handler.setFormatter(JsonFormatter(name) if log_format == "json" else TextFormatter(name))
-    handler.addFilter(PeerRateLimit())
-    logging.basicConfig(level=number, handlers=[handler], force=True)
-
-
-class TextFormatter(logging.Formatter):
-    """`2025-01-31 12:00:00,123 INFO mq.daemons.namesrv.routes text`; of one of several brokers
-    with its name: `… INFO [broker-a] mq.daemons…`"""
-
-    def __init__(self, daemon: str = "") -> None:
-        of = f"[{daemon.replace('%', '%%')}] " if daemon else ""
-        super().__init__(f"%(asctime)s %(levelname)s {of}%(name)s %(message)s")
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (seconds since 1970), level, logger, text, and error if any;
-    of one of several brokers its name as daemon."""
-
-    def __init__(self, daemon: str = "") -> None:
-        super().__init__()
-        self._daemon = daemon
-
-    def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, Any] = {
-            "time": round(record.created, 3),
-            "level": record.levelname,
-            "logger": record.name,
-            "text": record.getMessage(),
-        }
-        if self._daemon:
-            entry["daemon"] = self._daemon
-        peer = getattr(record, "peer", None)
-        if peer is not None:
-            entry["peer"] = peer
-        if record.exc_info:
-            entry["error"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
-
-
-class PeerRateLimit(logging.Filter):
-    """Lets one record a second through for each peer, of those logged with `extra={"peer": …}`,
-    and for each failure that repeats, of those with `extra={"failure": …}`.
-
-    The next that passes says how many did not.
-    """
-
-    # Remembered at most; beyond that the oldest are forgotten, which only logs more.
-    LIMIT = 10_000
-
-    def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._last: dict[str, float] = {}
-        self._dropped: dict[str, int] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        peer = getattr(record, "peer", None) or getattr(record, "failure", None)
-        if peer is None:
-            return True
-        now = self._clock()
-        if now - self._last.get(peer, -PEER_LOG_INTERVAL) < PEER_LOG_INTERVAL:
-            self._dropped[peer] = self._dropped.get(peer, 0) + 1
-            return False
-        if len(self._last) >= self.LIMIT:
-            oldest = next(iter(self._last))
-            del self._last[oldest]
-            self._dropped.pop(oldest, None)
-        self._last.pop(peer, None)
-        self._last[peer] = now
-        dropped = self._dropped.pop(peer, 0)
-        if dropped:
-            record.msg = f"{record.getMessage()} ({dropped} more of {peer} not logged)"
-            record.args = None
-        return True

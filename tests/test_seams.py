@@ -21,6 +21,7 @@ EXEMPT = {
     "client/blocking.py": "blocks on a socket, in commands",
     "daemons/instances": "processes of this machine, and how they end",
     "daemons/filtersrv/sandbox": "a process of this machine that keeps nothing of it",
+    "daemons/log_output.py": "the log of this process, written in a thread of its own",
     "daemons/service.py": "signals, the watchdog and the end of this process",
     "daemons/self_signed.py": "certificates are read by the ssl module, which opens files itself",
     "daemons/tls.py": "likewise",

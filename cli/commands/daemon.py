@@ -85,7 +85,7 @@ def configuring(*, printing: bool, path: Path | None = None) -> Iterator[None]:
     import logging
 
     from mq.daemons.config import ConfigError, explained, warn_of_remarks
-    from mq.daemons.service import configure_log
+    from mq.daemons.log_output import configure_log
 
     try:
         if printing:

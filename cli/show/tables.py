@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mq.cli.show.lazy import LongText, Text, pieces_of
+from mq.cli.show.lazy import LongText, Text, converted, pieces_of
 from mq.cli.show.result import Column, Kind, Result, Row
 from mq.cli.show.times import iso, local
-from mq.cli.show.visible import visible
+from mq.cli.show.visible import on_one_line, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,7 +52,9 @@ def plain_table(result: Result, *, header: bool, utc: bool) -> Iterator[str]:
     def lines() -> Iterator[list[Text]]:
         for row in result.rows:
             yield [
-                value if isinstance(value, LongText) else cell_text(column.kind, value, utc=utc)
+                _on_one_line(value)
+                if isinstance(value, LongText)
+                else cell_text(column.kind, value, utc=utc)
                 for column, value in zip(columns, (row[index] for index in shown), strict=True)
             ]
             del row
@@ -67,6 +69,10 @@ def plain_table(result: Result, *, header: bool, utc: bool) -> Iterator[str]:
     for line in lines():
         yield from _line(line, widths, at_right)
         del line
+
+
+def _on_one_line(text: LongText) -> LongText:
+    return LongText(lambda: converted(text, on_one_line))
 
 
 def _line(cells: Sequence[Text], widths: list[int], at_right: list[bool]) -> Iterator[str]:
@@ -145,4 +151,4 @@ def cell_text(kind: Kind, value: Any, *, utc: bool) -> str:
         return "*" if value else ""
     if isinstance(value, LongText) and value.is_longer_than(MOST_SHOWN):
         return f"{value.beginning(MOST_SHOWN)}… (all of it: -o plain, json, yaml or csv)"
-    return "" if value is None else str(value)
+    return "" if value is None else on_one_line(str(value))

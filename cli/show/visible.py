@@ -6,16 +6,29 @@ for pipes, which get every byte.
 
 from typing import TextIO
 
-_PICTURES = {
+from mq.protocol.printable import MARKS
+
+_PICTURES: dict[int, int | str] = {
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"},
     0x7F: 0x2421,
     **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+    **{code: f"\\u{code:04x}" for code in MARKS},
+}
+# In a cell of a table, whose row is one line.
+_IN_CELLS = {
+    **{code: _PICTURES[code] for code in (*MARKS, 0x0D)},
+    **{0x0A: 0x240A, 0x09: 0x2409},
 }
 
 
 def visible(text: str) -> str:
     """The text with pictures instead of control characters, but for ends of lines and tabs."""
     return text if text.isprintable() else text.translate(_PICTURES)
+
+
+def on_one_line(text: str) -> str:
+    """The text with pictures instead of line feeds and tabs, for a cell of a table."""
+    return text if text.isprintable() else text.translate(_IN_CELLS)
 
 
 def log_visibly() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from mq.client.machine import clock
 from mq.daemons.instances.notices import Notices
-from mq.daemons.service import EX_CONFIG, EX_OSERR, LIFELINE, LOG_NAME
+from mq.daemons.log_output import LOG_NAME
+from mq.daemons.service import EX_CONFIG, EX_OSERR, LIFELINE
 from mq.daemons.supervision import CALM_SECONDS, FIRST_PAUSE, LONGEST_PAUSE
 
 log = logging.getLogger(__name__)

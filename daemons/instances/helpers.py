@@ -16,7 +16,8 @@ from typing import Generic, TypeVar
 
 from mq.client.machine import clock
 from mq.daemons.instances.child import OF_SYSTEMD
-from mq.daemons.service import LIFELINE, LOG_NAME
+from mq.daemons.log_output import LOG_NAME
+from mq.daemons.service import LIFELINE
 from mq.daemons.supervision import CALM_SECONDS, FIRST_PAUSE, LONGEST_PAUSE
 
 log = logging.getLogger(__name__)

@@ -1,20 +1,22 @@
 """Daemons run in processes of their own here: signals, statuses, the service manager, the log."""
 
+import fcntl
 import json
-import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mq.daemons.service import PeerRateLimit
+from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
+from tests.interop.ports import free_port
 from tests.processes import is_readable
 
 NAME_SERVER = """
@@ -173,25 +175,49 @@ def test_the_service_manager_is_told_of_readiness_life_and_stop(
         assert child.status() == 0
 
 
-def test_a_peer_gets_one_line_a_second_and_the_next_one_counts_the_others() -> None:
-    now = 100.0
-    limit = PeerRateLimit(lambda: now)
+def test_a_pipe_that_nobody_reads_stops_neither_the_daemon_nor_its_end(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # less than a start writes
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-c", NAME_SERVER, str(tmp_path), str(port)], stdout=writing
+    )
+    os.close(writing)
+    try:
+        with connected(port) as peer:
+            peer.sendall(encode(Command(99999)))
+            assert peer.recv(4)
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
 
-    def passes(peer: str | None, text: str = "bad %s") -> str | None:
-        extra = {} if peer is None else {"peer": peer}
-        record = logging.makeLogRecord({"msg": text, "args": ("frame",), **extra})
-        return record.getMessage() if limit.filter(record) else None
 
-    assert passes("10.0.0.1:5") == "bad frame"
-    assert [passes("10.0.0.1:5") for _ in range(3)] == [None] * 3
-    assert passes("10.0.0.2:5") == "bad frame"
-    assert passes(None) == passes(None) == "bad frame"
-    now += 1.0
-    assert passes("10.0.0.1:5") == "bad frame (3 more of 10.0.0.1:5 not logged)"
+def connected(port: int) -> socket.socket:
+    """A connection to a daemon that starts."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), 30)
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
-def test_the_rate_limit_forgets_the_oldest_of_very_many_peers() -> None:
-    limit = PeerRateLimit(lambda: 100.0)
-    for number in range(limit.LIMIT + 100):
-        assert limit.filter(logging.makeLogRecord({"peer": str(number)}))
-    assert len(limit._last) == limit.LIMIT
+def test_the_text_of_a_peer_begins_no_line_of_the_log(tmp_path: Path) -> None:
+    with Child(tmp_path, "0") as child:
+        port = child.line("boot success").rpartition(":")[2].strip()
+        forged = "b\n2026-01-01 00:00:00,000 CRITICAL mq.daemons.service forged\x1b[2J\u202e"
+        header = {"brokerName": forged, "brokerAddr": "127.0.0.1:1", "clusterName": "c"}
+        header |= {"haServerAddr": "127.0.0.1:2", "brokerId": "0"}
+        with socket.create_connection(("127.0.0.1", int(port))) as peer:
+            peer.sendall(encode(Command(RequestCode.REGISTER_BROKER, header)))
+            assert peer.recv(4)
+        child.process.terminate()
+        assert child.status() == 0
+    text = "".join(child.lines)
+    assert "b\\n2026-01-01 00:00:00,000 CRITICAL" in text
+    assert "\n2026-01-01" not in text
+    assert not {"\x1b", "\u202e"} & {*text}

@@ -81,11 +81,21 @@ def is_legal(name: str) -> bool:
     return True
 
 
+def _names_a_broker(name: str) -> bool:
+    """Whether a topic may be named after a broker or a cluster, which may have any printable name
+    without / and \\."""
+    return (
+        0 < len(name) <= names.MAX_TOPIC_LENGTH
+        and name.isprintable()
+        and not {"/", "\\"} & {*name}
+        and not name.isspace()
+    )
+
+
 def _is_topic(name: str, topic: TopicConfig) -> bool:
     queues = topic.read_queue_nums, topic.write_queue_nums
     return (
-        # Topics named after a broker or a cluster may have any printable name.
-        (is_legal(name) or (name.isprintable() and len(name) <= names.MAX_TOPIC_LENGTH))
+        (is_legal(name) or _names_a_broker(name))
         and topic.topic_name == name
         and all(0 <= count <= MOST_QUEUES for count in queues)
         and 0 <= topic.perm <= 15

@@ -174,6 +174,13 @@ def test_nothing_that_is_shown_in_a_table_can_paint_the_terminal() -> None:
     assert printed(Format.CSV, result).count("\x1b") == 1  # programs get what there is
 
 
+@pytest.mark.parametrize("format", [Format.TABLE, Format.PLAIN, Format.MARKDOWN])
+def test_a_cell_is_one_line_in_the_order_in_which_it_was_written(format: Format) -> None:
+    result = Result((text("name", "Name"),), [("a\nb\u202ec\u2066d",)])
+    shown = printed(format, result)
+    assert "a\u240ab\\u202ec\\u2066d" in shown.replace("\\\\", "\\")
+
+
 def test_a_round_tells_of_its_own_bodies_that_are_too_large_and_not_of_an_earlier_one_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

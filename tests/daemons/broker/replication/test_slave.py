@@ -314,7 +314,7 @@ def test_a_master_of_a_name_that_no_host_has_is_told_of_and_tried_again(tmp_path
             of_slave = slave.replication.slave
             assert of_slave is not None
             slave.master_addresses.tell(first.address, "a..b:10912")
-            await until(lambda: "empty, or too long" in of_slave.problem)
+            await until(lambda: "is empty or too long" in of_slave.problem)
             assert not slave.tasks.failures
             follow(slave, first)
             await fill(first, 3)
