@@ -119,6 +119,26 @@ def populate(mapping: object, start: int, size: int) -> None:
         mapping.madvise(_POPULATE_READ, aligned, size + start - aligned)
 
 
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, since Linux 5.14
+
+
+def prepare_write(mapping: object, start: int, size: int) -> None:
+    """Have the pages of a part of a mapping ready for a store.
+
+    Raises OSError, with ENOSPC where the disk has no space for them, instead of the SIGBUS that a
+    store would get. Does nothing on a kernel without the call.
+    """
+    if isinstance(mapping, mmap.mmap):
+        aligned = start - start % mmap.PAGESIZE
+        try:
+            mapping.madvise(_POPULATE_WRITE, aligned, size + start - aligned)
+        except OSError as error:
+            if error.errno == errno.EFAULT:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+            if error.errno != errno.EINVAL:
+                raise
+
+
 def lock(descriptor: int) -> None:
     """Lock the first byte against other processes, as FileChannel.tryLock of Java does.
 
@@ -406,6 +426,27 @@ def remove_tree(folder: Path) -> None:
                 else:
                     unlink(child)
         rmdir(folder)
+
+
+_COPIES_ON_WRITE = frozenset(("bcachefs", "btrfs", "nilfs2", "zfs"))
+
+
+def copies_on_write(path: AnyPath) -> bool:
+    """Whether a path is on a file system that needs new space for each block that is written again.
+
+    posix_fallocate promises nothing there.
+    """
+    real = os.path.realpath(path)
+    longest, kind = "", ""
+    try:
+        mounts = read_bytes("/proc/self/mounts").decode(errors="replace").splitlines()
+    except OSError:
+        return False
+    for _, folder, its_kind, *_ in map(str.split, mounts):
+        folder = folder.replace("\\040", " ").rstrip("/")
+        if (real + "/").startswith(folder + "/") and len(folder) >= len(longest):
+            longest, kind = folder, its_kind
+    return kind in _COPIES_ON_WRITE
 
 
 def are_equal(one: AnyPath, other: AnyPath) -> bool:

@@ -4,9 +4,9 @@ A file is a hash table: a slot holds the number of the newest item whose hash fa
 the number of the one before it. Items hold a hash and no text, so whoever looks up a key has to
 compare the messages found. Item 0 is never used.
 
-The files are written through a mapping, because a put touches two far places. The space for slots
-and for the items to come is allocated before it is touched: a full disk is then an error here and
-not a SIGBUS.
+Slots and items are written through a mapping, because a put touches two far places. Their space is
+allocated before; a full disk is then an error here and not a SIGBUS. A file system that copies on
+write promises nothing by that: there the pages of each put are prepared before they are touched.
 """
 
 import logging
@@ -14,7 +14,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator
-from mmap import mmap
+from mmap import PAGESIZE, mmap
 from pathlib import Path
 
 from mq.client.machine import clock, files
@@ -105,11 +105,14 @@ class IndexFile:
         self._capacity = capacity
         self._items_at = _HEADER.size + _SLOT.size * slots
         size = self._items_at + _ITEM.size * capacity
+        # A file that is there is opened on a full disk, too: its keys are looked up.
+        self._allocated = 0
         self._descriptor = files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if files.fstat(self._descriptor).st_size != size:
                 files.ftruncate(self._descriptor, size)
-            files.posix_fallocate(self._descriptor, 0, self._items_at + _ITEM.size)
+                self._allocated = self._items_at + _ITEM.size
+                files.posix_fallocate(self._descriptor, 0, self._allocated)
             self._map = files.map_to_write(self._descriptor, size)
             # Items come one behind the other. With the first of them in a page megabytes of the
             # hole behind it would be made ready at once, while everybody waits.
@@ -118,7 +121,7 @@ class IndexFile:
             files.close(self._descriptor)
             raise
         self._size = size
-        self._allocated = self._items_at + _ITEM.size
+        self._copies = files.copies_on_write(path)
         self._load()
 
     def _load(self) -> None:
@@ -131,7 +134,6 @@ class IndexFile:
             count,
         ) = _HEADER.unpack(files.read_all(self._descriptor, _HEADER.size, 0))
         self.count = min(max(count, 1), self._capacity)
-        self._allocated = max(self._allocated, self._item_at(self.count))
 
     @property
     def full(self) -> bool:
@@ -163,6 +165,7 @@ class IndexFile:
         seconds = 0
         if self.begin_timestamp > 0:
             seconds = min(max((timestamp - self.begin_timestamp) // 1000, 0), _MAX_SECONDS)
+        self._prepare(items)
         self.count, self.used_slots = _put_items(
             self._map, self._slots, self.count, self.used_slots, items, seconds
         )
@@ -172,16 +175,30 @@ class IndexFile:
         _, self.end_offset = PUT.unpack_from(items, len(items) - PUT.size)
         self.end_timestamp = timestamp
 
+    def _prepare(self, items: bytes) -> None:
+        """Have the pages ready that a put of these items touches. Raises OSError."""
+        if not self._copies:
+            return
+        begin, end = self._item_at(self.count), self._item_at(self.count + len(items) // PUT.size)
+        try:
+            files.prepare_write(self._map, begin, end - begin)
+            for slot in {self._slot_at(hashed) // PAGESIZE for hashed, _ in PUT.iter_unpack(items)}:
+                files.prepare_write(self._map, slot * PAGESIZE, PAGESIZE)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+
+    def _slot_at(self, hashed: int) -> int:
+        return _SLOTS_AT + _SLOT.size * (max(hashed, 0) % self._slots)
+
     def continue_from(self, previous: "IndexFile") -> None:
         """Begin where a full file ended, as Java does."""
         self.begin_offset = self.end_offset = previous.end_offset
         self.begin_timestamp = self.end_timestamp = previous.end_timestamp
 
     def save_header(self) -> None:
-        """Put what `put` has counted into the file."""
-        _HEADER.pack_into(
-            self._map,
-            0,
+        """Put what `put` has counted into the file. Raises OSError; the header is then older, and
+        the next start counts again."""
+        header = _HEADER.pack(
             self.begin_timestamp,
             self.end_timestamp,
             self.begin_offset,
@@ -189,11 +206,12 @@ class IndexFile:
             self.used_slots,
             self.count,
         )
+        files.write_all(self._descriptor, header)
 
     def find(self, hashed: int, begin: int, end: int) -> Iterator[int]:
         """Yield physical offsets of items with a hash and a time (ms, to the second), newest
         first. Raises OSError: not as memory, for the disk may fail to give an old page."""
-        slot = _HEADER.size + _SLOT.size * (hashed % self._slots)
+        slot = self._slot_at(hashed)
         (number,) = _SLOT.unpack(files.read_all(self._descriptor, _SLOT.size, slot))
         while 0 < number < self.count:
             item = files.read_all(self._descriptor, _ITEM.size, self._item_at(number))
@@ -216,7 +234,9 @@ class IndexFile:
             )
             if offset < physical:
                 break
-            slot = _HEADER.size + _SLOT.size * (max(hashed, 0) % self._slots)
+            slot = self._slot_at(hashed)
+            if self._copies:
+                files.prepare_write(self._map, slot, _SLOT.size)
             _SLOT.pack_into(self._map, slot, max(previous, 0))
             self.used_slots -= previous == 0
             self.count -= 1
@@ -233,7 +253,7 @@ class IndexFile:
         found = 0
         while self.count < self._capacity:
             hashed, offset, _, _ = _ITEM.unpack_from(self._map, self._item_at(self.count))
-            slot = _HEADER.size + _SLOT.size * (max(hashed, 0) % self._slots)
+            slot = self._slot_at(hashed)
             if (hashed, offset) == (0, 0) or _SLOT.unpack_from(self._map, slot)[0] < self.count:
                 break
             self.count += 1
@@ -246,7 +266,10 @@ class IndexFile:
 
     def close(self) -> None:
         if self._descriptor >= 0:
-            self.save_header()
+            try:
+                self.save_header()
+            except OSError as error:
+                log.warning("%s: the header cannot be written: %s", self.path, error)
             self._map.close()
             files.close(self._descriptor)
             self._descriptor = -1

@@ -41,6 +41,7 @@ class Indexing:
             for items, timestamp in self._waiting:
                 put(items, timestamp)
                 done += 1
+            self._index.save_headers()
         except OSError as error:
             refusal = StoreRefused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -50,5 +51,4 @@ class Indexing:
             self._appender.refuse("index", refusal)
         else:
             self._appender.accept("index")
-        self._index.save_headers()
         del self._waiting[:done]
