@@ -11,7 +11,7 @@ from mq.protocol.codes import ResponseCode
 from tests.system.daemon import BrokerProcess
 from tests.system.faults.bad_blocks import mounted
 from tests.system.faults.crashing import SETTINGS
-from tests.system.faults.test_disk_errors import send_each, stored
+from tests.system.faults.sends import send_each, stored
 
 
 @pytest.fixture

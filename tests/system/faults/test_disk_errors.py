@@ -9,26 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
 from mq.protocol.codes import ResponseCode
-from mq.protocol.command import Command
 from tests.system.daemon import BrokerProcess
 from tests.system.faults.crashing import SETTINGS
-from tests.system.ledger import QUEUES, read_all, send_command
+from tests.system.faults.sends import send_each, stored
 
 HERE = Path(__file__).parent
-
-
-async def send_each(address: str, names: list[str], size: int) -> list[Command]:
-    async with Session("127.0.0.1:1", timeout=10) as session:
-        return [
-            await session.invoke(address, send_command(name, number % QUEUES, size))
-            for number, name in enumerate(names)
-        ]
-
-
-def stored(address: str) -> dict[str, int]:
-    return dict(asyncio.run(read_all(address)))
 
 
 @pytest.fixture
