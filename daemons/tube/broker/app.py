@@ -12,7 +12,7 @@ from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.state_file import make_folder
 from mq.daemons.supervision import Tasks
-from mq.daemons.tube.broker.access import Access
+from mq.daemons.tube.broker.access import ACCESS_FILE, Access
 from mq.daemons.tube.broker.admin import BrokerAdmin
 from mq.daemons.tube.broker.config import BrokerSettings, fixed_topics
 from mq.daemons.tube.broker.consumers import Consumers
@@ -132,8 +132,10 @@ class Broker(Lifecycle):
         await asyncio.to_thread(offsets.load)
         parts.push_async_callback(self._save_offsets, offsets)
         topics = Topics(root / TOPICS_FILE)
+        access = Access(config.visit_token_check_in_valid_time_ms, root / ACCESS_FILE)
         if config.masters():
             await asyncio.to_thread(topics.load)
+            await asyncio.to_thread(access.load)
         within = config.io_excpt_stats_duration_ms
         self.serving = Serving(
             config.number,
@@ -142,7 +144,7 @@ class Broker(Lifecycle):
             stores,
             offsets,
             Consumers(config.consumer_reg_timeout_ms / 1000, lambda one: reg.timed_out(one)),
-            Access(config.visit_token_check_in_valid_time_ms),
+            access,
             ServiceStatus("reading", config.allowed_read_io_excpt_cnt, within),
             ServiceStatus("sending", config.allowed_write_io_excpt_cnt, within),
             min(config.transfer_size, MAX_TRANSFER),

@@ -93,7 +93,9 @@ class BrokerConfig(Section):
         20 * _DAY, "offsets of a group that commits nothing for so long go", unit="ms", long=True
     )
     visit_token_check_in_valid_time_ms: int = setting(
-        2 * _MINUTE, "for so long after a registration no visit token is refused", unit="ms"
+        2 * _MINUTE,
+        "with a master of Java, no visit token is refused for so long after a registration",
+        unit="ms",
     )
     visit_master_auth: bool = setting(False, "sign what is said to the master")
     visit_name: str = setting("", "who signs")
@@ -240,8 +242,8 @@ class BrokerSettings(Settings):
                 f"{host}: set another, or webPort=-1"
             )
         log.warning(
-            "this broker listens on %s: whoever connects may send and read, unless its master "
-            "checks visit tokens (startVisitTokenCheck) and asks clients who they are",
+            "this broker listens on %s: whoever connects may send and read, unless its master has "
+            "startVisitTokenCheck, startProduceAuthenticate or startConsumeAuthenticate",
             host,
         )
 

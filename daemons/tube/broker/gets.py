@@ -92,7 +92,7 @@ class Gets:
         group = group_name(message.groupName)
         topic = serving.need_topic(message.topicName)
         partition = message.partitionId
-        consumer = self._need_consumer(client, group, topic, partition)
+        consumer = self._need_consumer(client, group, topic, partition, call.host)
         if topic.status > STATUS_SOFT_DELETE:
             raise Denied(
                 Code.FORBIDDEN,
@@ -109,8 +109,10 @@ class Gets:
         wish = Wish(partition, offset, consumer.codes, limit, scan)
         return _Get(call, consumer, store, message.manualCommitOffset, wish, store.max_data)
 
-    def _need_consumer(self, client: str, group: str, topic: Topic, partition: int) -> Consumer:
-        """Raises Denied unless this client has the partition."""
+    def _need_consumer(
+        self, client: str, group: str, topic: Topic, partition: int, host: str
+    ) -> Consumer:
+        """The client's registration of the partition, renewed. Raises Denied without one."""
         serving = self._serving
         consumer = serving.consumers.get(group, topic.name, partition)
         if consumer is None:
@@ -124,6 +126,7 @@ class Gets:
                 f"[Duplicated Request] Partition={consumer.name} of Broker={serving.broker_id} "
                 f"has been consumed by {consumer.client_id};Current consumer {client}",
             )
+        serving.access.check_origin(consumer.address, host)
         if not serving.consumers.renew(consumer):
             raise Denied(Code.HB_NO_NODE, f"the registration of {client} is over")
         return consumer

@@ -15,6 +15,7 @@ from mq.client.errors import MQError
 from mq.client.machine import chance, clock
 from mq.client.tube.connection import TubeConnection
 from mq.daemons.broker.store.errors import StoreLoadError
+from mq.daemons.tube.broker.access import Denied
 from mq.daemons.tube.broker.config import BrokerConfig
 from mq.daemons.tube.broker.serving import Serving
 from mq.daemons.tube.broker.topics import STATUS_HARD_REMOVE, Topic
@@ -28,6 +29,7 @@ from mq.protocol.tube.messages import (
     ClusterConfig,
     HeartRequestB2M,
     HeartResponseM2B,
+    MasterBrokerAuthorizedInfo,
     MasterCertificateInfo,
     RegisterRequestB2M,
     RegisterResponseM2B,
@@ -198,7 +200,8 @@ class MasterLink:
             return False
         serving = self._serving
         self._take_state(answer)
-        serving.access.configure(answer.enableBrokerInfo)
+        if serving.access.configure(answer.enableBrokerInfo):
+            await asyncio.to_thread(serving.access.save)
         try:
             await self._take_topics(answer)
         except (OSError, StoreLoadError, MalformedText) as error:
@@ -261,9 +264,11 @@ class MasterLink:
 
     def _sign(self, request: Any) -> None:
         config = self._config
+        if self._serving.access.rights_id:
+            request.authInfo.authorizedToken = self._serving.access.rights_id
         if config.visit_master_auth:
             now, nonce = clock.milliseconds(), chance.randrange(MAX_NONCE + 1)
-            request.authInfo.CopyFrom(
+            request.authInfo.MergeFrom(
                 MasterCertificateInfo(
                     authInfo=AuthenticateInfo(
                         userName=config.visit_name,
@@ -306,10 +311,23 @@ class MasterLink:
             if answer.HasField("qryPriorityId"):
                 serving.query_priority = answer.qryPriorityId
         if answer.HasField("brokerAuthorizedInfo"):
-            serving.access.add_tokens(answer.brokerAuthorizedInfo.visitAuthorizedToken)
+            self._take_access(answer.brokerAuthorizedInfo)
         if answer.HasField("clsConfig") and answer.clsConfig.configId != serving.topics.cluster_id:
             size = answer.clsConfig.maxMsgSize if answer.clsConfig.HasField("maxMsgSize") else None
             serving.topics.set_cluster_size(answer.clsConfig.configId, size)
+
+    def _take_access(self, given: MasterBrokerAuthorizedInfo) -> None:
+        """Take tokens and rights; consumers that have lost theirs are removed."""
+        serving = self._serving
+        serving.access.add_tokens(given.visitAuthorizedToken)
+        if not serving.access.take_grants(given.authAuthorizedToken):
+            return
+        for consumer in serving.consumers:
+            try:
+                serving.access.check_rights(consumer.group, consumer.topic, consumer.filters)
+            except Denied as denied:
+                log.info("consumer %s is removed: %s", consumer.client_id, denied)
+                serving.drop(consumer)
 
     async def _take_topics(self, answer: RegisterResponseM2B | HeartResponseM2B) -> None:
         """Open the stores of the master's topics, then have them. Raises what opening raises."""

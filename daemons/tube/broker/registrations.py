@@ -2,11 +2,11 @@
 
 import logging
 
-from mq.daemons.tube.broker.access import Denied
+from mq.daemons.tube.broker.access import Denied, refuse_later
 from mq.daemons.tube.broker.consumers import Consumer, TooManyConsumers, partition_name
 from mq.daemons.tube.broker.offsets import TooManyOffsets
 from mq.daemons.tube.broker.serving import Serving, client_id, group_name
-from mq.daemons.tube.rpc import Call
+from mq.daemons.tube.rpc import Answer, Call
 from mq.protocol.tube.codes import UNDEFINED, Code, OpType, ReadStatus
 from mq.protocol.tube.errors import IllegalName, MalformedText
 from mq.protocol.tube.messages import (
@@ -37,14 +37,15 @@ class Registrations:
 
     # 15 ---------------------------------------------------------------------------------------
 
-    def register(self, call: Call) -> RegisterResponseB2C:
+    def register(self, call: Call) -> Answer | None:
         """Register a consumer at a partition, or take it away."""
         try:
             return self._register(call.message, call.peer)
         except Denied as denied:
-            return RegisterResponseB2C(
+            answer = RegisterResponseB2C(
                 success=False, errCode=denied.code, errMsg=str(denied), currOffset=-1
             )
+            return refuse_later(call, denied, answer)
 
     def _register(self, message: RegisterRequestC2B, peer: str) -> RegisterResponseB2C:
         serving = self._serving
@@ -72,6 +73,7 @@ class Registrations:
             filters = check_filter_items(message.filterCondStr)
         except IllegalName as error:
             raise Denied(Code.BAD_REQUEST, str(error)) from None
+        serving.access.check_rights(group, name, filters)
         store = serving.need_store(serving.topics[name], partition)
         requested = message.currOffset if message.HasField("currOffset") else -1
         status = message.readStatus if message.readStatus in tuple(ReadStatus) else 1
@@ -142,12 +144,13 @@ class Registrations:
 
     # 16 ---------------------------------------------------------------------------------------
 
-    def heartbeat(self, call: Call) -> HeartBeatResponseB2C:
-        """Renew what a consumer has; says what of it is not its own."""
+    def heartbeat(self, call: Call) -> Answer | None:
+        """Renew a consumer's registrations; the answer names those that it does not have."""
         try:
             return self._heartbeat(call.message)
         except Denied as denied:
-            return HeartBeatResponseB2C(success=False, errCode=denied.code, errMsg=str(denied))
+            answer = HeartBeatResponseB2C(success=False, errCode=denied.code, errMsg=str(denied))
+            return refuse_later(call, denied, answer)
 
     def _heartbeat(self, message: HeartBeatRequestC2B) -> HeartBeatResponseB2C:
         serving = self._serving
@@ -185,13 +188,13 @@ class Registrations:
     def commit(self, call: Call) -> CommitOffsetResponseB2C:
         """Commit what is pending, or drop it."""
         try:
-            return self._commit(call.message)
+            return self._commit(call.message, call.host)
         except Denied as denied:
             return CommitOffsetResponseB2C(
                 success=False, errCode=denied.code, errMsg=str(denied), currOffset=-1
             )
 
-    def _commit(self, message: CommitOffsetRequestC2B) -> CommitOffsetResponseB2C:
+    def _commit(self, message: CommitOffsetRequestC2B, host: str) -> CommitOffsetResponseB2C:
         serving = self._serving
         self._need_start()
         client = client_id(message.clientId)
@@ -206,6 +209,7 @@ class Registrations:
                 Code.UNAUTHORIZED,
                 f"The partition has been registered by other consumer: {consumer.client_id}",
             )
+        serving.access.check_origin(consumer.address, host)
         consumed = not message.HasField("lastPackConsumed") or message.lastPackConsumed
         offset = serving.offsets.commit(group, (topic.name, partition), consumed=consumed)
         return CommitOffsetResponseB2C(

@@ -5,7 +5,7 @@ import struct
 from zlib import crc32
 
 from mq.client.machine import clock
-from mq.daemons.tube.broker.access import Denied
+from mq.daemons.tube.broker.access import Denied, refuse_later
 from mq.daemons.tube.broker.serving import Serving, client_id
 from mq.daemons.tube.broker.store.refused import FAILED, OVERFLOW, Refused
 from mq.daemons.tube.broker.store.topic_store import Done, MessageIds
@@ -62,7 +62,10 @@ class Sends:
         try:
             self._take(read_send(call.request.body), done)
         except Denied as denied:
-            self._refuse(call, denied.code, str(denied))
+            self.refused[denied.code] = self.refused.get(denied.code, 0) + 1
+            answer = refusal(denied.code, str(denied))
+            if (soon := refuse_later(call, denied, answer)) is not None:
+                call.answer(soon)
         except Refused as refused:
             self._refuse(call, refused.code, str(refused))
 
@@ -100,7 +103,12 @@ class Sends:
 
     def _refuse(self, call: Call, code: int, text: str) -> None:
         self.refused[code] = self.refused.get(code, 0) + 1
-        call.answer(SendMessageResponseB2P(success=False, errCode=code, errMsg=text))
+        call.answer(refusal(code, text))
+
+
+def refusal(code: int, text: str) -> SendMessageResponseB2P:
+    """The answer to a message that is not taken."""
+    return SendMessageResponseB2P(success=False, errCode=code, errMsg=text)
 
 
 def read_send(body: bytes) -> Sent:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from mq.daemons.tube.broker.access import Access, Denied
-from mq.daemons.tube.broker.consumers import Consumers
+from mq.daemons.tube.broker.consumers import Consumer, Consumers
 from mq.daemons.tube.broker.offsets import Offsets
 from mq.daemons.tube.broker.status import ServiceStatus
 from mq.daemons.tube.broker.store.topic_store import TopicStore
@@ -37,6 +37,11 @@ class Serving:
     rules_id: int = -2
     query_priority: int = -2
     is_started: bool = False
+
+    def drop(self, consumer: Consumer) -> None:
+        """Remove a consumer; what it has not committed is read again."""
+        self.consumers.remove(consumer)
+        self.offsets.commit(consumer.group, (consumer.topic, consumer.partition), consumed=False)
 
     def need_topic(self, name: str) -> Topic:
         """A topic that the master has told of. Raises Denied."""

@@ -287,4 +287,5 @@ def _certificates(settings: MasterSettings) -> Certificates:
         accounts=read_accounts(config.accounts_file),
         broker=config.broker_account(),
         valid_ms=config.auth_valid_time_stamp_period_ms,
+        token_ms=config.visit_token_valid_period_ms,
     )

@@ -1,20 +1,28 @@
-"""Who a client or a broker is, by what it signs (SimpleCertificateMasterHandler).
+"""Authentication of clients and brokers by signature (SimpleCertificateMasterHandler).
 
-The open code of TubeMQ asks clients for a name and a signature and looks at neither: it leaves that
-to a certificate center of its own. Here they are checked as soon as there are accounts. Without
-accounts a certificate proves nothing but that the clock of a client is right, as there.
+The open code of TubeMQ asks clients for a name and a signature and verifies neither: it leaves that
+to a certificate center of its own. Here both are verified as soon as there are accounts. Without
+accounts a certificate proves only that the clock of a client is right, as there.
+
+Java's clients sign their registration only. With later requests they show the token that the
+answer gave them, so each answer has a token: who signed, when, and a MAC with a key of this master.
 """
 
+import hmac
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
 
-from mq.client.machine import clock
+from mq.client.machine import chance, clock
 from mq.daemons.config import ConfigError, read_file
+from mq.daemons.tube.guesses import Guesses
 from mq.daemons.tube.master.groups import Refused
 from mq.protocol.tube.codes import Code
+from mq.protocol.tube.errors import MalformedText
 from mq.protocol.tube.messages import MasterCertificateInfo
-from mq.protocol.tube.signature import verify
+from mq.protocol.tube.signature import BrokerToken, verify
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +42,24 @@ def read_accounts(path: str) -> dict[str, str]:
     return accounts
 
 
+class Client(NamedTuple):
+    """A client that was accepted. ``user`` is "" where clients of its kind do not authenticate."""
+
+    client_id: str
+    produces: bool
+    user: str = ""
+
+
 class Certificates:
-    """``accounts`` are those of clients, ``broker`` the name and the password of brokers, or None
-    where these are not asked."""
+    """Verifies who asks.
+
+    Args:
+        asks_producers, asks_consumers: whether they have to authenticate.
+        accounts: passwords of clients by name.
+        broker: the name and the password of brokers; None where they do not authenticate.
+        valid_ms: how far the clock of a peer that signs may be off.
+        token_ms: how long a token of `grant` is valid.
+    """
 
     def __init__(
         self,
@@ -46,32 +69,58 @@ class Certificates:
         accounts: Mapping[str, str],
         broker: tuple[str, str] | None,
         valid_ms: int,
+        token_ms: int,
     ) -> None:
         self._asks = {True: asks_producers, False: asks_consumers}
         self.accounts = accounts
         self._broker = broker
         self._valid_ms = valid_ms
+        self._token_ms = token_ms
+        self._key = chance.random_bytes(32)
+        self._guesses = Guesses()
         if (asks_producers or asks_consumers) and not accounts:
             log.warning(
                 "clients have to authenticate, but there is no accountsFile: as in TubeMQ's open "
                 "source code any name and signature will do"
             )
 
-    def check_client(self, certificate: MasterCertificateInfo, *, produces: bool) -> str:
-        """The name of who asks, "" where nobody has to say it. Raises Refused with 415."""
+    def check_client(
+        self,
+        certificate: MasterCertificateInfo,
+        client_id: str,
+        host: str,
+        *,
+        produces: bool,
+        registers: bool = False,
+    ) -> Client:
+        """The client that asks.
+
+        A request other than a registration may have a token in place of a signature. Raises
+        Refused: with 411 for a token that is not valid, after which a client registers again; else
+        with 415.
+        """
         if not self._asks[produces]:
-            return ""
+            return Client(client_id, produces)
+        has_token = not registers and certificate.HasField("authorizedToken")
+        if has_token and not certificate.HasField("authInfo"):
+            return self._check_token(certificate.authorizedToken, client_id, produces=produces)
         name, signature = self._checked(certificate)
         if self.accounts:
-            info = certificate.authInfo
             password = self.accounts.get(name, "")
-            # A name that is not known takes as long as one that is.
-            right = verify(name, password, info.timestamp, info.nonce, signature)
+            # An unknown name takes as long as a known one.
+            right = self._verify(name, password, certificate, signature, host)
             if not (right and password):
                 raise _refused(_WRONG)
-        return name
+        return Client(client_id, produces, name)
 
-    def check_broker(self, certificate: MasterCertificateInfo) -> None:
+    def grant(self, client: Client) -> str:
+        """The token that a client shows with its next requests; "" for one without a user."""
+        if not client.user:
+            return ""
+        now = clock.milliseconds()
+        return str(BrokerToken(quote(client.user, safe=""), now, 0, self._mac(client, now)))
+
+    def check_broker(self, certificate: MasterCertificateInfo, host: str) -> None:
         """Raises Refused with 415."""
         if self._broker is None:
             return
@@ -79,9 +128,49 @@ class Certificates:
         own_name, password = self._broker
         if name != own_name:
             raise _refused("Illegal value: userName is not equal in authenticateToken!")
-        info = certificate.authInfo
-        if not verify(name, password, info.timestamp, info.nonce, signature):
+        if not self._verify(name, password, certificate, signature, host):
             raise _refused(_WRONG)
+
+    def _check_token(self, text: str, client_id: str, *, produces: bool) -> Client:
+        """Raises Refused with 411."""
+        try:
+            token = BrokerToken.parse(text)
+        except MalformedText:
+            raise _expired() from None
+        client = Client(client_id, produces, unquote(token.user))
+        right = hmac.compare_digest(
+            self._mac(client, token.timestamp_ms).encode(),
+            token.signature.encode("utf-8", "surrogatepass"),
+        )
+        is_known = not self.accounts or client.user in self.accounts
+        age = clock.milliseconds() - token.timestamp_ms
+        if not (right and is_known and -self._valid_ms <= age <= self._token_ms):
+            raise _expired()
+        return client
+
+    def _mac(self, client: Client, issued_ms: int) -> str:
+        """Valid for this client and its present password only."""
+        password = self.accounts.get(client.user, "")
+        parts = (client.client_id, str(client.produces), client.user, password, str(issued_ms))
+        text = "".join(f"{len(part)}:{part}" for part in parts)
+        return hmac.new(self._key, text.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
+
+    def _verify(
+        self,
+        name: str,
+        password: str,
+        certificate: MasterCertificateInfo,
+        signature: str,
+        host: str,
+    ) -> bool:
+        """Whether a signature is right. Raises Refused for an address with too many wrong ones."""
+        if self._guesses.is_blocked(host):
+            raise _refused("too many wrong signatures from this address: try again in 10 s")
+        info = certificate.authInfo
+        is_right = verify(name, password, info.timestamp, info.nonce, signature)
+        if not is_right:
+            self._guesses.failed(host)
+        return is_right
 
     def _checked(self, certificate: MasterCertificateInfo) -> tuple[str, str]:
         """Name and signature, if they are there and the time is right."""
@@ -100,3 +189,7 @@ class Certificates:
 
 def _refused(text: str) -> Refused:
     return Refused(Code.CERTIFICATE_FAILURE, text)
+
+
+def _expired() -> Refused:
+    return Refused(Code.HB_NO_NODE, "authorizedToken is not valid any more, register again!")

@@ -85,13 +85,26 @@ class MasterConfig(Section):
     accounts_file: str = setting(
         "", "file of lines name=password; with it the signatures of clients are verified"
     )
-    start_visit_token_check: bool = setting(False, "have brokers check the visit tokens of clients")
-    start_produce_authenticate: bool = setting(False, "authenticate producers")
-    start_produce_authorize: bool = setting(False, "have brokers authorize producers")
-    start_consume_authenticate: bool = setting(False, "authenticate consumers")
-    start_consume_authorize: bool = setting(False, "have brokers authorize consumers")
+    start_visit_token_check: bool = setting(
+        False, "brokers serve only clients with a visit token, which this master gives to clients"
+    )
+    start_produce_authenticate: bool = setting(
+        False, "authenticate producers, here and (by their visit tokens) at brokers"
+    )
+    start_produce_authorize: bool = setting(
+        False, "not supported, and refused: there is no list of producers", effect=False
+    )
+    start_consume_authenticate: bool = setting(
+        False, "authenticate consumers, here and (by their visit tokens) at brokers"
+    )
+    start_consume_authorize: bool = setting(
+        False, "brokers, too, refuse groups that may not consume a topic, and filter items"
+    )
     visit_token_valid_period_ms: int = setting(
-        5 * _MINUTE, "how long a visit token is valid", unit="ms"
+        5 * _MINUTE,
+        "validity of a visit token; a new one is made after 4/5 of it, and brokers accept the last "
+        "six",
+        unit="ms",
     )
     auth_valid_time_stamp_period_ms: int = setting(
         20_000, "how far the clock of a client that signs may be off", unit="ms"
@@ -165,6 +178,11 @@ class MasterConfig(Section):
             ("maxMetaForceUpdatePeriodMs", self.max_meta_force_update_period_ms, _MINUTE, 1 << 31),
         )
         check_ranges(ranges)
+        if self.start_produce_authorize:
+            raise ConfigError(
+                "startProduceAuthorize=true: there is no list of producers, so nothing could be "
+                "authorized; remove it, and use startProduceAuthenticate with accountsFile"
+            )
         if self.need_broker_visit_auth and not (self.visit_name and self.visit_password):
             raise ConfigError("needBrokerVisitAuth=true: set visitName and visitPassword, too")
         if self.master_group and not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", self.master_group):
@@ -209,8 +227,17 @@ class MasterSettings(Settings):
         return listen_host(self.master.bind_address, self.master.host_name)
 
     def _guard(self) -> None:
-        """Say what anybody may do here; raises ConfigError where that is too much."""
+        """Warn of settings that protect nothing; raises ConfigError for an open port."""
         host, master = self.listen_host(), self.master
+        if not master.need_broker_visit_auth and (
+            master.start_visit_token_check
+            or master.start_produce_authenticate
+            or master.start_consume_authenticate
+        ):
+            log.warning(
+                "brokers do not authenticate (needBrokerVisitAuth): whoever registers as one of "
+                "them gets the visit tokens that clients are checked by"
+            )
         if is_loopback(host):
             return
         if master.web_port >= 0 and master.conf_mod_auth_token in KNOWN_TOKENS:

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from mq.client.machine import clock
 from mq.daemons.supervision import Work
+from mq.daemons.tube.guesses import host_of
 from mq.daemons.tube.master.beats import Beats
 from mq.daemons.tube.master.brokers import Brokers
 from mq.daemons.tube.master.catalog import Catalog
 from mq.daemons.tube.master.certificates import Certificates
 from mq.daemons.tube.master.config import MasterConfig
+from mq.daemons.tube.master.grants import BrokerGrants
 from mq.daemons.tube.master.groups import ConsumeType, Group, Groups, now_ms
 from mq.daemons.tube.master.producers import Producers
 from mq.daemons.tube.master.tokens import VisitTokens
@@ -28,6 +30,11 @@ class Peer(NamedTuple):
 
     address: str
     over_tls: bool
+
+    @property
+    def host(self) -> str:
+        """The address without its port."""
+        return host_of(self.address)
 
 
 class MemberKey(NamedTuple):
@@ -58,6 +65,7 @@ class Core:
         self.catalog = catalog
         self.certificates = certificates
         self.tokens = VisitTokens(config.visit_token_valid_period_ms)
+        self.grants = BrokerGrants(catalog, self.tokens, authorizes=config.start_consume_authorize)
         self.brokers = Brokers(catalog, config.waits())
         self.groups = Groups()
         self.producers = Producers()

@@ -1,31 +1,47 @@
-"""Visit tokens: what clients show to brokers, to prove that a master knows them.
+"""Visit tokens: a client shows one to a broker to prove that the master has accepted it.
 
-A token is a time in milliseconds. It is renewed before it is over; brokers are told the last one
-and the one before, clients the one before: brokers know it for certain (SimpleVisitTokenManager).
+A token is 63 random bits. Producers and consumers have tokens of their own, because a master may
+authenticate one kind and not the other. Tokens are renewed before they expire. A client gets the
+token of the previous period, which every broker has known for a whole period. A broker gets the
+previous, the current and the next one (SimpleVisitTokenManager sends the last two).
 """
 
-from mq.client.machine import clock
+from mq.client.machine import chance
+
+_KEPT = 3  # tokens of a kind that are valid at the same time
 
 
 class VisitTokens:
-    """``valid_ms`` is how long one is good."""
+    """The tokens of a master. ``valid_ms`` is the validity of one token."""
 
     def __init__(self, valid_ms: int) -> None:
         self.period = valid_ms * 4 / 5 / 1000  # seconds between two renewals
-        self._fresh = clock.milliseconds()
-        self._valid = self._fresh
+        self._by_kind = {produces: [_random()] * _KEPT for produces in (True, False)}
 
-    @property
-    def for_clients(self) -> int:
-        return self._valid
+    def for_clients(self, *, produces: bool) -> int:
+        """The token of a producer or of a consumer."""
+        return self._by_kind[produces][-2]
+
+    def of(self, *, produces: bool) -> list[int]:
+        """All valid tokens of a kind, the oldest first."""
+        return list(self._by_kind[produces])
 
     @property
     def for_brokers(self) -> str:
-        return f"{self._valid},{self._fresh}"
+        """The tokens of both kinds as Java's broker reads them.
 
-    @property
-    def fresh(self) -> int:
-        return self._fresh
+        It remembers six and drops the oldest first, so the kinds alternate.
+        """
+        pairs = zip(self._by_kind[True], self._by_kind[False], strict=True)
+        return ",".join(str(token) for pair in pairs for token in pair)
 
     def renew(self) -> None:
-        self._valid, self._fresh = self._fresh, max(clock.milliseconds(), self._fresh + 1)
+        """Begin a period: the oldest token of each kind expires."""
+        for tokens in self._by_kind.values():
+            tokens.append(_random())
+            del tokens[0]
+
+
+def _random() -> int:
+    """63 random bits, and not 0, which is what a request without a token has."""
+    return int.from_bytes(chance.random_bytes(8)) >> 1 or 1

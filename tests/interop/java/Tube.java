@@ -22,7 +22,7 @@ import org.apache.inlong.tubemq.client.producer.MessageSentResult;
 import org.apache.inlong.tubemq.corebase.Message;
 
 /**
- * Tube MASTERS: runs the commands that come on standard input, words separated by tabs, and prints DONE or "FAILED why"
+ * Tube MASTERS [USER PASSWORD]: runs the commands that come on standard input, words separated by tabs, and prints DONE or "FAILED why"
  * after each.
  *
  * publish NAME TOPIC                     a producer, once the topic may be sent to
@@ -39,12 +39,14 @@ public class Tube {
     // What ids are made of; a loopback address is refused.
     private static final String HOST = "10.0.0.1";
     private static String masters;
+    private static String[] account;
     private static final Map<String, MessageProducer> producers = new TreeMap<>();
     private static final Map<String, TubeMultiSessionFactory> factories = new TreeMap<>();
     private static final Map<String, Puller> pullers = new ConcurrentHashMap<>();
 
     public static void main(String[] args) throws Exception {
         masters = args[0];
+        account = args.length == 3 ? Arrays.copyOfRange(args, 1, 3) : null;
         System.out.println("READY");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
@@ -99,6 +101,9 @@ public class Tube {
         config.setHeartbeatPeriodAfterFail(1000);
         // A broker that was killed is back soon; by default it is left alone for 50 s.
         config.setUnAvailableFbdDurationMs(1000);
+        if (account != null) {
+            config.setAuthenticInfo(true, account[0], account[1]);
+        }
         return new TubeMultiSessionFactory(config);
     }
 

@@ -24,9 +24,9 @@ class JavaFailed(AssertionError):
 
 
 class TubeClient(Process):
-    """A JVM with the client of `release`, its files below `tmp`."""
+    """A JVM with the client of `release`, its files below `tmp`; `account`: name and password."""
 
-    def __init__(self, release: str, masters: str, tmp: Path) -> None:
+    def __init__(self, release: str, masters: str, tmp: Path, *account: str) -> None:
         folder = jars(f"tubemq-client-{release}")
         classes = compiled(f"tubemq-{release}", folder, _source(release))
         home = tmp / f"tube-{release}-{random.randrange(1 << 32):08x}"
@@ -35,7 +35,7 @@ class TubeClient(Process):
         (home / "log4j2.properties").write_text(_LOG2, encoding="utf-8")
         options = [*JDK_FLAGS, "-Xmx512m", *SHORT_LIVED]
         path = f"{home}:{classes}:{folder}/*"
-        super().__init__(["java", *options, "-cp", path, "Tube", masters], home, "READY")
+        super().__init__(["java", *options, "-cp", path, "Tube", masters, *account], home, "READY")
         self.release = release
 
     def __call__(self, *words: object, seconds: float = 180) -> list[list[str]]:

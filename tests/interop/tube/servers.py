@@ -5,7 +5,7 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,11 @@ class TubeBroker(Process):
 
 
 @contextmanager
-def cluster(tmp: Path, **settings: object) -> Iterator[tuple[TubeMaster, TubeBroker]]:
-    """A master and a broker, with settings of its own, that it has admitted."""
-    with TubeMaster(tmp) as master:
+def cluster(
+    tmp: Path, of_master: Mapping[str, object] | None = None, /, **settings: object
+) -> Iterator[tuple[TubeMaster, TubeBroker]]:
+    """A master and a broker that it has admitted, each with further settings."""
+    with TubeMaster(tmp, **(of_master or {})) as master:
         broker = TubeBroker(tmp, master, **settings)
         at = {"brokerId": 1, "brokerIp": "127.0.0.1", "brokerPort": broker.port}
         master.ask("admin_add_broker_configure", **at)

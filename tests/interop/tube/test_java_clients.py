@@ -1,5 +1,6 @@
 """TubeMQ's own Java clients with our master and broker, unchanged: they produce and consume."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.jvm import require_java
-from tests.interop.tube.peers import RELEASES, TubeClient
+from tests.interop.tube.peers import RELEASES, JavaFailed, TubeClient
 from tests.interop.tube.servers import TubeBroker, TubeMaster, cluster
 from tests.waiting import wait_until
 
@@ -110,3 +111,46 @@ def test_nothing_is_lost_when_the_broker_is_killed_and_started_again(
         wait_until(
             lambda: consumer.got("c")[1] == set(range(count)), what="every message that was taken"
         )
+
+
+def test_clients_with_an_account_go_on_through_heartbeats_and_others_are_refused(
+    client: TubeClient, tmp_path: Path
+) -> None:
+    """A client signs its registration only, so its heartbeats depend on the master's token.
+
+    Consumers of 1.7.0 do not sign even that (RmtDataCache.markAndGetAuthStatus).
+    """
+    accounts = tmp_path / "accounts"
+    accounts.write_text("ann=secret\n", encoding="utf-8")
+    asks = {
+        "accountsFile": accounts,
+        "startProduceAuthenticate": "true",
+        "startConsumeAuthenticate": client.release != "1.7.0",
+        "startVisitTokenCheck": "true",
+        "startConsumeAuthorize": "true",
+        "needBrokerVisitAuth": "true",
+        "visitName": "broker",
+        "visitPassword": "pw",
+        # Without heartbeats a client would be forgotten within the test.
+        "producerHeartbeatTimeoutMs": 2500,
+        "consumerHeartbeatTimeoutMs": 2500,
+    }
+    signs = {"visitMasterAuth": "true", "visitName": "broker", "visitPassword": "pw"}
+    with (
+        cluster(tmp_path, asks, **signs) as (master, _),
+        TubeClient(client.release, master.address, tmp_path, "ann", "secret") as ann,
+        TubeClient(client.release, master.address, tmp_path, "ann", "wrong") as other,
+    ):
+        master.create_topic("kept", 2)
+        ann("publish", "p", "kept")
+        ann("consume", "c", "readers", "kept", "-", "first")
+        end = time.monotonic() + 4
+        sent = 0
+        while time.monotonic() < end:
+            assert ann.send("kept", 100, first=sent) == 0
+            sent += 100
+        wait_until(lambda: ann.got("c")[1] == set(range(sent)), what="all messages")
+        registered = [line for line in master.lines if "registers from" in line]
+        assert len(registered) == 2, "a client had to register again"
+        with pytest.raises(JavaFailed):
+            other("publish", "p", "kept")

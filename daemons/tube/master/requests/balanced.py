@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 def register(core: Core, request: RegisterRequestC2MV2, peer: Peer) -> RegisterResponseM2CV2:
     """A consumer joins its group."""
-    consumer, group_name = checks.consumer_of(core, request, request.hostName)
+    (consumer, group_name), client = checks.consumer_of(core, request, peer, request.hostName)
     topics = checks.consumer_topics(core.catalog, request.topicList)
     items = checks.conditions(request.topicCondition)
     if request.sourceCount > 0 and not 0 <= request.nodeId < request.sourceCount:
@@ -61,7 +61,7 @@ def register(core: Core, request: RegisterRequestC2MV2, peer: Peer) -> RegisterR
         errMsg="OK!",
         brokerConfigId=core.brokers.list_id,
         opsTaskInfo=_tasks(core, group, request.opsTaskInfo),
-        authorizedInfo=authorized(core),
+        authorizedInfo=authorized(core, client),
     )
     known_id = report.brokerConfigId if request.HasField("subRepInfo") else UNDEFINED
     if known_id != core.brokers.list_id:
@@ -71,7 +71,7 @@ def register(core: Core, request: RegisterRequestC2MV2, peer: Peer) -> RegisterR
 
 def heartbeat(core: Core, request: HeartRequestC2MV2, peer: Peer) -> HeartResponseM2CV2:
     """A consumer is there still, and may say what it has taken."""
-    consumer, group_name = checks.consumer_of(core, request)
+    (consumer, group_name), client = checks.consumer_of(core, request, peer)
     group, member = known(core, consumer, group_name)
     report, reports = request.subRepInfo, request.HasField("subRepInfo")
     if reports:
@@ -83,7 +83,7 @@ def heartbeat(core: Core, request: HeartRequestC2MV2, peer: Peer) -> HeartRespon
         errMsg="OK!",
         brokerConfigId=core.brokers.list_id,
         opsTaskInfo=_tasks(core, group, request.opsTaskInfo),
-        authorizedInfo=authorized(core),
+        authorizedInfo=authorized(core, client),
     )
     if not reports or report.brokerConfigId != core.brokers.list_id:
         answer.brokerConfigList.extend(core.brokers.infos(over_tls=peer.over_tls))
@@ -98,7 +98,7 @@ def heartbeat(core: Core, request: HeartRequestC2MV2, peer: Peer) -> HeartRespon
 
 def part_meta(core: Core, request: GetPartMetaRequestC2M, peer: Peer) -> GetPartMetaResponseM2C:
     """What brokers and topics are like now, where the caller does not know it."""
-    consumer, group_name = checks.consumer_of(core, request)
+    (consumer, group_name), _ = checks.consumer_of(core, request, peer)
     group, _ = known(core, consumer, group_name)
     if group.meta_id == UNDEFINED:
         core.refresh_meta(group)

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 def register(core: Core, request: RegisterRequestB2M, peer: Peer) -> RegisterResponseM2B:
     """A broker begins: it is told what it is to have, and whom it has to ask who they are."""
-    core.certificates.check_broker(request.authInfo)
+    core.certificates.check_broker(request.authInfo, peer.host)
     client_id = legal(check_client_id, request.clientId)
     core.check_active(client_id)
     run = core.brokers.register(
@@ -65,13 +65,13 @@ def register(core: Core, request: RegisterRequestB2M, peer: Peer) -> RegisterRes
         ),
     )
     _add_settings(core, run, answer)
-    _add_shared(core, request, answer)
+    _add_shared(core, request, answer, run.broker.broker_id)
     return answer
 
 
 def heartbeat(core: Core, request: HeartRequestB2M, peer: Peer) -> HeartResponseM2B:
     """A broker is there still, and may say what it has, and which topics it has removed."""
-    core.certificates.check_broker(request.authInfo)
+    core.certificates.check_broker(request.authInfo, peer.host)
     broker_id = _broker_id(request.brokerId)
     core.check_active(str(broker_id))
     if broker_id not in core.brokers.runs:
@@ -108,13 +108,13 @@ def heartbeat(core: Core, request: HeartRequestB2M, peer: Peer) -> HeartResponse
     _add_settings(core, run, answer)
     answer.needReportData = answer.takeConfInfo
     answer.removeTopicConfInfo.extend(removed(core.catalog, broker_id))
-    _add_shared(core, request, answer)
+    _add_shared(core, request, answer, broker_id)
     return answer
 
 
 def close(core: Core, request: CloseRequestB2M, peer: Peer) -> CloseResponseM2B:
     """A broker ends."""
-    core.certificates.check_broker(request.authInfo)
+    core.certificates.check_broker(request.authInfo, peer.host)
     broker_id = _broker_id(request.brokerId)
     core.check_active(str(broker_id))
     if not core.brokers.remove(broker_id):
@@ -145,12 +145,14 @@ def _add_settings(core: Core, run: BrokerRun, answer: Any) -> None:
         answer.brokerTopicSetConfInfo.extend(wanted.topics)
 
 
-def _add_shared(core: Core, request: Any, answer: Any) -> None:
-    """Tokens, the limits of the cluster, and how large messages may be."""
+def _add_shared(core: Core, request: Any, answer: Any, broker_id: int) -> None:
+    """Add the access data, the limits of the cluster, and the greatest size of a message."""
+    grants = core.grants.for_broker(broker_id, request.authInfo.authorizedToken)
     answer.brokerAuthorizedInfo.CopyFrom(
-        MasterBrokerAuthorizedInfo(visitAuthorizedToken=core.tokens.for_brokers)
+        MasterBrokerAuthorizedInfo(
+            visitAuthorizedToken=core.tokens.for_brokers, authAuthorizedToken=str(grants)
+        )
     )
-    answer.authorizedInfo.visitAuthorizedToken = core.tokens.fresh
     cluster = core.catalog.cluster
     if request.HasField("clsConfig"):
         config = ClusterConfig(configId=cluster.audit.serial)

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from mq.daemons.tube.master.catalog import Catalog
-from mq.daemons.tube.master.core import Core, MemberKey
+from mq.daemons.tube.master.certificates import Client
+from mq.daemons.tube.master.core import Core, MemberKey, Peer
 from mq.daemons.tube.master.groups import ConsumeType, Refused
 from mq.protocol.tube import names
 from mq.protocol.tube.codes import UNDEFINED, Code
@@ -26,16 +27,26 @@ def legal(check: Callable[[str], T], text: str) -> T:
         raise Refused(Code.BAD_REQUEST, str(error)) from None
 
 
-def consumer_of(core: Core, request: Any, host_name: str | None = None) -> MemberKey:
-    """The member of a group that asks, at a master that serves; with the name of its host where it
-    says one. Raises Refused."""
-    core.certificates.check_client(request.authInfo, produces=False)
+def consumer_of(
+    core: Core, request: Any, peer: Peer, host_name: str | None = None
+) -> tuple[MemberKey, Client]:
+    """The member of a group that asks, at a master that serves.
+
+    A registration has the name of its host. Raises Refused.
+    """
+    client = core.certificates.check_client(
+        request.authInfo,
+        request.clientId,
+        peer.host,
+        produces=False,
+        registers=host_name is not None,
+    )
     consumer = legal(names.check_client_id, request.clientId)
     if host_name is not None:
         legal(names.check_host, host_name)
     group = legal(names.check_group, request.groupName)
     core.check_active(consumer)
-    return MemberKey(consumer, group)
+    return MemberKey(consumer, group), client
 
 
 def producer_topics(topics: Iterable[str]) -> frozenset[str]:
@@ -183,6 +194,9 @@ def flow_fields(core: Core, group: str, def_id: int, group_id: int) -> dict[str,
     return fields
 
 
-def authorized(core: Core) -> MasterAuthorizedInfo:
-    """The visit token, for a client."""
-    return MasterAuthorizedInfo(visitAuthorizedToken=core.tokens.for_clients)
+def authorized(core: Core, client: Client) -> MasterAuthorizedInfo:
+    """The tokens of a client: one for brokers, and one for its next requests to the master."""
+    return MasterAuthorizedInfo(
+        visitAuthorizedToken=core.tokens.for_clients(produces=client.produces),
+        authAuthorizedToken=core.certificates.grant(client),
+    )

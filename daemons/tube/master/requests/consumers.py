@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 def register(core: Core, request: RegisterRequestC2M, peer: Peer) -> RegisterResponseM2C:
     """A consumer joins its group."""
-    consumer, group_name = checks.consumer_of(core, request, request.hostName)
+    (consumer, group_name), client = checks.consumer_of(core, request, peer, request.hostName)
     member = _member(core, request, consumer, group_name, peer)
     _check_bound(core, member)
     checks.may_consume(core.catalog, consumer, group_name, member.topics, member.conditions)
@@ -45,7 +45,7 @@ def register(core: Core, request: RegisterRequestC2M, peer: Peer) -> RegisterRes
     answer = RegisterResponseM2C(
         **OK,
         **_flow(core, request, group_name),
-        authorizedInfo=authorized(core),
+        authorizedInfo=authorized(core, client),
         notAllocated=group.not_allocated,
     )
     return answer
@@ -54,7 +54,7 @@ def register(core: Core, request: RegisterRequestC2M, peer: Peer) -> RegisterRes
 def heartbeat(core: Core, request: HeartRequestC2M, peer: Peer) -> HeartResponseM2C:
     """A consumer is there still, may say what it holds and what it has done, and is told the next
     thing to do."""
-    consumer, group_name = checks.consumer_of(core, request)
+    (consumer, group_name), client = checks.consumer_of(core, request, peer)
     group, member = known(core, consumer, group_name)
     if member.held is None:
         member.held = {}
@@ -70,7 +70,7 @@ def heartbeat(core: Core, request: HeartRequestC2M, peer: Peer) -> HeartResponse
     answer = HeartResponseM2C(
         **OK,
         **_flow(core, request, group_name),
-        authorizedInfo=authorized(core),
+        authorizedInfo=authorized(core, client),
         notAllocated=group.not_allocated,
     )
     event = group.events.next(consumer, peer.address)
@@ -86,7 +86,7 @@ def heartbeat(core: Core, request: HeartRequestC2M, peer: Peer) -> HeartResponse
 
 def close(core: Core, request: CloseRequestC2M, peer: Peer) -> CloseResponseM2C:
     """A consumer ends."""
-    consumer, group_name = checks.consumer_of(core, request)
+    (consumer, group_name), _ = checks.consumer_of(core, request, peer)
     core.remove_consumer(MemberKey(consumer, group_name))
     log.info("consumer %s of %s closes", consumer, group_name)
     return CloseResponseM2C(**OK)

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 from mq.daemons.tube.master.beats import Unknown
+from mq.daemons.tube.master.certificates import Client
 from mq.daemons.tube.master.core import Core, Peer
 from mq.daemons.tube.master.groups import Refused
 from mq.daemons.tube.master.requests.checks import authorized, legal, producer_topics
@@ -26,12 +27,12 @@ OK: dict[str, Any] = {"success": True, "errCode": int(Code.SUCCESS), "errMsg": "
 
 def register(core: Core, request: RegisterRequestP2M, peer: Peer) -> RegisterResponseM2P:
     """A producer begins: it is told of the brokers; of topics with its heartbeats."""
-    producer, topics = _checked(core, request)
+    producer, topics, client = _checked(core, request, peer, registers=True)
     core.producers.book(producer, topics)
     core.producer_beats.begin(producer, core.now())
     log.info("producer %s registers from %s", producer, peer.address)
     answer = RegisterResponseM2P(
-        **OK, brokerCheckSum=core.brokers.list_id, authorizedInfo=authorized(core)
+        **OK, brokerCheckSum=core.brokers.list_id, authorizedInfo=authorized(core, client)
     )
     answer.brokerInfos.extend(core.brokers.infos(over_tls=peer.over_tls))
     _add_config(core, request, answer)
@@ -40,14 +41,16 @@ def register(core: Core, request: RegisterRequestP2M, peer: Peer) -> RegisterRes
 
 def heartbeat(core: Core, request: HeartRequestP2M, peer: Peer) -> HeartResponseM2P:
     """A producer is there still, and says what it sends to."""
-    producer, topics = _checked(core, request)
+    producer, topics, client = _checked(core, request, peer)
     try:
         core.producer_beats.renew(producer, core.now())
     except Unknown as error:
         raise Refused(Code.HB_NO_NODE, str(error)) from None
     core.producers.book(producer, topics)
     brokers, catalog = core.brokers, core.catalog
-    answer = HeartResponseM2P(**OK, brokerCheckSum=brokers.list_id, authorizedInfo=authorized(core))
+    answer = HeartResponseM2P(
+        **OK, brokerCheckSum=brokers.list_id, authorizedInfo=authorized(core, client)
+    )
     if request.brokerCheckSum != brokers.list_id:
         answer.brokerInfos.extend(brokers.infos(over_tls=peer.over_tls))
     usual = catalog.cluster.max_msg_bytes
@@ -63,7 +66,7 @@ def heartbeat(core: Core, request: HeartRequestP2M, peer: Peer) -> HeartResponse
 
 def close(core: Core, request: CloseRequestP2M, peer: Peer) -> CloseResponseM2P:
     """A producer ends."""
-    core.certificates.check_client(request.authInfo, produces=True)
+    core.certificates.check_client(request.authInfo, request.clientId, peer.host, produces=True)
     producer = legal(check_client_id, request.clientId)
     core.check_active(producer)
     core.producers.remove(producer)
@@ -72,14 +75,18 @@ def close(core: Core, request: CloseRequestP2M, peer: Peer) -> CloseResponseM2P:
     return CloseResponseM2P(**OK)
 
 
-def _checked(core: Core, request: Any) -> tuple[str, frozenset[str]]:
+def _checked(
+    core: Core, request: Any, peer: Peer, *, registers: bool = False
+) -> tuple[str, frozenset[str], Client]:
     """Raises Refused, and ServiceFailure from a standby."""
-    core.certificates.check_client(request.authInfo, produces=True)
+    client = core.certificates.check_client(
+        request.authInfo, request.clientId, peer.host, produces=True, registers=registers
+    )
     producer = legal(check_client_id, request.clientId)
     legal(check_host, request.hostName)
     topics = producer_topics(request.topicList)
     core.check_active(producer)
-    return producer, topics
+    return producer, topics, client
 
 
 def _add_config(core: Core, request: Any, answer: Any) -> None:

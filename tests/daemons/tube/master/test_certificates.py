@@ -7,6 +7,9 @@ import pytest
 
 from mq.client.machine import clock
 from mq.daemons.config import ConfigError
+from mq.daemons.tube.guesses import MOST_FAILURES, PERIOD
+from mq.daemons.tube.master.config import MasterSettings
+from mq.daemons.tube.master.tokens import VisitTokens
 from mq.protocol.tube import messages as m
 from mq.protocol.tube.codes import Method
 from mq.protocol.tube.signature import sign
@@ -105,15 +108,94 @@ def test_who_may_do_what_off_loopback_is_said(
     assert "does not authenticate producers, consumers and brokers" in caplog.text
 
 
-def test_tokens_are_renewed_and_brokers_know_them_first() -> None:
-    from mq.daemons.tube.master.tokens import VisitTokens
+@in_loop
+async def test_a_token_of_the_answer_replaces_the_signature_until_the_account_changes(
+    tmp_path: Path,
+) -> None:
+    """Java's clients sign their registration only."""
+    accounts = tmp_path / "accounts"
+    accounts.write_text("ann=secret\nbob+b=secret\n")
+    asks = {"startProduceAuthenticate": "true", "accountsFile": accounts}
+    async with running(tmp_path, **asks) as cluster:
+        signed = certificate("bob+b", "secret")
+        token = (await register_producer(cluster.peer, signed)).authorizedInfo.authAuthorizedToken
+        assert "secret" not in token
+        shown = m.MasterCertificateInfo(authorizedToken=token)
+        answer = await beat_producer(cluster.peer, "p", shown)
+        assert answer.success, answer.errMsg
+        assert answer.authorizedInfo.authAuthorizedToken
+        other = await beat_producer(cluster.peer, "q", shown)
+        assert (other.success, other.errCode) == (False, 411)
+        for wrong in ("", "a b", token.replace("bob", "ann"), token[:-1] + "!", token + "é"):
+            shown_wrong = m.MasterCertificateInfo(authorizedToken=wrong)
+            assert (await beat_producer(cluster.peer, "p", shown_wrong)).errCode == 411
+        assert (await register_producer(cluster.peer, shown)).errCode == 415
+        accounts.write_text("bob+b=changed\n")
+        cluster.master.reload()
+        assert (await beat_producer(cluster.peer, "p", shown)).errCode == 411
 
+
+@in_loop
+async def test_an_address_with_many_wrong_signatures_has_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts = tmp_path / "accounts"
+    accounts.write_text("ann=secret\n")
+    asks = {"startProduceAuthenticate": "true", "accountsFile": accounts}
+    now = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    async with running(tmp_path, **asks) as cluster:
+        for _ in range(MOST_FAILURES):
+            answer = await register_producer(cluster.peer, certificate("ann", "wrong"))
+            assert answer.errCode == 415
+        right = certificate("ann", "secret")
+        blocked = await register_producer(cluster.peer, right)
+        assert (blocked.errCode, "too many wrong" in blocked.errMsg) == (415, True)
+        now += PERIOD
+        assert (await register_producer(cluster.peer, right)).success
+
+
+async def register_producer(peer: Peer, info: m.MasterCertificateInfo) -> Any:
+    request = m.RegisterRequestP2M(
+        clientId="p", topicList=["demo"], brokerCheckSum=-1, hostName="127.0.0.1", authInfo=info
+    )
+    return await peer.ask(Method.PRODUCER_REGISTER_P2M, request)
+
+
+async def beat_producer(peer: Peer, client_id: str, info: m.MasterCertificateInfo) -> Any:
+    request = m.HeartRequestP2M(
+        clientId=client_id, topicList=["demo"], brokerCheckSum=-1, hostName="h", authInfo=info
+    )
+    return await peer.ask(Method.PRODUCER_HEARTBEAT_P2M, request)
+
+
+def test_tokens_are_random_by_kind_and_brokers_know_the_next_one() -> None:
     tokens = VisitTokens(300_000)
     assert tokens.period == 240
-    first = tokens.for_clients
-    assert tokens.for_brokers == f"{first},{first}"
-    tokens.renew()
-    assert tokens.for_clients == first
-    assert tokens.for_brokers == f"{first},{tokens.fresh}"
-    tokens.renew()
-    assert tokens.for_clients != first
+    every = set(tokens.of(produces=True)) | set(tokens.of(produces=False))
+    for _ in range(100):
+        for produces in (True, False):
+            *_, shown, upcoming = tokens.of(produces=produces)
+            assert tokens.for_clients(produces=produces) == shown
+            tokens.renew()
+            assert tokens.for_clients(produces=produces) == upcoming
+            assert shown in tokens.of(produces=produces)  # of clients that do not know it yet
+            every.add(upcoming)
+    assert all(0 < one < 1 << 63 for one in every)
+    assert len(every) > 200
+    produce, consume = tokens.of(produces=True), tokens.of(produces=False)
+    listed = [int(one) for one in tokens.for_brokers.split(",")]
+    assert (listed[::2], listed[1::2]) == (produce, consume)
+    assert not set(produce) & set(consume)
+
+
+def test_producers_cannot_be_authorized() -> None:
+    with pytest.raises(ConfigError, match="there is no list of producers"):
+        MasterSettings.load(None, {"startProduceAuthorize": "true"})
+
+
+def test_checks_that_any_broker_could_defeat_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings(tmp_path, startVisitTokenCheck="true")
+    assert "gets the visit tokens" in caplog.text
