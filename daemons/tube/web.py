@@ -3,7 +3,8 @@
 Requests are methods by name, with parameters in the query or in a form; what they do is the
 daemon's (`web_methods`). HTTP is served as far as curl, browsers and TubeMQ's own scripts need it:
 GET and POST, bodies with a length, connections that stay open. Everything a peer may make us hold
-has a limit, and a peer that sends nothing is closed.
+has a limit, and a peer that sends nothing is closed. Where there is no room for a new connection,
+the one is closed that has sent no whole request for longest, so unfinished requests block nobody.
 """
 
 import asyncio
@@ -21,7 +22,9 @@ from mq.daemons.tube.web_requests import MAX_HEAD, BadRequest, take_request
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
-IDLE_SECONDS = 30.0  # that a peer may take for a whole request, and between two
+MAX_OF_HOST = 32  # connections of one address
+REQUEST_SECONDS = 10.0  # for a whole request, from the connection or its first byte on
+IDLE_SECONDS = 30.0  # between two requests, and to take an answer
 
 
 class WebServer:
@@ -56,6 +59,21 @@ class WebServer:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)  # the port is free behind it
         await server.wait_closed()
+
+    def has_room(self, host: str) -> bool:
+        """Whether a connection of an address may be added; one that waits may be closed for it."""
+        of_host = [one for one in self.connections if one.host == host]
+        if len(of_host) >= MAX_OF_HOST:
+            full = of_host
+        elif len(self.connections) >= MAX_CONNECTIONS:
+            full = list(self.connections)
+        else:
+            return True
+        waiting = [one for one in full if one.task is None]
+        if not waiting:
+            return False
+        min(waiting, key=lambda one: one.waits_since).evict()
+        return True
 
     def turn(self, request: WebRequest) -> AbstractAsyncContextManager[None]:
         """`async with` around making an answer, and having it taken."""
@@ -92,6 +110,9 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._transport: Any = None
         self._peer = ""
+        self.host = ""
+        self.waits_since = 0.0  # for a whole request, by the loop's clock
+        self._has_begun = True  # a request, or the connection with its first one
         self._buffer = bytearray()
         self._timer: asyncio.TimerHandle | None = None
         self._least = 0  # bytes that a request has that has begun to come
@@ -103,12 +124,12 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         host, port, *_ = transport.get_extra_info("peername") or ("", 0)
-        self._peer = f"{host}:{port}"
-        if self._server.has_ended or len(self._server.connections) >= MAX_CONNECTIONS:
+        self._peer, self.host = f"{host}:{port}", host
+        if self._server.has_ended or not self._server.has_room(host):
             transport.abort()
             return
         self._server.connections.add(self)
-        self._wait()
+        self._wait(REQUEST_SECONDS)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._server.connections.discard(self)
@@ -121,9 +142,17 @@ class _Connection(asyncio.Protocol):
             self.task.cancel()
         self._transport.close()
 
+    def evict(self) -> None:
+        """Close at once, in favour of another connection."""
+        self._server.connections.discard(self)  # the transport says so only later
+        self._transport.abort()
+
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         if self.task is None:
+            if not self._has_begun:
+                self._has_begun = True
+                self._wait(REQUEST_SECONDS)
             self._next()
         elif len(self._buffer) > MAX_HEAD:  # who sends ahead so far reads no answers
             self._transport.abort()
@@ -140,10 +169,11 @@ class _Connection(asyncio.Protocol):
         if self.task is None:
             self._next()
 
-    def _wait(self) -> None:
+    def _wait(self, seconds: float) -> None:
         self._stop_waiting()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(IDLE_SECONDS, self._transport.abort)
+        self.waits_since = loop.time()
+        self._timer = loop.call_later(seconds, self._transport.abort)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
@@ -172,7 +202,8 @@ class _Connection(asyncio.Protocol):
             status, body, headers = await self._server.answer(request)
             if not self._transport.is_closing():
                 self._write(status, body, headers, stays)
-                self._wait()  # also for the peer to take it
+                self._has_begun = False
+                self._wait(IDLE_SECONDS)  # also for the peer to take it
                 del body
                 await self._taken.wait()
         self.task = None

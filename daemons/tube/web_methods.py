@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mq.daemons.acl.networks import is_loopback
+from mq.daemons.tube.guesses import Guesses, host_of
 
 #: What the original has where its file says nothing, and what its sample file has: no secrets.
 KNOWN_TOKENS = frozenset({"ASDFGHJKL", "abc"})
@@ -102,6 +103,7 @@ class Methods:
     token: str | None = ""
     before: Callable[[WebRequest], None] = field(default=lambda _: None)
     long: frozenset[str] = frozenset()
+    guesses: Guesses = field(default_factory=Guesses)  # of the token
 
     async def call(self, request: WebRequest) -> Result:
         """What a request is answered. Raises RequestRefused and Redirected."""
@@ -121,7 +123,11 @@ class Methods:
         if name in self.changing:
             if request.from_other_page:
                 raise RequestRefused("a page of another site cannot change anything here", 403)
+            host = host_of(request.peer)
+            if self.token is not None and self.guesses.is_blocked(host):
+                raise RequestRefused("too many wrong tokens from this address: try again in 10 s")
             if not self._knows_token(request):
+                self.guesses.failed(host)
                 raise RequestRefused("Illegal visit: wrong confModAuthToken value!")
         result = method(request)
         return result if isinstance(result, str | Mapping) else await result

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
+from mq.client.machine import clock
 from mq.daemons.tube import web, web_answers, web_requests
+from mq.daemons.tube.guesses import MOST_FAILURES, PERIOD, Guesses
 from mq.daemons.tube.web import WebServer
 from mq.daemons.tube.web_methods import Methods, Redirected, RequestRefused, WebRequest
 from tests.waiting import until
@@ -202,13 +205,75 @@ def test_what_is_no_request_is_answered_and_closed(sent: bytes, status: bytes) -
 
 
 def test_a_peer_that_sends_half_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.01)
     assert served(lambda port: answer_or_end(port, b"GET /broker.htm")) == b""
 
 
 def test_connections_over_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "MAX_CONNECTIONS", 0)
     assert served(lambda port: answer_or_end(port, get("/broker.htm?method=echo"))) == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /broker.htm HTTP/1.1\r\nContent-Length: 9\r\n\r\n"])
+@pytest.mark.parametrize("others", ["127.0.0.1", "127.0.0.2"])
+def test_requests_without_their_bodies_block_nobody(sent: bytes, others: str) -> None:
+    async def check(port: int) -> None:
+        opened = []
+        for _ in range(web.MAX_CONNECTIONS + 10):
+            connection = await asyncio.open_connection("127.0.0.1", port, local_addr=(others, 0))
+            connection[1].write(sent)
+            opened.append(connection)
+        answer = await exchange(port, get("/broker.htm?method=echo"))
+        assert body(answer)["result"]
+        for _, writer in opened:
+            writer.close()
+
+    served(check)
+
+
+def test_a_connection_whose_request_is_being_answered_stays_when_others_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(web, "MAX_OF_HOST", 1)
+
+    async def main() -> None:
+        asked_for, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: WebRequest) -> str:
+            asked_for.set()
+            await may_answer.wait()
+            return '{"slow":true}'
+
+        paths = {"/broker.htm": Methods({"slow": slow})}
+        async with WebServer("127.0.0.1", 0, paths) as server, asyncio.timeout(30):
+            request = get("/broker.htm?method=slow").replace(b"Host: h", b"Host: localhost")
+            first = asyncio.ensure_future(exchange(server.port, request))
+            await asked_for.wait()
+            assert await answer_or_end(server.port, request) == b""
+            may_answer.set()
+            assert body(await first) == {"slow": True}
+
+    asyncio.run(main())
+
+
+def test_an_address_with_many_wrong_tokens_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    methods = dataclasses.replace(METHODS, guesses=Guesses())
+
+    async def main() -> None:
+        nonlocal now
+        async with WebServer("127.0.0.1", 0, {"/broker.htm": methods}) as server:
+            target = "/broker.htm?method=change&confModAuthToken="
+            for _ in range(MOST_FAILURES):
+                answer = body(await exchange(server.port, get(target + "wrong")))
+                assert "wrong confModAuthToken" in answer["errMsg"]
+            blocked = body(await exchange(server.port, get(target + "own")))
+            assert "too many wrong tokens" in blocked["errMsg"]
+            now += PERIOD
+            assert body(await exchange(server.port, get(target + "own")))["result"]
+
+    asyncio.run(main())
 
 
 def from_page(headers: str, method: str = "change") -> bytes:
