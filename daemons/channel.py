@@ -12,7 +12,7 @@ import asyncio
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast
 
 import orjson
@@ -75,6 +75,17 @@ Bulk = Callable[[bytes, int, "Channel"], int]
 #: Keeps all that has come, one whole frame, until the end of this turn of the loop, or says that it
 #: does not. What it cannot serve then it gives to `Channel.serve_frame`.
 PutOff = Callable[[bytes, "Channel"], bool]
+
+
+class NotReady(Exception):
+    """Raised by a handler that has changed nothing yet and needs something first.
+
+    The handler is called again after `prepare`, whose result lives until then.
+    """
+
+    def __init__(self, prepare: Callable[["Channel"], Awaitable[object]]) -> None:
+        super().__init__("not ready")
+        self.prepare = prepare
 
 
 class Requests(Protocol):
@@ -437,6 +448,9 @@ class Channel(Outgoing, asyncio.Protocol):
 
     def _refuse(self, frame: bytes, error: Exception) -> None:
         command = decode(frame)
+        if isinstance(error, NotReady):  # its handler for whole requests is called, now and later
+            self._requests.handle(command, self)
+            return
         if isinstance(error, KeyError):
             error = RemoteProtocolError(f"the header lacks the field {error}")
         elif isinstance(error, _MALFORMED):

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from mq.client.cancellation import end_with
 from mq.client.machine.clock import perf_counter
-from mq.daemons.channel import Bulk, Channel, PutOff
+from mq.daemons.channel import Bulk, Channel, NotReady, PutOff
 from mq.daemons.memory import cost_of
 from mq.daemons.overload.busy_reply import WAIT_SETTING, BusyReply, refuse_sends
 from mq.daemons.steps import OneAtATime
@@ -34,6 +34,8 @@ LARGE_BODY = 16 * 1024
 # What a request costs that is answered later, besides what it brought: a task, a command.
 _TASK_COST = 4096
 _ORDINARY = Dialect.ORDINARY
+# Calls of a handler that needs something first: each may need something else than the one before.
+_MOST_CALLS = 3
 
 Reply = Command | None
 Handler = Callable[[Command, Channel], Reply | Awaitable[Reply]]
@@ -124,6 +126,32 @@ def guarded_direct(code: int, handler: DirectHandler, guard: Guard) -> DirectHan
     return call
 
 
+def _when_ready(handler: Handler) -> Handler:
+    """A handler that is called again when what it needs first is there (NotReady)."""
+
+    def call(command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
+        try:
+            return handler(command, channel)
+        except NotReady as error:
+            return _call_again(handler, error, command, channel)
+
+    return call
+
+
+async def _call_again(
+    handler: Handler, error: NotReady, command: Command, channel: Channel
+) -> Reply:
+    for _ in range(_MOST_CALLS):
+        needed = await error.prepare(channel)
+        try:
+            result = handler(command, channel)
+            return await result if isinstance(result, Awaitable) else result
+        except NotReady as another:
+            error = another
+        del needed
+    raise Refused(ResponseCode.SYSTEM_BUSY, "what the request needs is not ready; try again")
+
+
 def unknown_code(command: Command) -> Command:
     """What a peer gets for a request that nobody handles here."""
     return command.reply(
@@ -186,7 +214,8 @@ class Dispatcher:
         """Answer these requests too; for a daemon that needs its port before its handlers."""
         guard = self._guard
         for code, handler in handlers.items():
-            self.handlers[code] = handler if guard is None else guarded(handler, guard)
+            allowed = handler if guard is None else guarded(handler, guard)
+            self.handlers[code] = _when_ready(allowed)
         for code, direct_handler in (direct or {}).items():
             self.direct[code] = (
                 direct_handler if guard is None else guarded_direct(code, direct_handler, guard)
@@ -229,7 +258,7 @@ class Dispatcher:
                 if result is not None and isinstance(result, Awaitable):
                     cost = _TASK_COST + cost_of(command)
                     channel.owe(cost)
-                    work = self._await(command, channel, result, began)
+                    work = self._await(handler, command, channel, result, began)
                     task = asyncio.ensure_future(work)
                     self.tasks[task] = None
                     task.add_done_callback(self.tasks.pop)
@@ -301,13 +330,17 @@ class Dispatcher:
 
     async def _await(
         self,
+        handler: Handler,
         command: Command,
         channel: Channel,
         result: Awaitable[Reply],
         began: float,
     ) -> None:
         try:
-            reply = await result
+            try:
+                reply = await result
+            except NotReady as error:
+                reply = await _call_again(handler, error, command, channel)
         except Exception as error:
             if channel.closed and isinstance(error, ConnectionError):
                 return  # it went away while its request waited for its turn

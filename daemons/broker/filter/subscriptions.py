@@ -11,7 +11,8 @@ from mq.daemons.broker.filter.properties import (
     filter_of_retries,
     is_retry_topic,
 )
-from mq.daemons.broker.filter.sql92 import Sql92Filter, read_filter
+from mq.daemons.broker.filter.reader import FilterReader
+from mq.daemons.broker.filter.sql92 import Sql92Filter
 from mq.daemons.broker.filter.table import SQL92, ConsumerFilters, FilterData, is_tag_type
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.dispatch import Refused
@@ -48,10 +49,10 @@ def refuse_unsupported(kind: str | None, allowed: bool) -> None:
         )
 
 
-def read_or_refuse(text: str | None) -> Sql92Filter:
-    """The filter. Raises Refused if the expression is invalid."""
+def read_or_refuse(reader: FilterReader, text: str | None) -> Sql92Filter:
+    """The filter. Raises Refused if the expression is invalid, NotReady if it is not read yet."""
     try:
-        return read_filter(text or "")
+        return reader.filter(text or "")
     except FilterSyntaxError as error:
         raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, _parse_failed(error)) from None
 
@@ -81,12 +82,17 @@ class Subscriptions:
     def expression(
         self, fields: Mapping[str, str], sys_flag: int, group: str, topic: str
     ) -> Expression:
-        """Raises Refused for a subscription that is unknown, outdated or cannot be read."""
+        """The expression of a pull.
+
+        Raises:
+            Refused: the subscription is unknown, outdated or invalid.
+            NotReady: the expression has to be read first.
+        """
         if sys_flag & _SUBSCRIPTION:
             text, kind = fields.get("subscription"), fields.get("expressionType")
             if not is_tag_type(kind):
                 check_supported(self._settings.broker, kind)
-                return self._by(read_or_refuse(text))
+                return self._by(read_or_refuse(self._filters.reader, text))
         else:
             subscription = self._consumers.subscription(group, topic)
             if subscription is None:
@@ -139,6 +145,8 @@ class Subscriptions:
     def _registered(self, group: str, topic: str, kind: str, version: int) -> PropertyExpression:
         """The filter that the group's heartbeats have brought (PullMessageProcessor)."""
         data = self._filters.get(topic, group)
+        if data is not None and data.expression_type == SQL92:
+            self._filters.reader.need([data.expression] if data.is_unread else [])
         if data is None or (wanted := data.filter) is None:
             raise Refused(
                 ResponseCode.FILTER_DATA_NOT_EXIST,

@@ -16,7 +16,8 @@ from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.bloom import BloomFilter
 from mq.daemons.broker.filter.errors import FilterSyntaxError
-from mq.daemons.broker.filter.sql92 import Sql92Filter, read_filter
+from mq.daemons.broker.filter.reader import FilterReader
+from mq.daemons.broker.filter.sql92 import Sql92Filter, known_filter, read_filter
 from mq.daemons.broker.tables.saves import Saves
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.protocol import fastjson, names
@@ -30,8 +31,8 @@ SQL92 = "SQL92"
 # Groups whose members may still be there after a restart count as dead since then.
 _ALIVE_BEFORE_START = 30_000
 # New expressions of one heartbeat are read up to so many characters, the others with the next
-# heartbeats: reading takes time that the broker's other clients wait.
-_MOST_CHARACTERS_AT_ONCE = 64 * 1024
+# heartbeats: reading is work for a thread that all clients share.
+MOST_UNREAD = 64 * 1024
 
 
 def is_tag_type(expression_type: str | None) -> bool:
@@ -63,6 +64,11 @@ class FilterData:
     @property
     def is_dead(self) -> bool:
         return self.dead_time >= self.born_time
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether `filter` would read the expression, as after a start."""
+        return self._filter is None
 
     @property
     def filter(self) -> Sql92Filter | None:
@@ -111,6 +117,7 @@ class ConsumerFilters:
         self._saves = Saves()
         self._dirty = False
         self.table: dict[str, dict[str, FilterData]] = {}
+        self.reader = FilterReader()
 
     def get(self, topic: str, group: str) -> FilterData | None:
         groups = self.table.get(topic)
@@ -121,20 +128,42 @@ class ConsumerFilters:
         data = self.get(topic, group)
         return "null" if data is None else fastjson.dumps_pretty(data.to_plain()).decode()
 
-    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take over the filters that a heartbeat names; those of other topics die."""
-        subscriptions = list(subscriptions)
+    def unread(self, groups: Iterable[tuple[str, Iterable[SubscriptionData]]]) -> list[str]:
+        """The expressions of a heartbeat that have to be read first, MOST_UNREAD characters at
+        most. The others come with the next heartbeats."""
+        unread: dict[str, None] = {}
         characters = 0
+        for group, subscriptions in groups:
+            for one in subscriptions:
+                if one.expression_type != SQL92 or not one.sub_string or one.sub_string in unread:
+                    continue
+                known = self.get(one.topic, group)
+                if (known is not None and known.expression == one.sub_string) or known_filter(
+                    one.sub_string
+                ):
+                    continue
+                characters += len(one.sub_string)
+                if characters > MOST_UNREAD:
+                    log.warning("group %s: too many new filters in one heartbeat", group)
+                    return list(unread)
+                unread[one.sub_string] = None
+        return list(unread)
+
+    def register(
+        self, group: str, subscriptions: Iterable[SubscriptionData], *, read: bool = True
+    ) -> None:
+        """Take over the filters that a heartbeat names; those of other topics die.
+
+        Without `read` expressions that were not read yet are left out.
+        """
+        subscriptions = list(subscriptions)
         for subscription in subscriptions:
             if is_tag_type(subscription.expression_type) or not subscription.sub_string:
                 continue
             known = self.get(subscription.topic, group)
-            if known is None or known.expression != subscription.sub_string:
-                characters += len(subscription.sub_string)
-                if characters > _MOST_CHARACTERS_AT_ONCE:
-                    log.warning("group %s: too many new filters in one heartbeat", group)
-                    break
-            self._register(group, subscription)
+            is_known = known is not None and known.expression == subscription.sub_string
+            if read or is_known or known_filter(subscription.sub_string):
+                self._register(group, subscription)
         topics = {subscription.topic for subscription in subscriptions}
         for data in self.of_group(group):
             if data.topic not in topics:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from mq.client.machine import clock
@@ -15,6 +15,7 @@ from mq.daemons.broker.clients.registry import (
     Producers,
     notify_members,
 )
+from mq.daemons.broker.filter.reader import FilterReader
 from mq.daemons.broker.filter.subscriptions import read_or_refuse
 from mq.daemons.broker.filter.table import is_tag_type
 from mq.daemons.broker.handlers.reading import GroupTable
@@ -74,7 +75,13 @@ class RetryTopics(Protocol):
 class Filters(Protocol):
     """What keeps the expressions of groups."""
 
-    def register(self, group: str, subscriptions: list[SubscriptionData]) -> None: ...
+    reader: FilterReader
+
+    def unread(self, groups: Iterable[tuple[str, list[SubscriptionData]]]) -> list[str]: ...
+
+    def register(
+        self, group: str, subscriptions: list[SubscriptionData], *, read: bool = True
+    ) -> None: ...
 
     def unregister(self, group: str) -> None: ...
 
@@ -157,12 +164,16 @@ class ClientHandlers:
         self._check_count(
             len(self._consumers.groups_of(channel) | {name for name, _ in consumer_groups})
         )
+        unread = self._filters.unread(
+            (name, d.subscription_data_set) for name, d in consumer_groups
+        )
+        self._filters.reader.need(unread)
         channel.keep("heartbeat", _MEMORY_FACTOR * len(command.body))
         self._watch(channel)
         self._create([d for _, d in consumer_groups])
         for name, data in consumer_groups:
             self._consumers.register(name, client, data)
-            self._filters.register(name, data.subscription_data_set)
+            self._filters.register(name, data.subscription_data_set, read=False)
             yield
         for name in producer_groups:
             self._producers.register(name, client)
@@ -224,7 +235,7 @@ class ClientHandlers:
         subscription = command.read_body(CheckClientRequestBody).subscription_data
         if subscription is not None and not is_tag_type(subscription.expression_type):
             self._rules.check_expression(subscription.expression_type)
-            read_or_refuse(subscription.sub_string)
+            read_or_refuse(self._filters.reader, subscription.sub_string)
         return command.reply()
 
     def _notify(self, changed: ConsumerGroup) -> None:

@@ -5,9 +5,10 @@ retry topics are made at the enodes, a client that has several connections is on
 consumers that are pushed to have sessions.
 """
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 
 from mq.daemons.broker.clients.registry import ConsumerGroup, Consumers, Producers
+from mq.daemons.broker.filter.reader import FilterReader
 from mq.daemons.broker.handlers.client import ClientHandlers, ClientRules
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused, Reply
@@ -28,9 +29,17 @@ from mq.protocol.headers.group import (
 
 
 class _NoFilters:
-    """Expressions are the enodes' to read: they get them with each pull."""
+    """The enodes read the expressions: they get them with each pull."""
 
-    def register(self, group: str, subscriptions: list[SubscriptionData]) -> None: ...
+    def __init__(self) -> None:
+        self.reader = FilterReader()
+
+    def unread(self, groups: Iterable[tuple[str, list[SubscriptionData]]]) -> list[str]:
+        return []
+
+    def register(
+        self, group: str, subscriptions: list[SubscriptionData], *, read: bool = True
+    ) -> None: ...
 
     def unregister(self, group: str) -> None: ...
 

@@ -165,4 +165,4 @@ def test_few_long_expressions_are_remembered() -> None:
         text = " OR ".join(f"a{number} > {limit}" for limit in range(100))
         assert len(text) > 1000
         assert sql92.read_filter(text) is sql92.read_filter(text)
-    assert sql92._read_long.cache_info().currsize == 32
+    assert len(sql92._cache.long) == 32

@@ -1,0 +1,52 @@
+"""Reading expressions of requests outside of the event loop.
+
+Reading takes 15 us a character. A request whose expression was not read yet raises NotReady; the
+dispatcher calls its handler again once a thread has read the expression. One is read at a time,
+and after each other work has the interpreter for longer than reading took (`OneAtATime`).
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from mq.daemons.broker.filter.sql92 import Read, Sql92Filter, finish, known_filter, parse, valid
+from mq.daemons.channel import Channel, NotReady
+from mq.daemons.steps import OneAtATime
+
+
+class FilterReader:
+    """The expressions that requests bring."""
+
+    def __init__(self) -> None:
+        self._turns = OneAtATime()
+
+    def filter(self, text: str) -> Sql92Filter:
+        """The filter of an expression.
+
+        Raises:
+            NotReady: it has to be read first.
+            FilterSyntaxError: it is invalid.
+        """
+        known = known_filter(text)
+        if known is None:
+            raise self._not_ready([text])
+        return valid(known)
+
+    def need(self, texts: Iterable[str]) -> None:
+        """Raises NotReady if one of these has to be read first."""
+        if unknown := [text for text in texts if known_filter(text) is None]:
+            raise self._not_ready(unknown)
+
+    def _not_ready(self, texts: list[str]) -> NotReady:
+        async def prepare(channel: Channel) -> list[Read]:
+            # The list keeps what was read alive until the handler has been called again.
+            return [await self._read(text, channel) for text in texts]
+
+        return NotReady(prepare)
+
+    async def _read(self, text: str, channel: Channel) -> Read:
+        if (known := known_filter(text)) is not None:
+            return known
+        async with self._turns.turn(channel):
+            if (known := known_filter(text)) is not None:
+                return known
+            return finish(text, await asyncio.to_thread(parse, text))
