@@ -4,6 +4,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mq.client.machine import clock
+from mq.daemons.broker.filter.errors import FilterSyntaxError
+from mq.daemons.broker.filter.sql92 import read_filter
 from mq.daemons.broker.handlers.native_pulls import PullAnswer
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -56,6 +59,13 @@ FILTERS = st.sampled_from(
 )
 
 
+def read(expression: str) -> str:
+    """Have an expression read: a pull with one that is new waits for a thread that reads it."""
+    with suppress(FilterSyntaxError):
+        read_filter(expression)
+    return expression
+
+
 @st.composite
 def pulls(draw: st.DrawFn) -> bytes:
     """A pull, mostly as a client writes it."""
@@ -74,6 +84,7 @@ def pulls(draw: st.DrawFn) -> bytes:
         # Others would be a matter of time.
         odd["suspendTimeoutMillis"] = st.sampled_from(["x", "-1", "1000000"])
         fields |= draw(st.fixed_dictionaries({}, optional=odd))
+    read(fields["subscription"])
     if draw(st.integers(0, 4)) == 0:
         fields["maxMsgBytes"] = draw(st.sampled_from(["300000", "5", "x"]))
     code = draw(st.sampled_from(CODES))
@@ -353,6 +364,7 @@ EACH_DAMAGE: list[list[Damage]] = [
 def _plain_pull(queue: str, offset: int, expression: str, most: int) -> bytes:
     fields = {"queueId": queue, "queueOffset": str(offset), "maxMsgNums": str(most)}
     kind = "SQL92" if " " in expression else "TAG"
+    read(expression)
     fields |= {"subscription": expression, "expressionType": kind}
     return encode(Command(RequestCode.PULL_MESSAGE, PULL | fields, opaque=5))
 
@@ -403,7 +415,8 @@ def test_a_pull_by_a_filter_is_answered_natively(tmp_path: Path) -> None:
         broker = OneBroker(tmp_path, True)
         await broker.start()
         taken = broker.taken
-        fields = PULL | {"queueId": "1", "expressionType": "SQL92", "subscription": "TAGS = 'a'"}
+        text = read("TAGS = 'a'")
+        fields = PULL | {"queueId": "1", "expressionType": "SQL92", "subscription": text}
         (reply,) = CommandReader().receive(await broker.take(encode(Command(11, fields))))
         assert (reply.code, broker.taken) == (ResponseCode.SUCCESS, taken + 1)
         found = decode_records(reply.body)
