@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 # Deleted before others are served: noted in one write, and the files of each take milliseconds.
 _TOPICS_A_TURN = 10
 _QUEUES_A_TURN = 40  # likewise
-# So soon a slave has copied the topics of its master, ms, unless that cannot be.
+# A slave keeps the queues of an unknown topic for this long after the last message, ms.
 _COPIED_WITHIN = 3600 * 1000
 
 _READ_BY_BROKER = (
@@ -144,8 +144,11 @@ class RetentionHandlers:
         return self._store.replica is None or self._is_old(topic)
 
     def _is_old(self, topic: str) -> bool:
-        """Whether no message of a topic came lately: of one that was just made at the master a
-        slave has messages before it knows it."""
+        """Whether the last message of a topic is old enough to delete its queues on a slave.
+
+        A slave may lack the configuration of a topic that its master has: its copy of the topics
+        may be older than the records, or lost.
+        """
         since = clock.milliseconds() - _COPIED_WITHIN
         return all(
             queue.readable == queue.appended
