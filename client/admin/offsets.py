@@ -25,9 +25,13 @@ class OffsetAdmin(AdminBase):
         return read(headers.GetMinOffsetResponseHeader.decode, response.fields, address).offset
 
     async def search_offset(self, address: str, topic: str, queue_id: int, timestamp: int) -> int:
-        """The offset of the first message stored at `timestamp` or later."""
+        """The offset of the first message stored at `timestamp` or later, else the end.
+
+        Java brokers before 5.0 answer the nearest message instead; `first_at` corrects that
+        (client/operations/offsets/by_time.py).
+        """
         header = headers.SearchOffsetRequestHeader(
-            topic=topic, queue_id=queue_id, timestamp=timestamp
+            topic=topic, queue_id=queue_id, timestamp=timestamp, boundary_type="LOWER"
         )
         response = await self._ask(address, header)
         return read(headers.SearchOffsetResponseHeader.decode, response.fields, address).offset

@@ -1,8 +1,4 @@
-"""The offsets of groups in a cluster: all of them at once, and from offsets to times and back.
-
-A broker's search by time may be off: Java's 4.9 gives any one of several messages stored in the
-same millisecond, or the nearest one, which may lie before. So what is found is looked at here.
-"""
+"""The offsets of groups in a cluster: all of them at once, and from offsets to times and back."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -11,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound
+from mq.client.operations.offsets.by_time import first_at
 from mq.client.operations.offsets.records import GroupQueue, OffsetRecord, Selection
 from mq.client.pull_consumer import PullConsumer, PullResult
 from mq.protocol.bodies import MessageQueue
@@ -107,6 +104,7 @@ class Times:
 
     def __init__(self, admin: "Admin", now: int) -> None:
         """`now` in ms since 1970."""
+        self._admin = admin
         self._consumer = PullConsumer(admin.session)
         self._now = now
         self._limit = asyncio.Semaphore(IN_FLIGHT)
@@ -149,15 +147,9 @@ class Times:
     async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
         """The offset of the first message stored at `timestamp` (ms) or later; else the end."""
         async with self._limit:
-            offset = await self._consumer.offset_at(queue, timestamp - 1)
-            while True:
-                result = await self._pull(queue, offset, max_count=32)
-                for message in result.messages:
-                    if message.store_timestamp >= timestamp:
-                        return message.queue_offset
-                if not result.messages:
-                    return result.next_offset
-                offset = result.next_offset
+            session = self._admin.session
+            address = await session.master_address(queue.topic, queue.broker_name)
+            return await first_at(self._admin, self._consumer, address, queue, timestamp)
 
     async def _pull(self, queue: MessageQueue, offset: int, max_count: int = 1) -> PullResult:
         """What is at `offset` or, where that is gone or not yet there, at the nearest one."""

@@ -4,10 +4,11 @@ A broker tells the consumers that are connected; where there is none, the offset
 keeps are set, queue by queue (DefaultMQAdminExtImpl.resetOffsetByTimestamp and …Old).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from mq.client.machine import clock
 from mq.client.operations import cluster, java_order
 from mq.client.operations.errors import NextStep, NotFound, Unavailable
 from mq.client.operations.offsets.bounds import bounds
@@ -79,19 +80,21 @@ async def all_queues(admin: "Admin", wanted: OffsetReset, *, pretending: bool = 
     """
     from mq.client.errors import ConsumerNotOnline, RemoteSystemError
 
-    brokers = _brokers(await _route(admin, wanted))
+    route = await _route(admin, wanted)
+    brokers, counts = _brokers(route), _read_queue_counts(route)
 
     async def tell(each: "Admin", address: str) -> dict["MessageQueue", int] | None:
         if pretending and not (
             await _is_online(each, address, wanted.group) or await is_of_5(each, address)
         ):
             return None
+        queues = _queues(wanted.topic, brokers[address].broker_name, counts)
         try:
             return await each.reset_offset(
                 address,
                 wanted.topic,
                 wanted.group,
-                wanted.timestamp,
+                await _time_to_tell(each, address, queues, wanted.timestamp),
                 force=wanted.force,
                 for_cpp=wanted.for_cpp,
             )
@@ -135,6 +138,30 @@ def _unheard(group: str, told: "Mapping[str, dict[MessageQueue, int] | None]") -
                     f"{address}: no member of group {group} is connected to it yet, and to other "
                     "brokers some are: they may overwrite what was set; reset again in a minute"
                 )
+
+
+async def _time_to_tell(
+    admin: "Admin", address: str, queues: "Iterable[MessageQueue]", timestamp: int
+) -> int:
+    """The time that a reset of connected consumers names.
+
+    This is TO_THE_END for a future time that is after all messages, because Java's brokers before
+    5.0 would redeliver the last message of each queue.
+    """
+    if timestamp <= clock.milliseconds():
+        return timestamp
+    for queue in queues:
+        end = await admin.max_offset(address, queue.topic, queue.queue_id)
+        if await _target(admin, address, queue, timestamp) < end:
+            return timestamp
+    return TO_THE_END
+
+
+def _queues(topic: str, broker_name: str, counts: Mapping[str, int]) -> "list[MessageQueue]":
+    from mq.protocol.bodies import MessageQueue
+
+    every = range(counts.get(broker_name, 0))
+    return [MessageQueue(topic, broker_name, number) for number in every]
 
 
 async def at_brokers(admin: "Admin", wanted: OffsetReset) -> tuple[list[Moved], list[str]]:
@@ -201,10 +228,7 @@ async def _move(
     wanted: OffsetReset,
 ) -> Moved:
     where = queue.topic, queue.queue_id
-    if wanted.timestamp == TO_THE_END:
-        target = await admin.max_offset(address, *where)
-    else:
-        target = await admin.search_offset(address, *where, wanted.timestamp)
+    target = await _target(admin, address, queue, wanted.timestamp)
     offset = consumer_offset
     if wanted.force or target <= consumer_offset:
         await admin.update_consumer_offset(address, wanted.group, *where, target)
@@ -213,13 +237,33 @@ async def _move(
     return Moved(name, queue.queue_id, broker_offset, consumer_offset, target, offset)
 
 
+async def _target(admin: "Admin", address: str, queue: "MessageQueue", timestamp: int) -> int:
+    """The offset of the first message of that time or later, or the end of the queue."""
+    from mq.client.operations.offsets.by_time import first_at
+    from mq.client.pull_consumer import PullConsumer
+
+    if timestamp == TO_THE_END:
+        return await admin.max_offset(address, queue.topic, queue.queue_id)
+    consumer = PullConsumer(admin.session)
+    return await first_at(admin, consumer, address, queue, timestamp)
+
+
 async def offset_at(
     admin: "Admin", address: str, topic: str, queue_id: int, timestamp: int, given: int | None
 ) -> int:
     """The offset given, else that of a time, in a queue."""
+    from mq.protocol.bodies import MessageQueue
+
     if given is not None:
         return given
-    return await admin.search_offset(address, topic, queue_id, timestamp)
+    name = await _broker_name(admin, address, topic)
+    return await _target(admin, address, MessageQueue(topic, name, queue_id), timestamp)
+
+
+async def _broker_name(admin: "Admin", address: str, topic: str) -> str:
+    """The name of the broker at `address`; "" if the route of the topic lacks it."""
+    brokers = (await admin.topic_route(topic)).broker_datas
+    return next((item.broker_name for item in brokers if address in item.broker_addrs.values()), "")
 
 
 async def one_queue(
@@ -242,8 +286,7 @@ async def one_queue(
     await admin.update_consumer_offset(address, group, topic, queue_id, offset)
     if tells:
         await admin.reset_queue(address, topic, group, queue_id, offset)
-    names = (await admin.topic_route(topic)).broker_datas
-    name = next((item.broker_name for item in names if address in item.broker_addrs.values()), "")
+    name = await _broker_name(admin, address, topic)
     return Moved(name, queue_id, end, old, offset, offset)
 
 
@@ -255,7 +298,6 @@ async def foresee(
 
     Raises RouteNotFound.
     """
-    from mq.protocol.bodies import MessageQueue
 
     route = await _route(admin, wanted)
     brokers, counts = _brokers(route), _read_queue_counts(route)
@@ -263,7 +305,7 @@ async def foresee(
 
     async def look(each: "Admin", address: str) -> list[Planned]:
         name = brokers[address].broker_name
-        every = [MessageQueue(wanted.topic, name, number) for number in range(counts.get(name, 0))]
+        every = _queues(wanted.topic, name, counts)
         offsets = await bounds(each, address, wanted.topic, every)
         # Of all its topics: asked about one, brokers say 0 where the group has no offset.
         stats = (await each.consume_stats(address, wanted.group)).offset_table
@@ -272,6 +314,9 @@ async def foresee(
         told = not offline and (
             await _is_online(each, address, wanted.group) or await is_of_5(each, address)
         )
+        timestamp = wanted.timestamp
+        if told:
+            timestamp = await _time_to_tell(each, address, every, timestamp)
         queues, force = sorted(known or offsets), wanted.force
         if told and await _resets_by_itself(each, address):
             queues, force = sorted(offsets), True
@@ -281,9 +326,12 @@ async def foresee(
         for queue in queues:
             first, end = offsets[queue].min_offset, offsets[queue].max_offset
             new = end
-            if wanted.timestamp != TO_THE_END:
-                new = await each.search_offset(
-                    address, wanted.topic, queue.queue_id, wanted.timestamp
+            if timestamp != TO_THE_END:
+                # Told, the broker searches; else `at_brokers` does.
+                new = await (
+                    each.search_offset(address, wanted.topic, queue.queue_id, timestamp)
+                    if told
+                    else _target(each, address, queue, timestamp)
                 )
             old = known.get(queue)
             if not force and old is not None:
@@ -303,9 +351,7 @@ async def foresee_queue(
     first = await admin.min_offset(address, queue.topic, queue.queue_id)
     end = await admin.max_offset(address, queue.topic, queue.queue_id)
     old = await admin.query_consumer_offset(address, wanted.group, queue.topic, queue.queue_id)
-    new = end
-    if given is not None or wanted.timestamp != TO_THE_END:
-        new = await offset_at(admin, address, queue.topic, queue.queue_id, wanted.timestamp, given)
+    new = given if given is not None else await _target(admin, address, queue, wanted.timestamp)
     return planned(queue.broker_name, queue.queue_id, old, new, first, end)
 
 

@@ -7,7 +7,12 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.delay import DelayedMessages
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.store_times import earliest_store_time, offset_by_time
+from mq.daemons.broker.store.store_times import (
+    Boundary,
+    earliest_store_time,
+    nearest_offset,
+    offset_by_boundary,
+)
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -52,9 +57,16 @@ class QueueOffsetHandlers:
 
     @serves(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def by_time(self, command: Command, channel: Channel) -> Command:
-        """The offset of the message stored at a time."""
+        """The offset of the message stored at a time.
+
+        Clients of 5.x name a boundary and get the answer of 5.5; others get that of 4.9.
+        """
         header = command.read_header(SearchOffsetRequestHeader)
-        offset = offset_by_time(self._store, header.topic, header.queue_id, header.timestamp)
+        where = self._store, header.topic, header.queue_id, header.timestamp
+        if header.boundary_type is None:
+            offset = nearest_offset(*where)
+        else:
+            offset = offset_by_boundary(*where, Boundary.named(header.boundary_type))
         return command.reply(fields=SearchOffsetResponseHeader(offset=offset).encode())
 
     @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)

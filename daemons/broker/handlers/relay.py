@@ -8,7 +8,7 @@ from mq.daemons.broker.clients.registry import Client, Consumers
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.store_times import offset_by_time
+from mq.daemons.broker.store.store_times import Boundary, offset_by_boundary
 from mq.daemons.broker.tables.offsets import ConsumerOffsets
 from mq.daemons.broker.tables.topics import Topics
 from mq.daemons.channel import Channel
@@ -152,7 +152,11 @@ class RelayHandlers:
             if header.timestamp == TO_THE_END:
                 wanted = self._store.max_offset(header.topic, queue_id)
             else:
-                wanted = offset_by_time(self._store, header.topic, queue_id, header.timestamp)
+                # As in 5.5. With the nearest message, as in 4.9, a reset to a future time would
+                # redeliver the last message.
+                wanted = offset_by_boundary(
+                    self._store, header.topic, queue_id, header.timestamp, Boundary.LOWER
+                )
             wanted = max(0, wanted)
             # Without force a group only goes back, never over messages it has not seen.
             queue = MessageQueue(header.topic, self._settings.broker.broker_name, queue_id)

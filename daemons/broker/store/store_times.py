@@ -1,6 +1,20 @@
-"""Store times of the messages of a queue, and which message is nearest to a time."""
+"""Store times of the messages of a queue, and searches by store time."""
+
+from enum import StrEnum
 
 from mq.daemons.broker.store.message_store import MessageStore
+
+
+class Boundary(StrEnum):
+    """Which end of the messages stored at a time is searched (BoundaryType of 5.x)."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+    @classmethod
+    def named(cls, name: str) -> "Boundary":
+        """The boundary of a request; as in Java, any name but "upper", in any case, is LOWER."""
+        return cls.UPPER if name.lower() == cls.UPPER else cls.LOWER
 
 
 def store_time(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
@@ -14,24 +28,50 @@ def earliest_store_time(store: MessageStore, topic: str, queue_id: int) -> int:
     return store_time(store, topic, queue_id, store.min_offset(topic, queue_id))
 
 
-def offset_by_time(store: MessageStore, topic: str, queue_id: int, timestamp: int) -> int:
+def nearest_offset(store: MessageStore, topic: str, queue_id: int, timestamp: int) -> int:
     """The queue offset of the message whose store timestamp is nearest, the earlier on a tie.
 
-    With all messages older it is the last one, not the end. 4.9.8 does the same
-    (ConsumeQueue.getOffsetInQueueByTime) but picks a file by its modification time first.
+    If all messages are older, this is the last message, not the end. Java 4.9.8 answers the same
+    (ConsumeQueue.getOffsetInQueueByTime), but first picks a file by its modification time.
     """
     queue = store.queues.get(topic, queue_id)
     if queue is None or queue.readable <= queue.minimum:
         return 0
-    low, high = queue.minimum, queue.readable - 1
-    while low < high:  # the first message that is not older
+    later = _first_not_older(store, topic, queue_id, timestamp)
+    if later == queue.minimum:
+        return later
+    if later == queue.readable:
+        return later - 1
+    after = store_time(store, topic, queue_id, later) - timestamp
+    before = timestamp - store_time(store, topic, queue_id, later - 1)
+    return later - 1 if after > 0 and before <= after else later
+
+
+def offset_by_boundary(
+    store: MessageStore, topic: str, queue_id: int, timestamp: int, boundary: Boundary
+) -> int:
+    """LOWER: the offset of the first message stored at `timestamp` or later, else the end.
+    UPPER: the offset of the last message stored at `timestamp` or earlier, else 0.
+
+    Java 5.x answers the same (ConsumeQueue.binarySearchInQueueByTime).
+    """
+    queue = store.queues.get(topic, queue_id)
+    if queue is None:
+        return 0
+    if boundary is Boundary.LOWER:
+        return _first_not_older(store, topic, queue_id, timestamp)
+    later = _first_not_older(store, topic, queue_id, timestamp + 1)
+    return later - 1 if later > queue.minimum else 0
+
+
+def _first_not_older(store: MessageStore, topic: str, queue_id: int, timestamp: int) -> int:
+    queue = store.queues.get(topic, queue_id)
+    assert queue is not None
+    low, high = queue.minimum, max(queue.minimum, queue.readable)
+    while low < high:
         middle = (low + high) // 2
         if store_time(store, topic, queue_id, middle) < timestamp:
             low = middle + 1
         else:
             high = middle
-    later = store_time(store, topic, queue_id, low) - timestamp
-    if later <= 0 or low == queue.minimum:
-        return low
-    earlier = timestamp - store_time(store, topic, queue_id, low - 1)
-    return low - 1 if earlier <= later else low
+    return low

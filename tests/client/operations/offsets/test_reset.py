@@ -27,10 +27,12 @@ from mq.protocol.bodies import (
 )
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from tests.client.clusters import TOPIC, Cluster, cluster, numbers
+from mq.protocol.message import StoredMessage
+from tests.client.clusters import GROUP, TOPIC, Cluster, cluster, numbers
 from tests.client.scripted import name_server, scripted
 
 PATIENCE = 30.0
+FUTURE = 4_000_000_000_000
 
 
 async def filled(c: Cluster, consumed: int | None = 1) -> None:
@@ -43,7 +45,9 @@ async def filled(c: Cluster, consumed: int | None = 1) -> None:
             )
 
 
-@pytest.mark.parametrize(("timestamp", "new", "skipped", "again"), [(0, 0, 0, 1), (-1, 2, 1, 0)])
+@pytest.mark.parametrize(
+    ("timestamp", "new", "skipped", "again"), [(0, 0, 0, 1), (-1, 2, 1, 0), (FUTURE, 2, 1, 0)]
+)
 def test_what_was_foreseen_comes_about(timestamp: int, new: int, skipped: int, again: int) -> None:
     async def scenario() -> None:
         async with cluster(queues=2) as c:
@@ -58,6 +62,22 @@ def test_what_was_foreseen_comes_about(timestamp: int, new: int, skipped: int, a
             moved, failures, online, _ = await reset.all_queues(c.admin, wanted, pretending=True)
             assert (failures, online) == ([], False)
             assert [row.offset for row in moved] == [new, new]
+
+    asyncio.run(scenario())
+
+
+def test_members_are_sent_to_the_end_by_a_reset_to_a_future_time() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as c:
+            await c.send(*numbers(4))
+            address = c.pair.broker.address
+            await c.admin.update_consumer_offset(address, GROUP, TOPIC, 0, 1)
+            async with c.consumer(listener=ignore):
+                table = await c.admin.reset_offset(address, TOPIC, GROUP, FUTURE)
+        assert list(table.values()) == [4]
+
+    async def ignore(message: StoredMessage) -> None:
+        pass
 
     asyncio.run(scenario())
 

@@ -33,6 +33,11 @@ def test_offsets_of_a_queue_are_answered(tmp_path: Path) -> None:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue | {"timestamp": str(earliest - 1)}
         )
         assert reply.fields == {"offset": "0"}
+        future = queue | {"timestamp": str(earliest + 3_600_000)}
+        for boundary, offset in ((None, "2"), ("LOWER", "3"), ("UPPER", "2"), ("upper", "2")):
+            named = {} if boundary is None else {"boundaryType": boundary}
+            reply = await peer.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, future | named)
+            assert reply.fields == {"offset": offset}
         none = {"topic": "none", "queueId": "7"}
         assert (await peer.ask(RequestCode.GET_MAX_OFFSET, none)).fields == {"offset": "0"}
         reply = await peer.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, none)
