@@ -83,6 +83,8 @@ READ_TOPIC = (_TOPIC,)
 AS_GROUP = (_GROUP,)
 READ_TOPIC_AS_GROUP = (_TOPIC, _GROUP)
 AS_GROUP_NAMED = (Right("SUB", "group", NamedIn.HEADER, "group_name"),)
+#: A member may create its group: so does this request.
+CONFIG_OF_GROUP = (Right("SUB", "group", NamedIn.HEADER, "group"),)
 GROUP_IN_BODY = (_GROUP_IN_BODY,)
 TOPIC_AND_GROUP_IN_BODY = (Right("SUB", "topic", NamedIn.BODY), _GROUP_IN_BODY)
 READ_MESSAGE = (_TOPIC_OF_MESSAGE,)

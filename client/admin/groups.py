@@ -69,7 +69,10 @@ class GroupAdmin(AdminBase):
     async def subscription_group(
         self, address: str, group: str
     ) -> bodies.SubscriptionGroupConfig | None:
-        """A consumer group's settings on the broker at `address` (5.x); None if it has none."""
+        """A consumer group's settings on the broker at `address` (5.x); None if it has none.
+
+        A broker that lets clients create groups (autoCreateSubscriptionGroup) creates the group.
+        """
         header = headers.GetSubscriptionGroupConfigRequestHeader(group=group)
         response = await self._ask(address, header, accept=_OR_NO_GROUP)
         if response.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:

@@ -106,9 +106,12 @@ class GroupHandlers:
 
     @serves(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def one_group(self, command: Command, channel: Channel) -> Command:
-        """The configuration of one group, as 5.x tools ask for it."""
+        """The configuration of one group, which is created if it is new and may be created.
+
+        The proxy of 5.x registers no consumers with brokers: this request creates their groups.
+        """
         header = command.read_header(GetSubscriptionGroupConfigRequestHeader)
-        group = self._groups.table.get(header.group)
+        group = self._groups.find(header.group)
         if group is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -15,6 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import orjson
+
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.batches import messages_of
@@ -40,7 +42,7 @@ from mq.protocol.flags import SysFlag
 from mq.protocol.headers.send import Letter, SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.message import StoredMessage
 from mq.protocol.message_id import join_ids
-from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
+from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC, TRANSACTION_HALF_TOPIC
 from mq.protocol.properties import (
     MAX_LENGTH,
     PropertyKey,
@@ -105,6 +107,7 @@ class SendHandlers:
         one = switches | {"msgId": f"{self._host_text}%016X"} | place
         self._stored = ReplyTemplate(ResponseCode.SUCCESS, one)
         self._stored_timed = ReplyTemplate(ResponseCode.SUCCESS, one | {"recallHandle": "%s"})
+        self._stored_half = ReplyTemplate(ResponseCode.SUCCESS, one | {"transactionId": "%s"})
         self._stored_batch = ReplyTemplate(ResponseCode.SUCCESS, switches | {"msgId": "%s"} | place)
         self._accept_from = config.start_accept_send_request_time_stamp
         self.native.configure(self._max_body, self._cluster, self._stored, self._stored_batch)
@@ -206,13 +209,25 @@ class SendHandlers:
         flag = header["flag"]
         assert isinstance(flag, int)
         if not flag & ONE_WAY:
-            handle = self._recall_handle(message)
-            template = self._stored_timed if handle else self._stored
+            template, values = self._stored_indirectly(message)
             place = (message.physical_offset, queue.queue_id, message.queue_offset)
             opaque = header["opaque"]
             assert isinstance(opaque, int)
-            reply = template.frame(*place, *handle, opaque)
+            reply = template.frame(*place, *values, opaque)
             self._appender.reply_when_stored(channel, reply, promptly)
+
+    def _stored_indirectly(self, message: StoredMessage) -> tuple[ReplyTemplate, tuple[bytes, ...]]:
+        """The reply to a message that waits, and the values of the fields that no other reply has.
+
+        The reply to a prepared message has its unique id as ``transactionId``: the proxy of 5.x
+        ends transactions by it. Java's brokers of 5.x send the field with every reply, but clients
+        and proxies read it only of prepared messages.
+        """
+        unique = message.properties.get(PropertyKey.UNIQUE_KEY)
+        if message.topic == TRANSACTION_HALF_TOPIC and unique:
+            return self._stored_half, (orjson.dumps(unique)[1:-1],)
+        handle = self._recall_handle(message)
+        return (self._stored_timed if handle else self._stored), handle
 
     def _recall_handle(self, message: StoredMessage) -> tuple[bytes, ...]:
         """The handle by which a message that waits in the timer can be recalled; others have none.

@@ -51,7 +51,7 @@ class NativeHalves:
         if native is not None and len(host) == IPV4_HOST:
             topic = names.TRANSACTION_HALF_TOPIC.encode()
             field = bytes((len(topic),)) + topic
-            unusual = [PropertyKey.DELAY_LEVEL]
+            unusual = [PropertyKey.DELAY_LEVEL, PropertyKey.TRANSACTION_ID]
             path = native.CommitPath(host, field, OPERATION_FIELD, REMOVE_CODE, unusual, spare)
             self._prepare, self._commit = native.prepare, path.commit
 

@@ -6,11 +6,11 @@ final      the message where consumers see it, with the physical offset of its h
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Protocol
 
-from mq.daemons.broker.delivery.writer import MessageWriter, properties_field
+from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits, properties_field
 from mq.protocol import names
 from mq.protocol.flags import SysFlag
 from mq.protocol.message import StoredMessage
@@ -43,14 +43,26 @@ def make_half(message: StoredMessage) -> None:
 def make_final(half: StoredMessage, writer: MessageWriter) -> None:
     """Make a half what consumers see.
 
-    Its properties stay as they are, TRAN_MSG among them, as with Java (EndTransactionProcessor).
-
     Raises NoTarget.
     """
     physical = half.physical_offset
     writer.restore_target(half)
+    final = final_properties(half.properties)
+    half.properties.clear()
+    half.properties.update(final)
     half.sys_flag = half.sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.TRANSACTION_COMMIT
     half.prepared_transaction_offset = physical
+
+
+def final_properties(half: Mapping[str, str]) -> dict[str, str]:
+    """The properties that consumers see of a half: without the target, and with the id of the
+    transaction as Java's brokers of 5.x have it. TRAN_MSG stays."""
+    final = dict(half)
+    del final[PropertyKey.REAL_TOPIC], final[PropertyKey.REAL_QUEUE_ID]
+    unique = final.get(PropertyKey.UNIQUE_KEY)
+    if unique:
+        add_what_fits(final, {PropertyKey.TRANSACTION_ID: unique})
+    return final
 
 
 def is_final_of(message: StoredMessage, half: StoredMessage) -> bool:

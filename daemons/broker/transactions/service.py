@@ -12,7 +12,7 @@ from functools import partial
 
 from mq.client.machine import clock
 from mq.daemons.broker.delivery.waiting import is_stored
-from mq.daemons.broker.delivery.writer import MessageWriter, NoTarget
+from mq.daemons.broker.delivery.writer import MessageWriter, NoTarget, properties_field
 from mq.daemons.broker.store.batch import Origin
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
@@ -31,6 +31,7 @@ from mq.daemons.broker.transactions.records import (
     PROPERTIES_ROOM,
     REMOVE_CODE,
     ended_offsets,
+    final_properties,
     is_final_of,
     make_final,
     make_half,
@@ -180,12 +181,13 @@ class Transactions:
         except NoTarget as error:
             raise _for_nobody(error) from None
         appender = self._store.appender
-        size = len(half.body) + len(half.properties_field) + _ROOM
+        field = properties_field(final_properties(half.properties))
+        size = len(half.body) + len(field) + _ROOM
         appender.reserve(size + 2 * SMALLEST_RECORD)
         physical = appender.append(
             target,
             half.body,
-            half.properties_field,
+            field,
             flag=half.flag,
             sys_flag=half.sys_flag | SysFlag.TRANSACTION_COMMIT,
             born_timestamp=half.born_timestamp,

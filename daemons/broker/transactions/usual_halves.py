@@ -1,9 +1,8 @@
-"""Halves as nearly all are, read for their commit without what only others need.
+"""The fast way to read a half for its commit.
 
-A record whose bytes are as this broker writes them, of a message that is for now and not for the
-timer: its body and its properties go into the final record as they are. Everything else is None
-here, and goes the way of `Transactions.find_half` and `commit`, which is the reference: it alone
-refuses, repairs and restores.
+It takes a record as this broker writes it, of a message that is neither delayed nor timed. For any
+other record `UsualHalves.read` returns None, and the caller uses `Transactions.find_half` and
+`commit`. These are the reference: only they refuse, repair and restore.
 """
 
 from typing import NamedTuple
@@ -38,7 +37,6 @@ class UsualHalf(NamedTuple):
     physical: int
     size: int
     body: bytes
-    properties_field: bytes
     properties: dict[str, str]
     flag: int
     sys_flag: int
@@ -87,7 +85,6 @@ class UsualHalves:
             physical,
             size,
             body,
-            field,
             properties,
             flag=flag,
             sys_flag=sys_flag,

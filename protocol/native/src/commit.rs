@@ -15,6 +15,10 @@ use crate::stored::Record;
 
 /// Of a half, as `commit` gets them: physical offset and that in the queue of halves.
 const PLACE: usize = 16;
+/// The property of a message that was committed that has the id of its transaction.
+const TRANSACTION_ID: &str = "__transactionId__\u{1}";
+/// Unique ids are mostly this long, or shorter.
+const LONGEST_ID: usize = 64;
 
 /// What commits become, as a broker is set up.
 #[pyclass(frozen)]
@@ -49,7 +53,8 @@ struct Entries<'a> {
 /// A half as nearly all are.
 struct Half<'a> {
     record: Record<'a>,
-    text: &'a str,
+    /// The properties that consumers see.
+    text: String,
     properties: Properties<'a>,
     group: &'a str,
     topic: &'a str,
@@ -159,15 +164,29 @@ impl CommitPath {
         }
         let properties = Properties::read(text, &self.unusual)?;
         let (mut group, mut topic, mut queue_text) = ("", "", "");
-        for (name, value) in text.split('\u{2}').filter_map(|one| one.split_once('\u{1}')) {
+        let mut shown = String::with_capacity(text.len() + TRANSACTION_ID.len() + LONGEST_ID);
+        for property in text.split('\u{2}') {
+            let (name, value) = property.split_once('\u{1}')?;
             match name {
-                "PGROUP" => group = value,
                 "REAL_TOPIC" => topic = value,
                 "REAL_QID" => queue_text = value,
                 _ if name.starts_with("TIMER_") => return None,
-                _ => {}
+                _ => {
+                    if name == "PGROUP" {
+                        group = value;
+                    }
+                    add_property(&mut shown, &[property]);
+                }
             }
         }
+        if !properties.unique.is_empty() {
+            add_property(&mut shown, &[TRANSACTION_ID, properties.unique]);
+        }
+        // What does not fit Python leaves out.
+        if shown.len() > packing::LONGEST_PROPERTIES {
+            return None;
+        }
+        let text = shown;
         Some(Half { record, text, properties, group, topic, queue_text })
     }
 
@@ -203,7 +222,15 @@ impl CommitPath {
     }
 }
 
-/// Adds what consumers see of a half: its properties stay as they are.
+/// Adds a property to others.
+fn add_property(text: &mut String, parts: &[&str]) {
+    if !text.is_empty() {
+        text.push('\u{2}');
+    }
+    parts.iter().for_each(|part| text.push_str(part));
+}
+
+/// Adds what consumers see of a half.
 fn append_final(
     half: &Half,
     target: &mut Target,

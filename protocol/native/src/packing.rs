@@ -11,7 +11,7 @@ use crate::properties::Properties;
 use crate::record::{self, Message, Place};
 use crate::room::Room;
 
-const LONGEST_PROPERTIES: usize = 32767;
+pub const LONGEST_PROPERTIES: usize = 32767;
 
 /// A message that is sent, with what is stored of its properties.
 pub struct Sent<'a> {

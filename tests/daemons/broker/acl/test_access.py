@@ -112,6 +112,7 @@ def test_what_the_permissions_allow_passes(
         (Code.QUERY_MESSAGE, {"topic": "topicA"}, "topic:topicA"),
         (Code.CONSUMER_SEND_MSG_BACK, {"group": "groupA"}, "group:groupA"),
         (Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "groupA"}, "group:groupA"),
+        (Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "groupA"}, "group:groupA"),
         (Code.UNREGISTER_CLIENT, {"consumerGroup": "groupA"}, "group:groupA"),
         (Code.UPDATE_CONSUMER_OFFSET, {"topic": "topicA", "consumerGroup": "groupB"}, "topic"),
     ],

@@ -39,8 +39,28 @@ def test_a_group_is_created_listed_and_deleted(tmp_path: Path) -> None:
         fields = {"groupName": "g", "removeOffset": "true"}
         await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
         assert broker.stores.offsets.query("g", "T", 0) == -1
-        reply = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
-        assert refusal(reply) == (26, "subscription group[g] not exist")
+
+    serve(tmp_path, script)
+
+
+def test_a_request_for_a_new_group_creates_it_where_clients_may_create_groups(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Harness, peer: Peer) -> None:
+        code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+        groups = broker.stores.groups.table
+        reply = await peer.ask(code, {"group": "g"})
+        assert SubscriptionGroupConfig.decode(reply.body) == groups["g"]
+        assert refusal(await peer.ask(code, {"group": "../g"}))[0] == 26
+        operation = broker.settings.operation
+        broker.settings.operation = operation.replace(max_auto_created_groups=len(groups))
+        assert (await peer.ask(code, {"group": "h"})).code == ResponseCode.SYSTEM_BUSY
+        broker.settings.operation = operation
+        config = broker.settings.broker
+        broker.settings.broker = config.replace(auto_create_subscription_group=False)
+        reply = await peer.ask(code, {"group": "h"})
+        assert refusal(reply) == (26, "subscription group[h] not exist")
+        assert "h" not in groups
 
     serve(tmp_path, script)
 

@@ -12,6 +12,7 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.handlers import transaction
 from mq.daemons.broker.store.key_query import query_by_key
 from mq.daemons.broker.store.layout import ENTRY_SIZE
+from mq.daemons.broker.transactions.records import final_properties
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -53,7 +54,7 @@ def test_a_batch_is_stored_as_the_same_halves_as_its_messages_one_by_one(tmp_pat
         assert [final.body for final in finals] == [b"one", b"two", b"three"]
         assert [final.sys_flag for final in finals] == [8, 8, 8]
         assert [final.prepared_transaction_offset for final in finals][1:] == where
-        assert finals[1].properties == two.properties
+        assert finals[1].properties == final_properties(two.properties)
         entries = [broker.stores.messages.entries.at(TOPIC, 2, n) for n in (0, 1)]
         assert [None if entry is None else entry[2] for entry in entries] == [ord("t")] * 2
         assert [operation.body for operation in operations(broker)] == [b"0", b"1", b"2"]
