@@ -233,6 +233,15 @@ def make_folder(folder: Path) -> None:
         files.sync_folder(folder.parent)
 
 
+def make_private_folder(folder: Path) -> None:
+    """As `make_folder`; a new folder is for its owner only, the mode of an existing one stays."""
+    is_new = not files.exists(folder)
+    make_folder(folder)
+    if is_new:
+        with files.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+            files.fchmod(descriptor, 0o700)
+
+
 @contextlib.contextmanager
 def _open_as(new: Path, model: Path) -> Iterator[int]:
     """A new file to write, closed at the end. Only those may read it who may read `model`, if that

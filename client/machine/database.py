@@ -4,8 +4,11 @@ A connection is used by one thread at a time, as a rule a `DiskThread`: each com
 disk. One process has a database: another finds it locked.
 """
 
+import os
 import sqlite3
 from pathlib import Path
+
+from mq.client.machine import files
 
 Connection = sqlite3.Connection
 Error = sqlite3.Error
@@ -14,10 +17,11 @@ DatabaseError = sqlite3.DatabaseError
 
 
 def connect(path: Path) -> Connection:
-    """Open a database, made where there is none, for this process alone.
+    """Open a database for this process alone; a new file is readable by its owner only.
 
     Raises Error: another process has it, or it is no database.
     """
+    _make_private(path)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -39,6 +43,7 @@ def connect_to_log(path: Path) -> Connection:
     Changes go to a log beside the file (WAL) and into the file later: a commit is one write and one
     fsync. Raises Error likewise.
     """
+    _make_private(path)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # so WAL needs no shared memory
@@ -50,3 +55,12 @@ def connect_to_log(path: Path) -> Connection:
         connection.close()
         raise
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """Create an empty file, unless it exists. SQLite gives its journals the mode of the file."""
+    try:
+        with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600):
+            pass
+    except OSError:
+        return  # it exists, or SQLite says better why it cannot be made

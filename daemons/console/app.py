@@ -33,7 +33,7 @@ from mq.daemons.console.web import Frame
 from mq.daemons.lifecycle import Lifecycle
 from mq.daemons.operation_config import OFF
 from mq.daemons.service import CannotStart
-from mq.daemons.state_file import make_folder
+from mq.daemons.state_file import make_private_folder
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls_config import TlsMode
 
@@ -138,7 +138,7 @@ class Console(Lifecycle):
 
     def _lock(self, folder: Path, parts: AsyncExitStack) -> None:
         """One console for a folder. Raises CannotStart where there is another one."""
-        make_folder(folder)
+        make_private_folder(folder)
         descriptor = files.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         parts.callback(files.close, descriptor)
         try:

@@ -16,7 +16,7 @@ import orjson
 
 from mq.client.machine import clock, files, threads
 from mq.client.operations.errors import CannotWrite
-from mq.daemons.state_file import make_folder
+from mq.daemons.state_file import make_private_folder
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Audit:
 
     def _open(self) -> int:
         if self._descriptor is None:
-            make_folder(self.path.parent)
+            make_private_folder(self.path.parent)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = files.open(self.path, flags, 0o600)
             files.fchmod(self._descriptor, 0o600)

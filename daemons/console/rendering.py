@@ -19,8 +19,11 @@ from mq.daemons.console.problems import Problem
 from mq.daemons.console.route import Cell, Download, Permission, Sheet
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-# What a spreadsheet would take for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Where a formula may begin: at the start of a cell, and after a character at which a spreadsheet
+# may split the cell again (in many countries CSV is separated by semicolons).
+# The last four signs are the wide forms of the first four.
+_SIGNS = r"=+\-@\uff1d\uff0b\uff0d\uff20"
+_FORMULA = re.compile(rf"\A(?=[{_SIGNS}\t\r])|(?<=[;\t|\r\n])(?=[{_SIGNS}])")
 
 
 class Pages:
@@ -133,14 +136,14 @@ def csv_chunks(sheet: Sheet, rows_at_once: int = 500) -> Iterator[bytes]:
 
 
 def defused(cell: Cell) -> str:
-    """A cell as text; one that a spreadsheet would compute gets a ' in front."""
+    """A cell as text, with a ' before each place that a spreadsheet would take for a formula."""
     if cell is None:
         return ""
     if isinstance(cell, bool):
         return "true" if cell else "false"
     if isinstance(cell, int | float):
         return str(cell)
-    return f"'{cell}" if cell.startswith(_FORMULA) else cell
+    return _FORMULA.sub("'", cell)
 
 
 def download(given: Download) -> Response:

@@ -36,7 +36,7 @@ UNREAD_SECONDS = 30.0  # in which a peer has to take something of its answer
 LEAST_READ = 16 * 1024  # bytes; that much, or all
 IDLE_SECONDS = 65  # a connection is kept between requests; proxies drop theirs after 60 s
 MOST_HEADER = 64 * 1024  # bytes of a request's line and headers
-MOST_CONNECTIONS = 1000  # beyond that new ones are closed at once
+MOST_CONNECTIONS = 1000  # beyond that a new one takes the place of one that waits
 
 
 def most_connections() -> int:
@@ -50,6 +50,25 @@ class _State(ServerState):
     """What connections know of their port."""
 
     has_ended = False  # what has been accepted and comes now is broken off
+
+    def has_room(self) -> bool:
+        """Whether a connection may be added; one without a complete request may be closed for it.
+
+        That is the one that has waited longest of the address with most of them.
+        """
+        if len(self.connections) < most_connections():
+            return True
+        by_host: dict[str, list[_Connection]] = {}
+        for one in self.connections:
+            if isinstance(one, _Connection) and one.is_waiting:
+                by_host.setdefault(one.client[0] if one.client else "", []).append(one)
+        if not by_host:
+            return False
+        most = max(by_host, key=lambda host: len(by_host[host]))
+        victim = min(by_host[most], key=lambda one: one.since)
+        self.connections.discard(victim)  # the transport says so only later
+        victim.transport.abort()
+        return True
 
 
 class HttpServer:
@@ -127,13 +146,15 @@ class _Connection(H11Protocol):
     """A connection on which nothing may take for ever: each keeps a place that others want."""
 
     server_state: _State
+    since = 0.0  # when it was made or its last answer was complete, by the loop's clock
     _request: asyncio.TimerHandle | None = None  # until what comes has come whole
     _reader: asyncio.TimerHandle | None = None  # until what goes out was taken
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if self.server_state.has_ended or len(self.server_state.connections) >= most_connections():
+        if self.server_state.has_ended or not self.server_state.has_room():
             transport.abort()
         super().connection_made(transport)
+        self.since = self.loop.time()
         self._request = self.loop.call_later(HEADER_SECONDS, self._late)
 
     def data_received(self, data: bytes) -> None:
@@ -147,6 +168,7 @@ class _Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """The next request of the connection has its time from its own first part on."""
         self._end_request_timer()
+        self.since = self.loop.time()
         super().on_response_complete()
         self._expect()  # its first part may have come behind the one before
 
@@ -159,11 +181,15 @@ class _Connection(H11Protocol):
         elif self.cycle.more_body:
             self._request = self.loop.call_later(BODY_SECONDS, self._late)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no complete request of it is being answered."""
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body
+
     def _late(self) -> None:
         self._request = None
-        cycle = self.cycle
-        waiting = cycle is None or cycle.response_complete or cycle.more_body
-        if waiting and not self.transport.is_closing():
+        if self.is_waiting and not self.transport.is_closing():
             self.transport.abort()
 
     def pause_writing(self) -> None:

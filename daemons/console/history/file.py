@@ -9,6 +9,8 @@ Rows of an hour lie side by side, so writing appends and deleting takes what is 
 written from the log and only then leaves it: whoever is killed in between writes it again.
 """
 
+import contextlib
+import os
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +28,7 @@ from mq.daemons.console.history.points import (
     unpack_coarse,
 )
 from mq.daemons.service import CannotStart, InUse
-from mq.daemons.state_file import make_folder
+from mq.daemons.state_file import make_private_folder
 
 SCHEMA = 1
 FINE_HOURS = 25  # the hour that a day ago lies in is whole
@@ -65,7 +67,12 @@ class HistoryFile:
 
     def open(self) -> None:
         """Raises InUse, CannotStart; Damaged where what is there is not readable."""
-        make_folder(self.path.parent)
+        make_private_folder(self.path.parent)
+        with (
+            contextlib.suppress(FileNotFoundError, PermissionError),
+            files.opened(self.path, os.O_RDONLY) as descriptor,
+        ):
+            files.fchmod(descriptor, 0o600)  # earlier releases let everybody read it
         try:
             self._connection = database.connect_to_log(self.path)
         except database.OperationalError as error:

@@ -28,7 +28,7 @@ from mq.client.machine import chance, files
 from mq.client.operations.errors import BadData, CannotWrite, InvalidRequest, NotFound
 from mq.daemons.console.permissions import ROLES
 from mq.daemons.console.security.roles import User
-from mq.daemons.state_file import make_folder, write_atomically
+from mq.daemons.state_file import make_private_folder, write_atomically
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 TOKEN_PREFIX = "mqc_"
@@ -150,7 +150,7 @@ def changing(path: Path) -> Iterator[Accounts]:
     Nobody else changes them meanwhile. Raises BadData and CannotWrite.
     """
     try:
-        make_folder(path.parent)
+        make_private_folder(path.parent)
         with files.locked_folder(path.parent):
             accounts = read(path)
             yield accounts

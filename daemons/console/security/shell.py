@@ -1,6 +1,7 @@
 """What every request passes before anything looks at it, and what every answer gets.
 
-limits    so many at a time, so many bytes of a body
+limits    so many at a time, so many bytes of a body; a request takes its place when its body is
+          complete, so one whose body does not come blocks nobody
 proxies   X-Forwarded-For and -Proto count from trusted addresses only
 hosts     a Host that is not ours is refused: a site could have its name lead to loopback
 path      stays quoted, as it came: a name within it may have slashes
@@ -9,6 +10,7 @@ headers   what tells browsers to load nothing from elsewhere, frame nothing, kee
 """
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -27,6 +29,9 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_AT_ONCE = 100  # requests; streams have limits of their own
 MOST_BODY = 1024 * 1024
+#: Bytes of bodies that are not complete, of one address and of all.
+MOST_OF_ADDRESS = 8 * MOST_BODY
+MOST_OF_ALL = 64 * MOST_BODY
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -59,6 +64,7 @@ class Shell:
             self._hosts.add(f"[{own}]" if ":" in own else own)
         self._hosts |= {h.strip().lower() for h in config.allowed_hosts.split(";") if h.strip()}
         self.active = 0
+        self._incoming: Counter[str] = Counter()  # bytes of incomplete bodies, by address
         self.requests = 0
         self.turned_away = 0
 
@@ -79,10 +85,6 @@ class Shell:
         if scope["method"] not in ("GET", "HEAD", "POST"):
             await _answer(sending, 405, b"GET, HEAD and POST\n")
             return
-        if self.active >= MOST_AT_ONCE:
-            self.turned_away += 1
-            await _answer(sending, 503, b"too many requests at once\n")
-            return
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > MOST_BODY:
             await _drain(receive)
@@ -93,22 +95,50 @@ class Shell:
             if not _below(scope, self._prefix):
                 await _answer(sending, 404, b"see pathPrefix\n")
                 return
-        await self._pass_on(scope, receive, sending)
+        try:
+            body = await self._body(receive, (scope.get("client") or ("",))[0])
+        except _Refused as refused:
+            await _answer(sending, refused.status, refused.text)
+            return
+        if body is None:
+            return
+        if self.active >= MOST_AT_ONCE:
+            self.turned_away += 1
+            await _answer(sending, 503, b"too many requests at once\n")
+            return
+        await self._pass_on(scope, _given(body, receive), sending)
+
+    async def _body(self, receive: Receive, address: str) -> bytes | None:
+        """The whole body; None where the peer ends the connection before. Raises _Refused."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                part = message.get("body", b"")
+                size += len(part)
+                self._incoming[address] += len(part)
+                if size > MOST_BODY:
+                    raise _Refused(413, b"the body is larger than 1 MB\n")
+                if self._incoming[address] > MOST_OF_ADDRESS or (
+                    part and self._incoming.total() > MOST_OF_ALL
+                ):
+                    self.turned_away += 1
+                    raise _Refused(503, b"too many bodies at once\n")
+                parts.append(part)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+        finally:
+            self._incoming[address] -= size
+            if not self._incoming[address]:
+                del self._incoming[address]
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        taken = 0
         counted = True
         begun = False
         self.active += 1
-
-        async def limited() -> MutableMapping[str, Any]:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > MOST_BODY:
-                # What reads the body gives up, and so its answer does not come before ours.
-                return {"type": "http.disconnect"}
-            return message
 
         async def sending(message: MutableMapping[str, Any]) -> None:
             nonlocal counted, begun
@@ -119,10 +149,9 @@ class Shell:
             await send(message)
 
         try:
-            await self._inner(scope, limited, sending)
+            await self._inner(scope, receive, sending)
         except ClientDisconnect:
-            if taken > MOST_BODY and not begun:
-                await _answer(send, 413, b"the body is larger than 1 MB\n")
+            pass  # nobody reads an answer
         except Exception:
             log.error("request %s failed", scope["mq.id"], exc_info=True)
             if begun:
@@ -159,6 +188,29 @@ class Shell:
             scope["client"] = (address, 0)
             if not is_in(address, self._trusted):
                 return
+
+
+class _Refused(Exception):
+    """A body that is not taken."""
+
+    def __init__(self, status: int, text: bytes) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+def _given(body: bytes, receive: Receive) -> Receive:
+    """Gives the body, which was received already, and then whatever else comes."""
+    is_given = False
+
+    async def given() -> MutableMapping[str, Any]:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return given
 
 
 def _below(scope: Scope, prefix: str) -> bool:

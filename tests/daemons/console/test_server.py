@@ -12,6 +12,7 @@ from mq.daemons.console.call import Call
 from mq.daemons.console.route import Download, Permission, Route
 from mq.daemons.console.security import shell
 from tests.daemons.console.site import Consoles, Site
+from tests.waiting import until
 
 LARGE = 8 * 1024 * 1024
 
@@ -34,6 +35,73 @@ def test_a_body_that_does_not_come_keeps_nobody_out(
             assert (await site.get("/login")).status == 200
 
     asyncio.run(main())
+
+
+def test_bodies_that_do_not_come_block_no_request(console: Consoles) -> None:
+    async def main() -> None:
+        async with console(users={"ann": "reader"}) as site, asyncio.timeout(60):
+            opened = []
+            for _ in range(shell.MOST_AT_ONCE + 20):
+                connection = await asyncio.open_connection(site.host, site.port)
+                connection[1].write(unfinished(site))
+                opened.append(connection)
+            page = await site.get("/login")
+            assert page.status == 200
+            await until(lambda: site.console.shell.requests > shell.MOST_AT_ONCE + 20)
+            assert site.console.shell.active == 0
+            assert (await site.get("/login")).status == 200
+            for _, writer in opened:
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_connections_without_a_request_make_room_for_others(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 3)
+
+    async def main() -> None:
+        async with console(users={"ann": "reader"}) as site, asyncio.timeout(60):
+            opened = []
+            for _ in range(10):
+                connection = await asyncio.open_connection(site.host, site.port)
+                connection[1].write(unfinished(site))
+                opened.append(connection)
+            assert (await site.get("/login")).status == 200
+            for _, writer in opened:
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_incomplete_bodies_of_an_address_have_a_limit(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "MOST_OF_ADDRESS", 10)
+
+    async def main() -> None:
+        async with console(users={"ann": "reader"}) as site, asyncio.timeout(60):
+            opened = [await asyncio.open_connection(site.host, site.port) for _ in range(3)]
+            for _, writer in opened:
+                writer.write(unfinished(site, b"name=a"))
+            done = asyncio.as_completed([reader.read(12) for reader, _ in opened])
+            assert await next(done) == b"HTTP/1.1 503"
+            for _, writer in opened:
+                writer.close()
+            assert (await site.get("/login")).status == 200
+            await until(lambda: not site.console.shell._incoming)
+
+    asyncio.run(main())
+
+
+def unfinished(site: Site, begun: bytes = b"n") -> bytes:
+    """A request whose body does not come whole."""
+    head = (
+        f"POST /login HTTP/1.1\r\nHost: {site.host}:{site.port}\r\nContent-Length: 99\r\n"
+        "Content-Type: application/x-www-form-urlencoded\r\nSec-Fetch-Site: same-origin\r\n\r\n"
+    )
+    return head.encode() + begun
 
 
 def test_the_second_request_of_a_connection_has_to_come_as_well(

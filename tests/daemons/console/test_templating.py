@@ -80,12 +80,30 @@ def test_a_zone_that_is_none_is_utc(zone: str) -> None:
     assert preferences.of_cookies({"mq-zone": zone}).tz is UTC
 
 
-@pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1"])
+@pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@x", "\t1", "\r1"])
 def test_no_cell_of_a_table_is_a_formula(cell: str) -> None:
     assert defused(cell) == f"'{cell}"
     assert defused(-1) == "-1" and defused(None) == "" and defused(True) == "true"
     sheet = Sheet(("=Name",), [(cell,)])
     assert b"".join(csv_chunks(sheet)).splitlines()[0] == b"'=Name"
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ("a;=1+1", "a;'=1+1"),
+        ("\t=1", "'\t'=1"),
+        ("a\t=1", "a\t'=1"),
+        ("a|@x", "a|'@x"),
+        ("a\n+1", "a\n'+1"),
+        ("a;;-1", "a;;'-1"),
+        ("\uff1d1", "'\uff1d1"),
+        ("a=1;b=2", "a=1;b=2"),
+        ("a, -1", "a, -1"),
+    ],
+)
+def test_no_part_of_a_cell_that_is_split_again_is_a_formula(cell: str, text: str) -> None:
+    assert defused(cell) == text
 
 
 @pytest.mark.parametrize("name", ['x"; filename=evil.html', "../../x", "a\r\nb: c", "..", "名"])

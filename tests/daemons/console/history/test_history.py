@@ -1,6 +1,7 @@
 """Series of metrics outlive kills, full disks, damaged files and clocks that are set."""
 
 import sqlite3
+import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -309,3 +310,18 @@ async def test_a_second_console_is_told_that_another_has_the_file(tmp_path: Path
         with pytest.raises(InUse, match="another console has it"):
             async with opened(tmp_path):
                 pass
+
+
+@in_loop
+async def test_the_history_is_private_also_where_an_earlier_release_made_it(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    path = folder / "history.sqlite"
+    async with opened(folder) as history:
+        history.add(LAG, 5.0, NOON)
+        assert {stat.S_IMODE(one.stat().st_mode) for one in folder.iterdir()} == {0o600}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    path.chmod(0o644)
+    folder.chmod(0o755)
+    async with opened(folder):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755  # an administrator's own
