@@ -179,6 +179,14 @@ class Cluster:
         end. Raises BrokerDown for a broker that does not answer."""
         return next(iter(self._store_times(queue, begin)), None)
 
+    def first_readable(self, queue: Queue, begin: int) -> tuple[int, int] | None:
+        """As `first_stored`, of one message only; None also where the broker cannot read it."""
+        try:
+            return next(iter(self._store_times(queue, begin, 1)), None)
+        except BrokerError as error:
+            log.warning("%s: the message at offset %d cannot be read: %s", queue, begin, error)
+            return None
+
     def _first_at(self, queue: Queue, at: Bounds, near: int, timestamp: int) -> int:
         """Look around `near`: brokers answer with the nearest message, which may be an earlier one,
         and of several that were stored in the same millisecond with any (ConsumeQueue of 4.9.8,
@@ -198,12 +206,16 @@ class Cluster:
             begin = times[-1][0] + 1
         return at.end
 
-    def _store_times(self, queue: Queue, begin: int) -> list[tuple[int, int]]:
+    def _store_times(
+        self, queue: Queue, begin: int, count: int = DEFAULT_MAX_COUNT
+    ) -> list[tuple[int, int]]:
         """Offset and time of some messages from an offset on; of none if that is the end."""
         pulled = self._again(
             queue.topic,
             queue.broker_name,
-            lambda _: self._puller.pull(MessageQueue(*queue), begin, None, subscription=ALL_TAGS),
+            lambda _: self._puller.pull(
+                MessageQueue(*queue), begin, None, max_count=count, subscription=ALL_TAGS
+            ),
         )
         messages = () if pulled is None else pulled.messages
         return [(each.queue_offset, each.store_timestamp) for each in messages]

@@ -18,6 +18,20 @@ def report_gone(
     log.warning("%s", what)
 
 
+def report_recreated(topic: str, broker_name: str, *, fail: bool) -> None:
+    """Report that a topic has another life than the part that was read. Raises DataLoss if that
+    fails."""
+    what = (
+        f"topic {topic} at broker {broker_name} was deleted and created again: a message that a "
+        "batch had begun at is another one now"
+    )
+    if fail:
+        raise DataLoss(
+            f"{what}; with failOnDataLoss=false the new topic is read from its beginning"
+        )
+    log.warning("%s; the new topic is read from its beginning", what)
+
+
 def report_away(what: str, end: int, error: MQError, *, fail: bool, skip: bool) -> None:
     """Tell of a broker that stays away in the middle of a range, which goes up to `end`.
 

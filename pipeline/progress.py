@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mq.pipeline.offsets import Offsets, Queue, from_nested
+from mq.pipeline.lives import from_checkpoint
+from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.tube.offsets import INDEX_RECORD, from_keys
 
 
@@ -21,7 +22,7 @@ def lag_by_queue(progress: Mapping[str, Any]) -> dict[Queue, int]:
     """
     lag: dict[Queue, int] = {}
     for source in progress["sources"]:
-        for read, step in ((from_nested, 1), (from_keys, INDEX_RECORD)):
+        for read, step in ((from_checkpoint, 1), (from_keys, INDEX_RECORD)):
             try:
                 ended, latest = (
                     read(_read(source["endOffset"])),

@@ -27,7 +27,18 @@ from mq.pipeline.cluster import Bounds, Cluster
 from mq.pipeline.declared import PlanOptions
 from mq.pipeline.decoder import Decoder
 from mq.pipeline.errors import BrokerAway, DataLoss
-from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, Queue, from_nested, to_nested
+from mq.pipeline.lives import (
+    Life,
+    LifeCheck,
+    Lives,
+    Place,
+    from_checkpoint,
+    lives_from_json,
+    lives_to_json,
+    recreated,
+)
+from mq.pipeline.losses import report_recreated
+from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, Queue, to_nested
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.planning import limited, ranges, report_loss, split, starting_offsets
 from mq.pipeline.puller import QueueRange
@@ -49,6 +60,7 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._to_pin: Json | None = None
         self._target: Offsets | None = None  # where a query with availableNow ends
         self._latest: Offsets = {}
+        self._lives: Lives = {}  # of the last batch
         self._last_batch = time.monotonic()
 
     @abstractmethod
@@ -64,10 +76,18 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What reads these ranges."""
 
     @abstractmethod
-    def _to_json(self, offsets: Mapping[Queue, int]) -> Json: ...
+    def _to_json(self, offsets: Mapping[Queue, int], lives: Mapping[Place, Life]) -> Json: ...
 
     @abstractmethod
     def _from_json(self, json: Json) -> Offsets: ...
+
+    def _lives_at(self, began: Offsets) -> Lives:
+        """The lives of the topics of a new query that begins there."""
+        return {}
+
+    def _renewed(self, lives: Lives, bounds: Mapping[Queue, Bounds], began: Offsets) -> Lives:
+        """The lives after a batch that goes on from `began`."""
+        return lives
 
     def _is_pinned(self) -> bool:
         """Whether where a new query begins may change until it is asked again."""
@@ -75,7 +95,8 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Json:
         """Where a new query begins."""
-        start = self._to_json(self._begin())
+        begin = self._begin()
+        start = self._to_json(begin, self._lives_at(begin))
         if self._is_pinned():
             self._to_pin = start
         return start
@@ -95,11 +116,15 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pinned, self._to_pin = self._to_pin, None
         if pinned == start and pinned:
             return start
-        began = self._from_json(start)
-        end, begin = self._ahead(began)
+        began, before = self._from_json(start), lives_from_json(start)
+        bounds = self._bounds_of_all(began)
+        lives = self._renewed(before, bounds, began)
+        anew = recreated(before, lives)
+        began = {queue: at for queue, at in began.items() if queue[:2] not in anew}
+        end, begin = self._ahead(began, bounds)
         moved_back = {queue for queue in end if began.get(queue, 0) > end[queue]}
         is_limited = not isinstance(limit, ReadAllAvailable)
-        if is_limited and not moved_back and self._is_early(begin, end):
+        if is_limited and not (moved_back or anew) and self._is_early(begin, end):
             return start
         if isinstance(limit, ReadMaxRows):
             end = limited(begin, end, limit.max_rows, self.step)
@@ -110,16 +135,22 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, offset in end.items()
             if offset != begin[queue] or queue in moved_back
         }
-        return self._to_json({**began, **new})
+        if not (new or anew):
+            return start
+        self._lives = lives
+        return self._to_json({**began, **new}, lives)
 
     def reportLatestOffset(self) -> Json | None:
-        return self._to_json(self._latest) if self._latest else None
+        return self._to_json(self._latest, self._lives) if self._latest else None
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         again, self._to_pin = self._to_pin, None
         if again == start and again:
             return []  # the first batch after a restart: it was empty, and is to be so again
         began, ended = self._from_json(start), self._from_json(end)
+        for place in sorted(recreated(lives_from_json(start), lives_from_json(end))):
+            report_recreated(*place, fail=self._plan.fail_on_data_loss)
+            began = {queue: at for queue, at in began.items() if queue[:2] != place}
         moved_back = [queue for queue in ended if began.get(queue, 0) > ended[queue]]
         for queue in moved_back:
             report_loss(self._plan, queue, began.pop(queue), ended[queue])
@@ -137,13 +168,15 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = {queue: at.end for queue, at in bounds.items()}
         return bounds
 
-    def _ahead(self, began: Mapping[Queue, int]) -> tuple[Offsets, Offsets]:
+    def _ahead(
+        self, began: Mapping[Queue, int], bounds: Mapping[Queue, Bounds]
+    ) -> tuple[Offsets, Offsets]:
         """Where each queue ends now (or where availableNow is to end), and where it goes on: at its
         beginning if it ends before where we are, for it is another one. Not so at a replica, which
         may lack the last messages of a master that is away: there a queue stays where it is."""
         bounds = {
             queue: at
-            for queue, at in self._bounds_of_all(began).items()
+            for queue, at in bounds.items()
             if not at.of_replica or at.end >= began.get(queue, 0)
         }
         ends = {queue: at.end for queue, at in bounds.items()}
@@ -214,15 +247,24 @@ class StreamReader(MicroBatches):
         with Cluster(self._options, answered=True, logged=self._logged) as cluster:
             return cluster.bounds(cluster.topics())
 
+    def _lives_at(self, began: Offsets) -> Lives:
+        with Cluster(self._options, answered=True, logged=self._logged) as cluster:
+            topics = {queue.topic for queue in began}
+            return LifeCheck(cluster.bounds(topics), cluster.first_readable).first(began)
+
+    def _renewed(self, lives: Lives, bounds: Mapping[Queue, Bounds], began: Offsets) -> Lives:
+        with Cluster(self._options, answered=True, logged=self._logged) as cluster:
+            return LifeCheck(bounds, cluster.first_readable).renewed(lives, began)
+
     def _tasks(self, whole: Sequence[QueueRange]) -> list[InputPartition]:
         parts = split(whole, self._options.min_partitions)
         return [Partition((each,), skip_absent=False) for each in parts]
 
-    def _to_json(self, offsets: Mapping[Queue, int]) -> Json:
-        return dict(to_nested(offsets))
+    def _to_json(self, offsets: Mapping[Queue, int], lives: Mapping[Place, Life]) -> Json:
+        return {**to_nested(offsets), **lives_to_json(lives)}
 
     def _from_json(self, json: Json) -> Offsets:
-        return from_nested(json)
+        return from_checkpoint(json)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Partition)
@@ -232,7 +274,7 @@ class StreamReader(MicroBatches):
         """Mirror the offsets to the consumer group, if that is wanted."""
         if not self._options.commit_offsets:
             return
-        done = from_nested(end)
+        done = self._from_json(end)
         changed = {queue: at for queue, at in done.items() if self._committed.get(queue) != at}
         with Cluster(self._options) as cluster:
             cluster.commit(self._options.group, changed)

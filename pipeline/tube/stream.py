@@ -7,6 +7,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from mq.pipeline.cluster import Bounds
+from mq.pipeline.lives import Life, Place
 from mq.pipeline.offsets import LATEST, Offsets, Queue
 from mq.pipeline.planning import chosen_start
 from mq.pipeline.puller import QueueRange
@@ -49,7 +50,7 @@ class TubeStreamReader(MicroBatches):
     def _tasks(self, whole: Sequence[QueueRange]) -> list[InputPartition]:
         return [TubeTask(each, skip_absent=False) for each in whole]
 
-    def _to_json(self, offsets: Mapping[Queue, int]) -> Json:
+    def _to_json(self, offsets: Mapping[Queue, int], lives: Mapping[Place, Life]) -> Json:
         return dict(to_keys(offsets))
 
     def _from_json(self, json: Json) -> Offsets:
