@@ -71,6 +71,25 @@ def test_nothing_is_a_filter_here_that_java_refuses(tmp_path: Path) -> None:
     assert accepted > 100
 
 
+COMMENTS = (
+    *("b = 'x' -- c", "b = 'x' --", "b = 'x'--c\n AND a = 'y'", "b = 'x' -- c\r\n-- d"),
+    *("-- c\rb = 'x'", "b = '--x'", "b-- c\n='x'", "b = 'x' -- é\u2028 AND b = 'y'"),
+    *("a > --5", "a > --5\n 1", "a > --5\n", "a > - -5", "(b = 'x' -- c", "--\n", "--"),
+    *("/* ' */b/**/=/***/'x'", "b = 'x' /*/ */", "b = 'x' /*/", "b = 'x' /* c", "b = '/*x*/'"),
+    *("b IS/**/NOT/**/NULL", "b = 'x' /* /* */ AND a = 'y'", "b = 'x' # cb = 'x' /* */ */"),
+)
+
+
+@pytest.mark.parametrize("release", peers.SERVER_RELEASES)
+def test_comments_are_read_as_by_java(release: str, tmp_path: Path) -> None:
+    properties = "a\x0110\x02b\x01x\x02"
+    lines = [f"{text.encode().hex()} {properties.encode().hex()}" for text in COMMENTS]
+    theirs = java(release, tmp_path, lines)
+    found = [ours(text, properties) for text in COMMENTS]
+    assert dict(zip(COMMENTS, found, strict=True)) == dict(zip(COMMENTS, theirs, strict=True))
+    assert {"true", "false", "refused"} == set(found)
+
+
 def test_the_bits_of_a_group_are_those_of_java(tmp_path: Path) -> None:
     draw = random.Random(5)
     cases = [

@@ -43,6 +43,8 @@ STORED = (
         "NOT (b = 'y')",
         "NOT b",  # text is never true
         "a > 5 -- and not\n AND b /* or */ = 'x'",
+        "a > 5 -- a last line",
+        "-- a first line\ra > 5--\n--",
         "b CONTAINS 'x'",
         "UNIQ_KEY startswith '7F'",
         "UNIQ_KEY NOT ENDSWITH '7F'",
