@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -155,12 +155,13 @@ def java_daemons(tmp: Path, release: str) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def our_daemons(tmp: Path) -> Iterator[tuple[str, str]]:
+def our_daemons(tmp: Path, config: Mapping[str, str] = {}) -> Iterator[tuple[str, str]]:
     """Our name server and broker in a process of their own; their addresses."""
+    settings = [word for key, value in config.items() for word in ("--set", f"{key}={value}")]
     port, broker_port = free_port(), free_port()
     command = [sys.executable, "-m", "mq", "standalone", "--store", str(tmp / "store")]
     ports = ["--namesrv-port", str(port), "--broker-port", str(broker_port)]
-    with Process([*command, *ports], tmp / "home", "registered with name server"):
+    with Process([*command, *ports, *settings], tmp / "home", "registered with name server"):
         yield f"127.0.0.1:{port}", f"127.0.0.1:{broker_port}"
 
 
