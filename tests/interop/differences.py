@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from mq.client.session import Session
+from mq.protocol.batch import encode_batch
 from mq.protocol.bodies import CheckClientRequestBody, SubscriptionData, SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from mq.protocol.message import StoredMessage, decode_records
+from mq.protocol.headers.send import SendMessageRequestHeaderV2
+from mq.protocol.message import Message, StoredMessage, decode_records
 
 # How long a probe waits for a message. The longest delay of a probe is 10 s.
 SECONDS = 20.0
@@ -204,6 +206,52 @@ async def transaction_checks(site: Site) -> str:
     return f"{most} checks, one each {pause} s, the first after {first} s"
 
 
+async def search_by_time(site: Site, **boundary: str) -> str:
+    topic = "Searched" + "".join(boundary.values())
+    await site.make(topic)
+    for _ in range(2):
+        await site.send(topic)
+    assert await site.first(topic)
+    later = str(int(time.time() * 1000) + 3_600_000)
+    fields = {"topic": topic, "queueId": "0", "timestamp": later, **boundary}
+    reply = await site.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+    return {"1": "the last message", "2": "the end"}[reply.fields["offset"]]
+
+
+async def search_with_lower_bound(site: Site) -> str:
+    return await search_by_time(site, boundaryType="LOWER")
+
+
+async def timed_batch(site: Site) -> str:
+    await site.make("TimedBatch")
+    due = str(int(time.time() * 1000) + 5000)
+    message = Message("TimedBatch", b"x")
+    message.system["TIMER_DELIVER_MS"] = due
+    header = SendMessageRequestHeaderV2(
+        producer_group="probes",
+        topic="TimedBatch",
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=int(time.time() * 1000),
+        flag=0,
+        properties="",
+        batch=True,
+    )
+    fields = header.encode()
+    reply = await site.ask(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch([message]))
+    if reply.code != ResponseCode.SUCCESS:
+        return f"refused, {name(reply)}"
+    return "delivered at once" if await early(site, "TimedBatch") else "delivered when due"
+
+
+async def early(site: Site, topic: str) -> bool:
+    """Whether the first message of a topic comes well before it is due."""
+    began = time.monotonic()
+    return await site.first(topic) is not None and time.monotonic() - began < 3
+
+
 PROBES: dict[str, Probe] = {
     "topic of 128 characters": long_topic,
     "failed message of a group of 125 characters": long_group,
@@ -211,6 +259,9 @@ PROBES: dict[str, Probe] = {
     "message with `TIMER_DELIVER_MS` in the past": past_timer,
     "SQL92: text after a complete expression": text_after_expression,
     "SQL92: message without the property `a`": absent_property,
+    "search by time, later than all messages": search_by_time,
+    "the same with `boundaryType=LOWER`": search_with_lower_bound,
+    "batch whose message has `TIMER_DELIVER_MS` in the future": timed_batch,
     "transactional message with a delay level": delayed_half,
     "checks of a transaction without an end (defaults)": transaction_checks,
     "settings of a group that nobody has used (352)": unknown_group,
