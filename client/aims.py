@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
+from functools import partial
 from weakref import WeakValueDictionary
 
 from mq.client.errors import ClientError, MQError, RequestTimeout, RouteNotFound
@@ -10,6 +11,7 @@ from mq.client.latency import BrokerFaults, FaultTolerance
 from mq.client.machine import clock
 from mq.client.namespace import with_namespace
 from mq.client.routes import broker_address, write_queues
+from mq.client.send_result import SendResult
 from mq.client.session import Session
 from mq.client.targets import Target, queues_to_create, vip_address
 from mq.protocol.bodies import MessageQueue, TopicRouteData
@@ -20,6 +22,7 @@ LOOK_SECONDS = 0.05  # between two looks for the new master of a set
 # Between two for a broker that is in no route: who sends to it all the time is one question of ten
 # a second, and no more.
 MISSED_SECONDS = 0.1
+SENDS = frozenset((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
 
 
 class Aims:
@@ -43,6 +46,7 @@ class Aims:
         self._vip = vip
         self._beat_new = beat_new
         self._targets: dict[str, Target] = {}
+        self._names: dict[str, str] = {}  # of brokers, by address
         self._looks: WeakValueDictionary[frozenset[tuple[str, str]], asyncio.Lock]
         self._looks = WeakValueDictionary()  # who looks for other addresses than these
         self._misses: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by topic
@@ -91,6 +95,7 @@ class Aims:
             self._session.refresh_route(topic)
             raise
         self._targets[topic] = target
+        self._names.update((address, name) for name, address in target.addresses.items())
         self._session.keep_task(self._introduce())
         return target
 
@@ -143,11 +148,38 @@ class Aims:
             topic = with_namespace(self._namespace, topic)
         return await self.newer_target(topic, seconds)
 
-    def next(self, target: Target, avoid: str | None = None) -> MessageQueue:
-        """The next queue in turn, of another broker than `avoid` if there is one."""
-        if self.faults is None:
+    def next(self, target: Target, avoid: Container[str] = ()) -> MessageQueue:
+        """The next queue in turn, of a broker that is not in `avoid` if there is one."""
+        if not self.faults:
             return target.next(avoid)
         return target.next_available(self.faults, avoid)
+
+    def isolate(self, broker_name: str) -> None:
+        """A send to a broker has failed, or has had no answer for too long."""
+        if self.faults is not None:
+            self.faults.isolate(broker_name)
+
+    def record(self, broker_name: str, seconds: float) -> None:
+        """A broker has answered a send after so long."""
+        if self.faults is not None:
+            self.faults.record(broker_name, seconds)
+
+    def unanswered(self, address: str, code: int) -> None:
+        """A request to an address has failed or had no answer in time: avoid that broker."""
+        if self.faults is not None and code in SENDS:
+            name = self._names.get(address)
+            if name is not None:
+                self.faults.isolate(name)
+
+    def watch(self, sent: "asyncio.Future[SendResult]", queue: MessageQueue) -> None:
+        """Note how long a send takes if its broker is one to avoid."""
+        if self.faults and queue.broker_name in self.faults:
+            began = asyncio.get_running_loop().time()
+            sent.add_done_callback(partial(self._note, queue.broker_name, began))
+
+    def _note(self, broker_name: str, began: float, sent: "asyncio.Future[SendResult]") -> None:
+        if self.faults is not None and not sent.cancelled() and sent.exception() is None:
+            self.faults.record(broker_name, asyncio.get_running_loop().time() - began)
 
     def address(self, target: Target, queue: MessageQueue) -> str:
         """The address of the broker of a queue. Raises RouteNotFound."""

@@ -7,7 +7,7 @@ request costs more than the request. How requests look, and how answers are read
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
 from mq.client.errors import ConnectError, MQError, RequestTimeout, reason_of
@@ -178,12 +178,14 @@ class InFlight(asyncio.Protocol):
         """
         self._timer = None
         now = self._loop.time()
-        leads_nowhere = False
+        leads_nowhere, codes = False, []
         for key in [key for key, entry in self._pending.items() if entry.deadline <= now]:
             entry = self._pending.pop(key)
             if not entry.future.done():
                 entry.future.set_exception(RequestTimeout(self.address, entry.seconds, entry.code))
+                codes.append(entry.code)
                 leads_nowhere = leads_nowhere or self._heard <= now - SILENCE_SECONDS
+        self._unanswered(codes)
         if leads_nowhere:
             reason = f"nothing was heard for {now - self._heard:.1f} s"
             # What is written will never be taken: a transport that is closed would wait for it.
@@ -203,6 +205,7 @@ class InFlight(asyncio.Protocol):
             return
         self.error = error
         self._over()
+        self._unanswered([entry.code for entry in self._pending.values()])
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
@@ -218,6 +221,9 @@ class InFlight(asyncio.Protocol):
         self._pending.clear()
         if not self.ended.done():
             self.ended.set_result(None)
+
+    def _unanswered(self, codes: Iterable[int]) -> None:
+        """Requests with these codes had no answer in time, or the connection has ended."""
 
     def _over(self) -> None:
         """It has just ended; nobody has been told yet."""

@@ -6,7 +6,7 @@ One pass over what arrived completes the futures.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mq.client.buffers import SocketBuffers
@@ -37,6 +37,8 @@ class Owner(Protocol):
     def serve(self, request: Command, peer: "Peer") -> None: ...
 
     def drop_peer(self, peer: "Peer") -> None: ...
+
+    def unanswered(self, address: str, codes: Iterable[int]) -> None: ...
 
 
 class Peer(InFlight):
@@ -110,6 +112,9 @@ class Peer(InFlight):
             failure = BadAnswer(self.address, f"{type(error).__name__}: {error}")
             failure.__cause__ = error
             pending.future.set_exception(failure)
+
+    def _unanswered(self, codes: Iterable[int]) -> None:
+        self._session.unanswered(self.address, codes)
 
     def _over(self) -> None:
         self._session.drop_peer(self)

@@ -119,6 +119,7 @@ class Producer:
             host = self.session.client_id.partition("@")[0]
             self._sender.next_id = UniqueIdMaker(host, os.getpid(), clock.time, chance.salt())
             self._beating = self.session.keep_task(self._heartbeats.run())
+            self.session.on_unanswered[self._aims] = self._aims.unanswered
             if self._trace_topic:
                 await self._open_trace(self._trace_topic)
 
@@ -142,6 +143,7 @@ class Producer:
             if self._beating is not None:
                 self._beating.cancel()
                 self._beating = None
+                self.session.on_unanswered.pop(self._aims, None)
                 if self.trace is not None:
                     await self.trace.dispatcher.close()
                 self._sender.next_id = None
@@ -288,7 +290,9 @@ class Producer:
         """
         target = self._aims.target(message.topic)
         chosen = queue or self._aims.next(target)
-        return self._sender.submit(target, self._sender.draft(message), chosen, self.timeout)
+        sent = self._sender.submit(target, self._sender.draft(message), chosen, self.timeout)
+        self._aims.watch(sent, chosen)
+        return sent
 
     async def prepare(self, topic: str, *, timeout: float | None = None) -> Sequence[MessageQueue]:
         """Have the route of `topic` ready for `submit`; returns the queues that can be written to.

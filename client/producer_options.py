@@ -10,6 +10,7 @@ from mq.protocol.compression import MAX_DECOMPRESSED
 # For what was stored already: brokers refuse what is over their maxMessageSize, and no reader
 # decompresses more.
 ANY_BODY = MAX_DECOMPRESSED
+JAVA_TOLERANCE = FaultTolerance()
 COMPRESS_OVER = 4096  # bytes of body; from here on it is sent compressed, as Java's producers do
 
 
@@ -18,13 +19,15 @@ class ProducerOptions:
     """Options of producers, plain ones and those of transactions.
 
     Attributes:
-        timeout: seconds for a `send` with all its tries.
+        timeout: seconds for a `send` with all its tries. A try that has no answer after its share
+            of them goes on, and the next try begins at another broker.
         retries: how many tries there are besides the first.
         retry_not_stored: whether a status other than SEND_OK has a message tried at another broker
             (retryAnotherBrokerWhenNotStoreOK), after which both may have it.
         compress_over: bytes of body from which on it is sent compressed.
         max_body: bytes of body; more are refused.
-        faults: brokers that have been slow are avoided for a while (sendLatencyFaultEnable).
+        faults: brokers that have failed or been slow are avoided for a while
+            (sendLatencyFaultEnable); None uses them all in turn.
         vip_channel: messages go to the port that brokers keep for senders, two below their own.
         trace: what is sent is traced, in the trace topic or in that of the name given.
     """
@@ -34,7 +37,7 @@ class ProducerOptions:
     retry_not_stored: bool = False
     compress_over: int = COMPRESS_OVER
     max_body: int = MAX_BODY
-    faults: FaultTolerance | None = None
+    faults: FaultTolerance | None = JAVA_TOLERANCE
     vip_channel: bool = False
     trace: bool | str = False
 

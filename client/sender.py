@@ -16,8 +16,9 @@ from mq.client.errors import (
     RouteNotFound,
     ServiceNotAvailable,
 )
+from mq.client.flights import Flights
 from mq.client.hook_calls import SendHooks
-from mq.client.hooks import HookRefused, SendContext
+from mq.client.hooks import SendContext
 from mq.client.namespace import with_namespace
 from mq.client.outgoing import Draft, draft, draft_batch
 from mq.client.producer_options import ProducerOptions
@@ -49,6 +50,22 @@ def _may_move(error: MQError) -> bool:
     if isinstance(error, RemoteSystemError):
         return _NOT_IN_SYNC in error.remark
     return isinstance(error, ConnectError | ServiceNotAvailable)
+
+
+def _avoided(target: Target, flights: Flights, failed: str | None) -> set[str]:
+    """The brokers that the next try avoids: those in flight, and the one that has just failed
+    unless all others are in flight."""
+    avoided = flights.broker_names()
+    if failed is not None and target.addresses.keys() - avoided - {failed}:
+        avoided.add(failed)
+    return avoided
+
+
+def _share(target: Target, flights: Flights, tries: int, seconds: float) -> float | None:
+    """The share of a try in the seconds left; None if nothing else can be tried meanwhile."""
+    if not tries or not target.addresses.keys() - flights.broker_names():
+        return None
+    return seconds / (tries + 1)
 
 
 class Sender:
@@ -109,9 +126,21 @@ class Sender:
     async def send(
         self, outgoing: Draft, queue: MessageQueue | None, deadline: float
     ) -> SendResult:
-        """Send to `queue`, or to one after the other until a broker takes it."""
+        """Send to `queue`, or to one after the other until a broker takes it.
+
+        A broker that does not answer is given a share of the time; then another is tried, too.
+        """
+        flights = Flights()
+        try:
+            return await self._send(flights, outgoing, queue, deadline)
+        finally:
+            flights.cancel()
+
+    async def _send(
+        self, flights: Flights, outgoing: Draft, queue: MessageQueue | None, deadline: float
+    ) -> SendResult:
         loop = asyncio.get_running_loop()
-        aims, faults = self.aims, self.aims.faults
+        aims = self.aims
         tries = 1 if queue is not None else 1 + self._retries
         failed: str | None = None
         while True:
@@ -119,13 +148,21 @@ class Sender:
             if queue is not None and queue.broker_name not in target.addresses:
                 patience = min(ROUTE_PATIENCE, deadline - loop.time())
                 target = await aims.newer_target(outgoing.topic, patience)
-            chosen = queue or aims.next(target, failed)
+            chosen = queue or aims.next(target, _avoided(target, flights, failed))
             tries -= 1
             began = loop.time()
+            name = chosen.broker_name
             try:
-                result = await self.submit(target, outgoing, chosen, deadline - began)
-                if faults is not None:
-                    faults.record(chosen.broker_name, loop.time() - began)
+                flights.add(self.submit(target, outgoing, chosen, deadline - began), name, began)
+                share = _share(target, flights, tries, deadline - began)
+                flight = await flights.landed(share)
+                if flight is None:  # it stays in flight while another broker is tried
+                    aims.isolate(name)
+                    aims.outdate(outgoing.topic)
+                    continue
+                name = flight.broker_name
+                result = flight.answer.result()
+                aims.record(name, loop.time() - flight.began)
                 if (
                     result.status is SendStatus.SEND_OK
                     or not self._retry_not_stored
@@ -133,28 +170,33 @@ class Sender:
                     or loop.time() >= deadline
                 ):
                     return result
-                failed = chosen.broker_name
+                failed = name
                 continue
-            except HookRefused:
-                raise
             except MQError as error:
-                if faults is not None:
-                    faults.record(chosen.broker_name, loop.time() - began, isolate=True)
+                if error.retriable:
+                    aims.isolate(name)
                 if isinstance(error, RouteNotFound) or error.retriable:
                     aims.outdate(outgoing.topic)
                 if not error.retriable or not tries or loop.time() >= deadline:
                     raise
-                failed = chosen.broker_name
+                failed = name
                 changes = _may_move(error)
                 broke = isinstance(error, ConnectError)
-            if len(target.addresses) > 1 or (broke and self._session.has_detour()):
-                await aims.prepare(outgoing.topic)
-                continue
-            # Only a newer route has another place to try.
-            patience = min(ROUTE_PATIENCE, deadline - loop.time())
-            await aims.look_again(outgoing.topic, patience, target if changes else None)
-            with contextlib.suppress(*((RouteNotFound,) if changes else ())):
-                await aims.prepare(outgoing.topic)
+            await self._look_elsewhere(outgoing.topic, target, deadline, changes, broke)
+
+    async def _look_elsewhere(
+        self, topic: str, target: Target, deadline: float, changes: bool, broke: bool
+    ) -> None:
+        """Have a target for the next try, after one that failed."""
+        aims = self.aims
+        if len(target.addresses) > 1 or (broke and self._session.has_detour()):
+            await aims.prepare(topic)
+            return
+        # Only a newer route has another place to try.
+        patience = min(ROUTE_PATIENCE, deadline - asyncio.get_running_loop().time())
+        await aims.look_again(topic, patience, target if changes else None)
+        with contextlib.suppress(*((RouteNotFound,) if changes else ())):
+            await aims.prepare(topic)
 
     def submit(
         self, target: Target, outgoing: Draft, queue: MessageQueue, seconds: float

@@ -79,6 +79,8 @@ class Session(RoutingCaller):
         self._client_id: str | None = None
         self._peers: dict[str, Peer] = {}
         self._handlers: dict[int, RequestHandler] = {}
+        #: Called with the address and the code of requests that failed without an answer, by owner.
+        self.on_unanswered: dict[object, Callable[[str, int], None]] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._opaques = count(1)
 
@@ -301,6 +303,12 @@ class Session(RoutingCaller):
     async def disconnected(self, address: str) -> None:
         """Wait until the connection there is to an address has ended."""
         await asyncio.shield(self.ended(address))
+
+    def unanswered(self, address: str, codes: Iterable[int]) -> None:
+        """Requests with these codes had no answer. For the connections of this session."""
+        for code in set(codes) if self._loop is not None else ():
+            for listener in list(self.on_unanswered.values()):
+                listener(address, code)
 
     def drop_peer(self, peer: Peer) -> None:
         """Forget a connection that has ended. For the connections of this session."""

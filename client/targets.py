@@ -1,5 +1,6 @@
 """Target of a topic: its queues, in turn, and the brokers to stay away from."""
 
+from collections.abc import Container
 from itertools import count
 
 from mq.client.errors import RouteNotFound
@@ -47,28 +48,21 @@ class Target:
             raise RouteNotFound(topic, "no queue of it can be written to")
         self._turns = count(clock.time_ns() % len(self.queues))
 
-    def next(self, avoid: str | None = None) -> MessageQueue:
-        """The next queue in turn; one of another broker than `avoid` if there is one."""
+    def next(self, avoid: Container[str] = ()) -> MessageQueue:
+        """The next queue in turn; one of a broker that is not in `avoid` if there is one."""
         queues = self.queues
         for _ in queues:
             queue = queues[next(self._turns) % len(queues)]
-            if queue.broker_name != avoid:
+            if queue.broker_name not in avoid:
                 return queue
         return queue
 
-    def next_available(self, faults: BrokerFaults, avoid: str | None = None) -> MessageQueue:
-        """The next queue of a broker that is not slow; if all are, of the least bad one."""
-        for _ in self.queues:
-            queue = self.next(avoid)
-            if faults.is_available(queue.broker_name):
-                return queue
-        name = faults.least_bad(self.addresses)
-        if name is not None:
-            for _ in self.queues:
-                queue = self.next()
-                if queue.broker_name == name:
-                    return queue
-        return self.next(avoid)
+    def next_available(self, faults: BrokerFaults, avoid: Container[str] = ()) -> MessageQueue:
+        """The next queue of one of the best brokers that are not in `avoid` if there is one."""
+        best = faults.best(name for name in self.addresses if name not in avoid)
+        queue = self.next(self.addresses.keys() - best)
+        faults.chosen(queue.broker_name)
+        return queue
 
 
 def queues_to_create(topic: str, route: TopicRouteData) -> list[MessageQueue]:

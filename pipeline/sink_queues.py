@@ -65,7 +65,7 @@ class QueueChoice:
 
     def next(self, topic: str, avoid: str | None = None) -> MessageQueue:
         """The next queue in turn, of another broker than `avoid` if there is one."""
-        return self.target(topic).next(avoid)
+        return self.target(topic).next(() if avoid is None else (avoid,))
 
     def groups(self, messages: Messages, count: int) -> Iterator[Group]:
         """Topic, queue (None: any) and places of rows (None: all) that belong together."""

@@ -73,8 +73,9 @@ async def doctor(
 
     Name servers answer and agree; brokers answer, keep the time, have room on their disks, run the
     same release, have masters, and slaves that follow; topics have queues that are all read;
-    groups keep up, their members subscribe alike, and there are no dead letters. Ends with 1 if
-    anything is wrong; with --nagios with 0, 1 for warnings, 2 for critical, 3 for unknown.
+    groups keep up, their members subscribe alike and have client ids of their own, and there are
+    no dead letters. Ends with 1 if anything is wrong; with --nagios with 0, 1 for warnings, 2 for
+    critical, 3 for unknown.
 
     Examples:
         mq doctor                        check all of the cluster

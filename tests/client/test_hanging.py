@@ -123,7 +123,7 @@ def test_a_send_goes_to_the_broker_that_lives_though_no_name_server_answers() ->
             scripted(refuses("bad", asked)) as bad,
             scripted(name_server({"bad": bad, "good": good})) as namesrv,
             gate(namesrv) as way,
-            Producer(way.address) as producer,
+            Producer(way.address, faults=None) as producer,
         ):
             await producer.prepare(TOPIC)
             way.blocked = True

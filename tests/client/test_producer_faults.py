@@ -3,10 +3,12 @@
 import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
-from mq.client.errors import ConnectError, RemoteSystemError
+from mq.client.aims import SENDS
+from mq.client.errors import ConnectError, RemoteSystemError, RequestTimeout
 from mq.client.latency import FaultTolerance
 from mq.client.producer import Producer
 from mq.daemons.broker.replication.enough import not_enough
@@ -26,6 +28,7 @@ from tests.client.scripted import (
     stores,
 )
 from tests.client.tube.virtual_time import run_fast
+from tests.waiting import until
 
 
 def ask(faults: FaultTolerance | None) -> Counter[str]:
@@ -55,6 +58,137 @@ def test_a_broker_that_fails_is_tried_again_and_again_without_fault_tolerance() 
 
 def test_a_broker_that_has_failed_is_not_asked_again_for_a_while() -> None:
     assert ask(FaultTolerance()) == {"good": 20, "bad": 1}
+
+
+def never_answers(name: str, asked: Counter[str]) -> dict[int, Handler]:
+    """A broker that answers heartbeats, but no send."""
+
+    def ignore(request: Command, channel: Channel) -> None:
+        asked[name] += 1
+
+    return {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: ignore}
+
+
+def send_beside_a_broker_that_hangs(*names: str, hanging: int = 1, **options: Any) -> Counter[str]:
+    """Have 60 messages sent one after the other; returns how often each broker was asked."""
+    asked: Counter[str] = Counter()
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as parts:
+            brokers = {}
+            for number, name in enumerate(names):
+                script = never_answers if number < hanging else stores
+                brokers[name] = await parts.enter_async_context(scripted(script(name, asked)))
+            namesrv = await parts.enter_async_context(scripted(name_server(brokers)))
+            producer = await parts.enter_async_context(Producer(namesrv, "senders", **options))
+            for number in range(60):
+                await producer.send(Message("topic", b"%d" % number))
+
+    run_fast(scenario())
+    return asked
+
+
+@pytest.mark.parametrize("names", [("hangs", "a"), ("hangs", "a", "b")])
+def test_no_send_fails_while_one_broker_does_not_answer(names: tuple[str, ...]) -> None:
+    asked = send_beside_a_broker_that_hangs(*names)
+    assert asked.total() - asked["hangs"] == 60
+    assert asked["hangs"] < 4
+
+
+def test_no_send_fails_without_fault_tolerance_while_one_broker_does_not_answer() -> None:
+    asked = send_beside_a_broker_that_hangs("hangs", "a", "b", faults=None)
+    assert asked.total() - asked["hangs"] == 60
+    assert asked["hangs"] > 10
+
+
+def test_no_send_fails_while_two_of_three_brokers_do_not_answer() -> None:
+    asked = send_beside_a_broker_that_hangs("one", "two", "a", hanging=2)
+    assert asked["a"] == 60
+
+
+def test_a_send_takes_the_answer_of_a_slow_broker_if_the_others_fail() -> None:
+    """Both tries of one send are in flight; the first answer counts, and no error before it."""
+    asked: Counter[str] = Counter()
+    other_was_asked = asyncio.Event()
+
+    async def slow(request: Command, channel: Channel) -> Command:
+        await other_was_asked.wait()
+        answer = stores("slow", asked)[RequestCode.SEND_MESSAGE_V2](request, channel)
+        assert isinstance(answer, Command)
+        return answer
+
+    def refuse(request: Command, channel: Channel) -> Command:
+        other_was_asked.set()
+        return refuses("bad", asked)[RequestCode.SEND_MESSAGE_V2](request, channel)  # type: ignore[return-value]
+
+    async def scenario() -> None:
+        async with (
+            scripted({**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: slow}) as first,
+            scripted({**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: refuse}) as bad,
+            scripted(name_server({"slow": first, "bad": bad})) as namesrv,
+            Producer(namesrv, "senders") as producer,
+        ):
+            result = await producer.send(Message("topic", b"one"))
+            assert result.queue.broker_name == "slow"
+
+    run_fast(scenario())
+    assert asked["slow"] == 1
+
+
+def test_a_cancelled_send_leaves_no_request_that_somebody_waits_for() -> None:
+    asked: Counter[str] = Counter()
+
+    async def scenario() -> None:
+        async with (
+            scripted(never_answers("one", asked)) as one,
+            scripted(never_answers("two", asked)) as two,
+            scripted(name_server({"one": one, "two": two})) as namesrv,
+            Producer(namesrv, "senders") as producer,
+        ):
+            sending = asyncio.create_task(producer.send(Message("topic", b"one")))
+            await until(lambda: len(asked) == 2)
+            sending.cancel()
+            await asyncio.wait([sending])
+            assert sending.cancelled()
+            peers = producer.session._peers.values()
+            open_ones = [p for peer in peers for p in peer._pending.values() if not p.future.done()]
+            assert not [pending for pending in open_ones if pending.code in SENDS]
+
+    asyncio.run(scenario())
+
+
+def test_submitted_messages_avoid_a_broker_that_has_not_answered_one_until_it_does() -> None:
+    asked: Counter[str] = Counter()
+    hangs = True
+
+    def answer(request: Command, channel: Channel) -> Command | None:
+        if hangs:
+            return None
+        return stores("hangs", asked)[RequestCode.SEND_MESSAGE_V2](request, channel)  # type: ignore[return-value]
+
+    async def scenario() -> None:
+        nonlocal hangs
+        async with (
+            scripted({**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: answer}) as bad,
+            scripted(stores("good", asked)) as good,
+            scripted(name_server({"hangs": bad, "good": good})) as namesrv,
+            Producer(namesrv, "senders") as producer,
+        ):
+            await producer.prepare("topic")
+            message = Message("topic", b"one")
+            tried = [producer.submit(message) for _ in range(4)]
+            results = await asyncio.gather(*tried, return_exceptions=True)
+            assert sum(isinstance(result, RequestTimeout) for result in results) == 2
+            await asyncio.gather(*[producer.submit(message) for _ in range(20)])
+            hangs = False
+            while not asked["hangs"]:  # it is tested again
+                await asyncio.sleep(1)
+                await producer.submit(message)
+            asked.clear()
+            await asyncio.gather(*[producer.submit(message) for _ in range(20)])
+
+    run_fast(scenario())
+    assert asked["hangs"] == asked["good"] == 10
 
 
 def elected_after(looks: int, dead: str, new: str) -> Handler:

@@ -11,6 +11,7 @@ from mq.protocol.bodies import ConsumerConnection, ConsumeStats, MessageModel
 
 # Members of a group that are asked what they want; of larger groups the first ones tell enough.
 _MOST_ASKED = 50
+_MOST_SHOWN = 3
 
 
 async def check_groups(examination: Examination) -> None:
@@ -89,11 +90,31 @@ async def _queues(examination: Examination, connection: ConsumerConnection) -> i
     return sum(queue.read_queue_nums for route in routes.values() for queue in route.queue_datas)
 
 
+def _check_client_ids(examination: Examination, group: str, connection: ConsumerConnection) -> None:
+    """Each member has a client id of its own: queues are shared out by it."""
+    addresses: dict[str, list[str]] = {}
+    for member in connection.connection_set:
+        addresses.setdefault(member.client_id, []).append(member.client_addr)
+    for client, several in addresses.items():
+        if len(several) > 1:
+            shown = ", ".join(several[:_MOST_SHOWN])
+            examination.say(
+                "client-id",
+                Severity.CRITICAL,
+                group,
+                f"{counted(len(several), 'member')} have the client id {client} ({shown}): "
+                "all consume the same queues, and other queues may be read by no member",
+                "give each an instance name (instanceName) of its own; an old connection of a "
+                "client that has connected again ends within two minutes",
+            )
+
+
 async def _check_members(
     examination: Examination, group: str, connection: ConsumerConnection
 ) -> None:
     """Members want the same, and each has something to do."""
     members = [member.client_id for member in connection.connection_set]
+    _check_client_ids(examination, group, connection)
     queues = await _queues(examination, connection)
     if connection.message_model is not MessageModel.BROADCASTING and 0 < queues < len(members):
         examination.say(

@@ -59,6 +59,48 @@ class ConsumerGroup:
     consume_from_where: ConsumeFromWhere | None = None
     clients: dict[Channel, Client] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)  # by topic
+    # Of each client id the member that sent the last heartbeat, and the ids of several members.
+    last_by_id: dict[str, Client] = field(default_factory=dict)
+    shared_ids: set[str] = field(default_factory=set)
+
+    def beat(self, client: Client) -> None:
+        """Take in the heartbeat of a member, and log once if another member has its client id.
+
+        A client that connects again leaves an old connection, which may stay open for minutes but
+        sends nothing. So both must have sent a heartbeat after the other one's.
+        """
+        known, name = self.clients.get(client.channel), client.client_id
+        self.clients[client.channel] = client
+        last = self.last_by_id.get(name)
+        self.last_by_id[name] = client
+        if (
+            known is None
+            or last is None
+            or last.channel is client.channel
+            or last.last_seen <= known.last_seen
+            or name in self.shared_ids
+        ):
+            return
+        self.shared_ids.add(name)
+        log.warning(
+            "group %s: members at %s and %s have the same client id %s: both consume the same "
+            "queues and may leave others unread; give each an instance name of its own",
+            self.name,
+            last.channel.remote,
+            client.channel.remote,
+            name,
+            extra={"peer": client.channel.remote_address[0]},
+        )
+
+    def remove(self, channel: Channel) -> Client | None:
+        """A member has left; returns it if it was one."""
+        client = self.clients.pop(channel, None)
+        if client is not None:
+            self.shared_ids.discard(client.client_id)
+            last = self.last_by_id.get(client.client_id)
+            if last is not None and last.channel is channel:
+                del self.last_by_id[client.client_id]
+        return client
 
     def client_ids(self) -> list[str]:
         return [client.client_id for client in self.clients.values()]
@@ -131,7 +173,7 @@ class Consumers:
                 known.client_id,
                 extra={"peer": channel.remote},
             )
-        group.clients[channel] = client
+        group.beat(client)
         tell = len(names) <= MOST_TOLD
         changed = group.subscribe(data.subscription_data_set, tell) or known is None
         if changed:
@@ -142,7 +184,7 @@ class Consumers:
         """A member leaves one group."""
         group = self.groups.get(name)
         self._groups_of.get(channel, set()).discard(name)
-        if group is not None and group.clients.pop(channel, None) is not None:
+        if group is not None and group.remove(channel) is not None:
             log.info("group %s: %s left", name, channel.remote)
             self._changed(group)
 
@@ -158,7 +200,7 @@ class Consumers:
             log.info("connection of %s closed: it leaves %d groups", channel.remote, len(names))
         for name in names:
             group = self.groups.get(name)
-            if group is not None and group.clients.pop(channel, None) is not None:
+            if group is not None and group.remove(channel) is not None:
                 if tell:
                     log.info("group %s: connection of %s closed", group.name, channel.remote)
                 self._changed(group, tell)
@@ -170,7 +212,7 @@ class Consumers:
             silent = [c for c in group.clients.values() if c.last_seen < oldest]
             for client in silent:
                 log.warning("group %s: %s is silent, removed", group.name, client.client_id)
-                del group.clients[client.channel]
+                group.remove(client.channel)
             if silent:
                 self._changed(group)
             for client in silent:

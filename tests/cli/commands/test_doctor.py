@@ -170,6 +170,28 @@ def test_members_that_want_different_things_are_critical(mq: Mq, mq_broker: Runn
     assert idle["detail"] == "2 members share 1 queue: 1 member has none"
 
 
+def test_members_with_one_client_id_are_critical(mq: Mq, mq_broker: RunningBroker) -> None:
+    mq_broker.create_topic(TOPIC, queues=2)
+
+    async def listen(message: StoredMessage) -> None:
+        raise AssertionError("there are no messages")
+
+    def member() -> Consumer:
+        name_server = mq_broker.name_server
+        return Consumer(name_server, "doubled", {TOPIC: "*"}, listener=listen, instance="same")
+
+    async def work() -> Finished:
+        async with member() as first, member():
+            await routed(first.session, "%RETRY%doubled")
+            return await asyncio.to_thread(mq, "doctor", "-o", "json")
+
+    [doubled] = found(asyncio.run(work()), "client-id")
+    assert (doubled["severity"], doubled["subject"]) == ("critical", "doubled")
+    assert doubled["detail"].startswith("2 members have the client id ")
+    assert "@same (127.0.0.1:" in doubled["detail"]
+    assert "instanceName" in doubled["hint"]
+
+
 def consume(broker: RunningBroker, group: str, count: int) -> None:
     async def work() -> None:
         done = asyncio.Event()

@@ -181,3 +181,36 @@ def test_who_is_not_there_is_answered_in_the_words_of_java(tmp_path: Path) -> No
         assert refusal(reply) == (1, "the producer group[x] not exist")
 
     serve(tmp_path, script)
+
+
+def shared_id_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if "same client id" in line]
+
+
+def test_two_members_with_one_client_id_are_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script(broker: Harness, peer: Peer) -> None:
+        async with Peer(broker.port) as other:
+            for _ in range(3):
+                await beat(peer, "c1", "T")
+                await beat(other, "c1", "T")
+            [warning] = shared_id_warnings(caplog)
+            assert peer.address in warning and other.address in warning
+            assert warning.startswith("group g:") and "client id c1" in warning
+
+    serve(tmp_path, script)
+
+
+def test_a_client_that_connects_again_beside_its_old_connection_is_no_second_member(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script(broker: Harness, peer: Peer) -> None:
+        await beat(peer, "c1", "T")
+        await beat(peer, "c1", "T")
+        async with Peer(broker.port) as again:
+            for _ in range(3):
+                await beat(again, "c1", "T")
+        assert not shared_id_warnings(caplog)
+
+    serve(tmp_path, script)
