@@ -162,12 +162,12 @@ class Deletions:
             try:
                 self._save(self._offsets, log_)
             except OSError as error:  # such as a full disk; the other copy is good
-                log.error("%s cannot be written now: %s", self._path, error)
+                self._not_doubled(error)
 
     def _save(self, offsets: dict[str, int], log_: MarkedLog) -> None:
         marks: dict[int, Mark] = {}
         for offset in set(offsets.values()):
-            mark = self._marks.get(offset) or Mark.of(log_, min(offset, log_.flushed))
+            mark = self._marks.get(offset) or _readable_mark(log_, min(offset, log_.flushed))
             if mark is not None:
                 marks[offset] = mark
         content = _Content(offsets, marks)
@@ -175,8 +175,14 @@ class Deletions:
         write_atomically(self._path, data)
         self._take(content)
         self._is_doubled = False
-        write_atomically(self._path, data)  # its backup is the same now
-        self._is_doubled = True
+        try:
+            write_atomically(self._path, data)  # its backup is the same now
+            self._is_doubled = True
+        except OSError as error:  # the deletions count, so the caller must not fail
+            self._not_doubled(error)
+
+    def _not_doubled(self, error: OSError) -> None:
+        log.error("%s cannot be written now: %s", self._path, error)
 
     def _take(self, content: _Content) -> None:
         self._offsets, self._marks = content
@@ -186,6 +192,16 @@ class Deletions:
 def _key(topic: str, queue_id: int) -> str:
     """No topic has a slash in its name."""
     return f"{topic}/{queue_id}"
+
+
+def _readable_mark(log_: MarkedLog, end: int) -> Mark | None:
+    """As `Mark.of`, and None if the disk cannot read the bytes."""
+    try:
+        return Mark.of(log_, end)
+    except OSError as error:
+        if error.errno not in files.UNREADABLE:
+            raise
+        return None
 
 
 def _backup(path: Path) -> Path:

@@ -1,13 +1,16 @@
-"""Units that move to other slots because the clock was set."""
+"""Slots of the wheel that change as a whole: the clock was set, or the log lost its end."""
 
+import logging
 from collections.abc import Container
 
 from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.timer.log import TimerLog
 from mq.daemons.broker.timer.request import deliver_time, number
-from mq.daemons.broker.timer.wheel import Slot, TimerWheel
+from mq.daemons.broker.timer.wheel import EMPTY, Slot, TimerWheel
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
+
+logger = logging.getLogger(__name__)
 
 
 def collect(
@@ -47,3 +50,23 @@ def time_again(message: StoredMessage | None, now: int) -> int | None:
         if due is not None:
             return due - 1
     return number(message, PropertyKey.TIMER_OUT_MS)
+
+
+def cut_wheel(wheel: TimerWheel, log: TimerLog) -> None:
+    """Let slots end where the log does: a power cut may have taken units that they point to.
+
+    Through those the units before them were found, which are there still.
+    """
+    slots = dict.fromkeys(wheel.times_behind(log.end), EMPTY)
+    if not slots:
+        return
+    logger.warning("%d slots of the timer's wheel are ahead of its log", len(slots))
+    for position, unit in log.units():
+        slot = slots.get(unit.due)
+        if slot is not None:
+            first = position if slot.first < 0 else slot.first
+            slots[unit.due] = Slot(first, position, slot.units + 1)
+    for time, slot in slots.items():
+        wheel.put(time, slot)
+    # Before the log grows: behind another power cut the old ones would point to new units.
+    wheel.sync()

@@ -141,3 +141,19 @@ def number(message: StoredMessage | None, name: str) -> int | None:
 
 def _is_long(text: str) -> bool:
     return _LONG(text) is not None and -_MOST_LONG - 1 <= int(text) <= _MOST_LONG
+
+
+def withdrawn_by(message: StoredMessage | None) -> set[str]:
+    """The id of the message that a message takes back, if it names one."""
+    if message is None:
+        return set()
+    return {message.properties.get(PropertyKey.TIMER_DELETE_UNIQUE_KEY, "")} - {""}
+
+
+def is_withdrawn(message: StoredMessage, withdrawn: set[str]) -> bool:
+    """5.x names the message with its topic before it, or by its id alone."""
+    if not withdrawn:
+        return False
+    unique = message.properties.get(PropertyKey.UNIQUE_KEY, "")
+    topic = message.properties.get(PropertyKey.REAL_TOPIC, "")
+    return unique in withdrawn or f"{topic}+{unique}" in withdrawn

@@ -14,6 +14,7 @@ that was ahead and is corrected does not delay new messages.
 """
 
 import asyncio
+import contextlib
 import heapq
 import logging
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from mq.client.machine import clock, files, threads
 from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.aside import SetAside
-from mq.daemons.broker.delivery.waiting import RETRY_SECONDS, NextMessage, store_all
+from mq.daemons.broker.delivery.waiting import MOST_ATTEMPTS, RETRY_SECONDS, NextMessage, store_all
 from mq.daemons.broker.delivery.writer import MessageWriter, add_what_fits
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.message_store import MessageStore
@@ -39,8 +40,8 @@ from mq.daemons.broker.timer.inheritance import (
     remove_files,
 )
 from mq.daemons.broker.timer.log import TimerLog, Unit
-from mq.daemons.broker.timer.moving import collect, time_again
-from mq.daemons.broker.timer.request import deliver_time, number
+from mq.daemons.broker.timer.moving import collect, cut_wheel, time_again
+from mq.daemons.broker.timer.request import deliver_time, is_withdrawn, number, withdrawn_by
 from mq.daemons.broker.timer.wheel import EMPTY, SLOTS, Slot, TimerWheel, is_wheel
 from mq.daemons.supervision import Work
 from mq.protocol import names
@@ -103,6 +104,7 @@ class Timer:
         self._changed = asyncio.Event()  # a slot that may be the current one has got a unit
         self._has_read = asyncio.Event()  # some of the queue, or it cannot now
         self._turned = asyncio.Event()  # set when the time read follows the clock again
+        self._failed_reads = 0  # of the next entry of the queue
         self._is_stuck = False  # nothing of the queue comes into the wheel
         self._is_last_slot = False  # no other is to be begun
         self._finished = asyncio.Event()
@@ -165,7 +167,8 @@ class Timer:
         def sync() -> None:
             with self._disk:
                 self._sync()
-                mark.save(read_time, position, offset)
+                # A unit that is put after the clock was set back may be due before `read_time`.
+                mark.save(min(read_time, self._read_time), position, offset)
                 end = min(self._inherited.queue_offset, self._queue.appended)
                 if self._is_inheriting and offset >= end:
                     files.remove(self._inherited_path)  # all of it is in the wheel
@@ -223,33 +226,16 @@ class Timer:
             if slot.last < position:
                 first = position if slot.first < 0 else slot.first
                 self._wheel.put(unit.due, Slot(first, position, slot.units + 1))
-            message = self._writer.read_of(names.TIMER_TOPIC, unit.physical)
+            message = self._readable_message(unit)
             if message is not None:
                 offset = max(offset, message.queue_offset + 1)
-        self._cut_wheel()
+        cut_wheel(self._wheel, self._log)
         self._offset = min(max(offset, self._queue.minimum), self._queue.appended)
         if is_set_back:
             self._go_back(now)
+            self._sync()
+            self._checkpoint.save(self._read_time, self._log.end, self._offset)
         self._catch_up(now)
-
-    def _cut_wheel(self) -> None:
-        """Let slots end where the log does: a power cut may have taken units that they point to.
-
-        Through those the units before them were found, which are there still.
-        """
-        slots = dict.fromkeys(self._wheel.times_behind(self._log.end), EMPTY)
-        if not slots:
-            return
-        log.warning("%d slots of the timer's wheel are ahead of its log", len(slots))
-        for position, unit in self._log.units():
-            slot = slots.get(unit.due)
-            if slot is not None:
-                first = position if slot.first < 0 else slot.first
-                slots[unit.due] = Slot(first, position, slot.units + 1)
-        for time, slot in slots.items():
-            self._wheel.put(time, slot)
-        # Before the log grows: behind another power cut the old ones would point to new units.
-        self._wheel.sync()
 
     # from the queue into the wheel --------------------------------------------------------------
 
@@ -270,7 +256,7 @@ class Timer:
                 self._turned.clear()
                 self._has_read.set()
                 self._changed.set()
-                await self._turned.wait()
+                await self._wait_for_turn()
             self._offset = max(self._offset, queue.minimum)
             entries = queue.entries(self._offset, _AT_ONCE)
             if not entries:
@@ -292,10 +278,17 @@ class Timer:
                 await asyncio.sleep(RETRY_SECONDS)
             await asyncio.sleep(0)
 
+    async def _wait_for_turn(self) -> None:
+        """Return when the time read follows the clock again, or after `_LONGEST_SLEEP`: the clock
+        may become right again by itself."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_SLEEP):
+                await self._turned.wait()
+
     def _enqueue_entry(self, physical: int) -> None:
         """Take in the message of the next entry, or set it aside. Raises OSError."""
         try:
-            message = self._writer.read_entry(names.TIMER_TOPIC, 0, self._offset, physical)
+            message = self._read_entry(physical)
             if message is None:
                 raise LookupError("the message of this queue entry is not in the log")
             self._enqueue_one(message)
@@ -303,6 +296,20 @@ class Timer:
             raise
         except Exception as error:
             self._aside.put(_SERVICE, error, names.TIMER_TOPIC, 0, self._offset, physical)
+
+    def _read_entry(self, physical: int) -> StoredMessage | None:
+        """The message of the next entry. Raises OSError, and LookupError if the disk has failed too
+        often to read it."""
+        try:
+            message = self._writer.read_entry(names.TIMER_TOPIC, 0, self._offset, physical)
+        except OSError as error:
+            self._failed_reads += 1
+            if self._failed_reads < MOST_ATTEMPTS:
+                raise
+            self._failed_reads = 0
+            raise LookupError(f"the message cannot be read: {error}") from error
+        self._failed_reads = 0
+        return message
 
     def _enqueue_one(self, message: StoredMessage) -> None:
         """Put a message into its slot. Raises OSError, and ValueError for one without a time."""
@@ -402,9 +409,9 @@ class Timer:
                 for unit in self._log.chain(last, seen):
                     if unit.physical in self._put_from_slot:
                         continue
-                    message = self._message(unit)
+                    message = self._readable_message(unit)
                     if unit.magic & _KIND == timer_log.MAGIC_DELETE:
-                        withdrawn.add(_withdrawn_by(message))
+                        withdrawn.update(withdrawn_by(message))
                     else:
                         kept = message if len(waiting) < _MOST_IN_MEMORY else None
                         due_at = self._due(unit, message)
@@ -440,11 +447,15 @@ class Timer:
         if not await self._store.flusher.drain():
             await asyncio.sleep(RETRY_SECONDS)
             return
-        now = _now()
-        if self._is_set_back(now):
-            self._wheel.clear(self._step(now), self._read_time)
-            self._go_back(now)
-            self._put_from_slot.clear()
+        with self._disk:  # no save of an earlier state may follow
+            now = _now()
+            is_set_back = self._is_set_back(now)
+            if is_set_back:
+                self._wheel.clear(self._step(now), self._read_time)
+                self._go_back(now)
+                self._put_from_slot.clear()
+        if is_set_back:
+            await self.save()  # a kill before it may deliver messages of that time again
         self._turned.set()
 
     def _go_back(self, now: int) -> None:
@@ -453,29 +464,32 @@ class Timer:
         Units of the slot that was begun go where they belong now; so do those that the wheel does
         not reach from here, because new slots would overwrite theirs. Raises OSError.
         """
-        begun, self._read_time = self._read_time, self._step(now)
+        begun, target = self._read_time, self._step(now)
+        reach = target + SLOTS * self._precision
+        times = {begun, *self._wheel.used(reach, _FAREST)}
+        slots = {time: slot for time in times if (slot := self._wheel.slot(time)).last >= 0}
+        mark = self._checkpoint
+        oldest = max(0, min([mark.log_position, *(slot.first for slot in slots.values())]))
+        # A kill from here on loses no unit: neither a moved one nor one that is put from now on.
+        mark.save(min(mark.read_time, target), oldest, mark.queue_offset)
+        self._read_time = target
         self.clock_corrections += 1
         log.warning(
             "the clock was set back: the timer goes back by %.1f s; messages due in that time were "
             "delivered early, by the clock before",
-            (begun - self._read_time) / 1000,
+            (begun - target) / 1000,
         )
         self._last_slot = -1
-        reach = self._read_time + SLOTS * self._precision
-        times = {begun, *self._wheel.used(reach, _FAREST)}
-        slots = {time: slot for time in times if (slot := self._wheel.slot(time)).last >= 0}
-        if not slots:
-            return
-        mark = self._checkpoint
-        oldest = max(0, min(mark.log_position, *(slot.first for slot in slots.values())))
-        mark.save(mark.read_time, oldest, mark.queue_offset)  # a kill from here on loses no unit
         units = [unit for slot in slots.values() for unit in self._log.chain(slot.last)]
         for time in slots:
             self._wheel.put(time, EMPTY)
         for unit in units:
             if unit.due == begun and unit.physical in self._put_from_slot:
                 continue
-            out = time_again(self._message(unit), now)
+            try:
+                out = time_again(self._message(unit), now)
+            except OSError:  # it may be readable when it is due
+                out = unit.due
             magic = unit.magic & ~timer_log.MAGIC_ROLL or timer_log.MAGIC
             # Without a message delivery sets it aside.
             out = self._read_time if out is None else out
@@ -517,6 +531,14 @@ class Timer:
         """The message of a unit, None if it cannot be read. Raises OSError."""
         return self._writer.read_of(names.TIMER_TOPIC, unit.physical)
 
+    def _readable_message(self, unit: Unit) -> StoredMessage | None:
+        """As `_message`, and None for a message that the disk cannot read now."""
+        try:
+            return self._message(unit)
+        except OSError as error:
+            log.error("the timer cannot read a message: %s", error, extra={"failure": "timer"})
+            return None
+
     async def _put_all(
         self, due: list[tuple[Unit, StoredMessage | None]], withdrawn: set[str]
     ) -> None:
@@ -528,7 +550,7 @@ class Timer:
                 message = self._message(unit)  # not kept, or put before and refused
             if message is None:
                 raise LookupError("the message is not in the log any more")
-            if _is_withdrawn(message, withdrawn):
+            if is_withdrawn(message, withdrawn):
                 outcome(None)
                 return
             self._put(message, unit, outcome)
@@ -572,22 +594,6 @@ class Timer:
 
     def _step(self, moment: int) -> int:
         return moment // self._precision * self._precision
-
-
-def _withdrawn_by(message: StoredMessage | None) -> str:
-    """The id of the message that a message takes back; "" for none."""
-    if message is None:
-        return ""
-    return message.properties.get(PropertyKey.TIMER_DELETE_UNIQUE_KEY, "")
-
-
-def _is_withdrawn(message: StoredMessage, withdrawn: set[str]) -> bool:
-    """5.x names the message with its topic before it, or by its id alone."""
-    if not withdrawn:
-        return False
-    unique = message.properties.get(PropertyKey.UNIQUE_KEY, "")
-    topic = message.properties.get(PropertyKey.REAL_TOPIC, "")
-    return unique in withdrawn or f"{topic}+{unique}" in withdrawn
 
 
 def _now() -> int:

@@ -3,15 +3,19 @@
 A store that Java wrote has no list of deletions. These stores are ours with the list taken away.
 """
 
+import errno
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store import layout
+from mq.daemons.broker.store import deletions, layout
+from mq.daemons.broker.store.deletions import MarkedFile
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import BrokerRole
+from mq.daemons.state_file import write_atomically
 from tests.daemons.broker.store.damaged import repaired, verified
 from tests.daemons.broker.store.stores import bodies, crashed_copy, put, with_store
 from tests.daemons.broker.store.stores import reader as reader  # a fixture
@@ -312,3 +316,40 @@ def test_verify_and_repair_keep_the_new_life_and_name_a_damaged_list(
     repaired(root)
     assert verified(root).problems == []
     check(root)
+
+
+class _Log:
+    """A log of which the disk reads nothing."""
+
+    minimum, flushed = 0, 5000
+
+    def file_at(self, offset: int) -> MarkedFile:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_deletion_counts_although_its_backup_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its topic is deleted then: else the next recovery would empty an existing topic."""
+    rooms = iter([True, False])
+
+    def write_once(path: Path, data: bytes) -> None:
+        if not next(rooms, True):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_atomically(path, data)
+
+    monkeypatch.setattr(deletions, "write_atomically", write_once)
+    listed = deletions.Deletions(tmp_path)
+    listed.add(["Gone"], 1000, _Log())  # does not raise
+    assert listed.covers("Gone", 0, 999)
+    listed.cut(5000, _Log())
+    path = tmp_path / layout.DELETIONS_FILE
+    assert path.read_bytes() == path.with_name(path.name + ".bak").read_bytes()
+
+
+def test_a_topic_can_be_deleted_although_the_end_of_the_log_cannot_be_read(tmp_path: Path) -> None:
+    deletions.Deletions(tmp_path).add(["Gone"], 1000, _Log())
+    again = deletions.Deletions(tmp_path)
+    again.load()
+    again.forget_foreign(_Log())
+    assert again.covers("Gone", 0, 999)

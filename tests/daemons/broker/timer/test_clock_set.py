@@ -8,37 +8,16 @@ import pytest
 
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.timer.service import Timer
 from tests.daemons.broker.killed import copy_as_killed
 from tests.daemons.broker.running import broker_on, pull, send
+from tests.daemons.broker.timer.timed import SMALL, bodies, send_due, timer_of
 from tests.daemons.set_clock import DAY, SetClock, set_clock
 from tests.waiting import until
-
-SMALL = {
-    **{"mappedFileSizeCommitLog": "65536", "mappedFileSizeTimerLog": "4160"},
-    **{"maxHashSlotNum": "500", "maxIndexNum": "2000"},
-    "timerMaxDelaySec": str(30 * 24 * 3600),
-}
-
-
-def timer_of(broker: Broker) -> Timer:
-    timer = broker.delivery.timer.timer
-    assert timer is not None
-    return timer
-
-
-async def send_due(session: Session, broker: Broker, body: bytes, due: int) -> None:
-    reply = await send(session, broker.address, body, {"TIMER_DELIVER_MS": str(due)})
-    assert reply.code == 0
 
 
 async def read_to(broker: Broker, moment: int) -> None:
     """Wait until the timer has read up to a time."""
     await until(lambda: timer_of(broker)._read_time >= moment)
-
-
-async def bodies(session: Session, broker: Broker, count: int) -> list[bytes]:
-    return [message.body for message in await pull(session, broker.address, "Later", count)]
 
 
 def run(root: Path, script: Callable[[Broker, Session, SetClock], object]) -> None:
@@ -152,3 +131,51 @@ def test_a_jump_of_weeks_delivers_what_waits_and_then_in_time(tmp_path: Path) ->
         assert await bodies(session, broker, 2) == [b"first", b"second"]
 
     run(tmp_path, script)
+
+
+def test_the_queue_is_read_on_though_the_clock_was_back_for_a_moment_only(tmp_path: Path) -> None:
+    async def script(broker: Broker, session: Session, given: SetClock) -> None:
+        due = given.now + 300
+        await send_due(session, broker, b"first", due)
+        assert await bodies(session, broker, 1) == [b"first"]
+        await read_to(broker, due)
+        timer = timer_of(broker)
+        given.ahead += timer._read_time - given.now - 950
+        timer._changed.set()  # so that delivery waits for the clock
+        for _ in range(5):
+            await asyncio.sleep(0)
+        given.ahead -= 300
+        await send_due(session, broker, b"second", given.now + 1500)
+        given.ahead += 400
+        assert await bodies(session, broker, 2) == [b"first", b"second"]
+        assert timer.clock_corrections == 0
+
+    run(tmp_path, script)
+
+
+def test_a_message_put_after_the_correction_survives_a_kill(tmp_path: Path) -> None:
+    """The next start is later than the last save, which was by the wrong clock."""
+
+    async def main() -> None:
+        with set_clock() as given:
+            root = tmp_path / "store"
+            async with broker_on(root, **SMALL) as broker, Session("127.0.0.1:1") as session:
+                await send_due(session, broker, b"first", given.now + 500)
+                assert await bodies(session, broker, 1) == [b"first"]
+                given.ahead = 5000
+                timer = timer_of(broker)
+                await read_to(broker, given.now - 1500)
+                await timer.save()
+                given.ahead = 0
+                await until(lambda: timer.clock_corrections > 0)
+                await send_due(session, broker, b"second", given.now + 1500)
+                await until(lambda: timer._offset == timer._queue.readable)
+                copy_as_killed(root, tmp_path / "killed")
+            given.ahead = 10_000
+            async with (
+                broker_on(tmp_path / "killed", **SMALL) as broker,
+                Session("127.0.0.1:1") as session,
+            ):
+                assert await bodies(session, broker, 2) == [b"first", b"second"]
+
+    asyncio.run(main())
