@@ -20,11 +20,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from mq.client.machine import clock
+from mq.client.machine import clock, files
 from mq.daemons.broker.clock_steps import is_future
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delivery.aside import SetAside
-from mq.daemons.broker.delivery.waiting import is_stored
+from mq.daemons.broker.delivery.waiting import MOST_ATTEMPTS, is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter
 from mq.daemons.broker.pop.forgetting import Forgetting, Reading
 from mq.daemons.broker.pop.records import (
@@ -76,6 +76,7 @@ class _ReviveQueue:
     ) -> None:
         self.queue = store.queue(topic, number)
         self.position = 0  # the next entry to read
+        self.failed_reads = 0  # of that entry
         self.open: dict[int, PopCheckPoint] = {}  # by revive offset, the oldest first
         self._points = points
 
@@ -196,7 +197,7 @@ class PopCheckPoints:
             self._seen[number] = min(max(seen, 0), queue.appended)
             revive.position = min(max(committed + 1, queue.minimum), queue.appended)
             queue.waiting[revive] = None
-            self.read(revive)
+            revive.wake()
 
     def stop(self) -> None:
         """Take in nothing any more, and forget what was: `start` reads it again."""
@@ -342,6 +343,7 @@ class PopCheckPoints:
             for physical, _, _ in layout.ENTRY.iter_unpack(entries):
                 self._take(revive, revive.position, physical)
                 revive.position += 1
+                revive.failed_reads = 0
         self._commit(revive)
         self._offsets.commit(SEEN_GROUP, self.topic, queue.queue_id, revive.position)
         self.forgetting.settled.set()
@@ -367,8 +369,13 @@ class PopCheckPoints:
             elif message.tags in (ACK_TAG, BATCH_ACK_TAG):
                 due = deliver_time(message, message.store_timestamp) or 0
                 self._take_ack(*read_ack(message), due)
-        except OSError:  # of the disk, not of this record
-            raise
+        except OSError as error:
+            # It may be the disk, and not this record: `read_rest` tries again.
+            revive.failed_reads += 1
+            if error.errno not in files.UNREADABLE or revive.failed_reads < MOST_ATTEMPTS:
+                raise
+            revive.failed_reads = 0
+            self.aside.put(SERVICE, error, self.topic, number, index, physical)
         except Exception as error:  # it must not keep the broker from starting, now or ever
             self.aside.put(SERVICE, error, self.topic, number, index, physical)
 

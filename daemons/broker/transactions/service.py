@@ -10,7 +10,7 @@ half twice: by its first offset and by the one that a check has given it.)
 import logging
 from functools import partial
 
-from mq.client.machine import clock
+from mq.client.machine import clock, files
 from mq.daemons.broker.delivery.waiting import is_stored
 from mq.daemons.broker.delivery.writer import MessageWriter, NoTarget, properties_field
 from mq.daemons.broker.store.batch import Origin
@@ -289,7 +289,7 @@ class Transactions:
         start = self._start(half_queue)
         ended = self._load_operations(start)
         for offset in range(start, half_queue.readable):
-            half = self.read_half(offset)
+            half = self._read_if_readable(half_queue, offset)
             if half is None:
                 continue
             prepared = number_property(half, PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET)
@@ -307,7 +307,7 @@ class Transactions:
         if queue is None:
             return ended
         for offset in range(self._start(queue), queue.readable):
-            message = self._read(queue.topic, offset)
+            message = self._read_if_readable(queue, offset)
             halves = [] if message is None else ended_offsets(message)
             self._operations.add(offset, halves)
             ended.update(half for half in halves if half >= start)
@@ -323,7 +323,7 @@ class Transactions:
         )
         try:
             final = self._writer.read(last)
-        except RemoteProtocolError as error:
+        except (RemoteProtocolError, OSError) as error:
             log.error("the last message, at %d, cannot be read: %s", last, error)
             return None
         if final is None or final.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_COMMIT:
@@ -351,6 +351,16 @@ class Transactions:
     def read_half(self, offset: int) -> StoredMessage | None:
         """The half with a queue offset, None if it cannot be read."""
         return self._read(names.TRANSACTION_HALF_TOPIC, offset)
+
+    def _read_if_readable(self, queue: ConsumeQueue, offset: int) -> StoredMessage | None:
+        """As `_read`, and None for a message on a block that the disk cannot read."""
+        try:
+            return self._read(queue.topic, offset)
+        except OSError as error:
+            if error.errno not in files.UNREADABLE:
+                raise
+            log.error("message %d of %s cannot be read: %s", offset, queue.topic, error)
+            return None
 
     def _read(self, topic: str, offset: int) -> StoredMessage | None:
         message = self._writer.read_entry(topic, HALF_QUEUE, offset)
