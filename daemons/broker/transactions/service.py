@@ -80,12 +80,13 @@ class Transactions:
         )
         self.ledger = Ledger()
         self._operations = Operations()
+        self._unread: set[int] = set()  # queue offsets of halves that could not be read
         self.committed = 0
         self.rolled_back = 0
         if has_them:
             # Also what is not confirmed: this master will show it, and nothing tells when.
             with store.all_in_sight():
-                self.load()
+                self.load(is_start=True)
                 unfinished = self._find_unfinished_commit() if self.ledger.offsets() else None
             if unfinished is not None:
                 self._finish_commit(*unfinished)
@@ -265,7 +266,8 @@ class Transactions:
         half_queue = self._queue(names.TRANSACTION_HALF_TOPIC)
         if half_queue is None:
             return
-        first = self.ledger.first(half_queue.readable)
+        unread = (offset for offset in self._unread if offset >= half_queue.minimum)
+        first = min(self.ledger.first(half_queue.readable), *unread, half_queue.readable)
         self._commit_offset(names.TRANSACTION_HALF_TOPIC, first)
         operation_queue = self._queue(names.TRANSACTION_OPERATION_TOPIC)
         if operation_queue is not None:
@@ -281,15 +283,19 @@ class Transactions:
 
     # at the start -------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Find the transactions that are open by what is in the log. Writes nothing."""
+    def load(self, *, is_start: bool = False) -> None:
+        """Find the transactions that are open by what is in the log. Writes nothing.
+
+        Raises OSError. At a start, messages on unreadable blocks are left for the next start
+        instead: without their half there is nothing to commit.
+        """
         half_queue = self._queue(names.TRANSACTION_HALF_TOPIC)
         if half_queue is None:
             return
         start = self._start(half_queue)
-        ended = self._load_operations(start)
+        ended = self._load_operations(start, is_start)
         for offset in range(start, half_queue.readable):
-            half = self._read_if_readable(half_queue, offset)
+            half = self._read_in_load(half_queue, offset, is_start)
             if half is None:
                 continue
             prepared = number_property(half, PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET)
@@ -300,14 +306,14 @@ class Transactions:
         if self.ledger.offsets():
             log.info("%d transactions are open", len(self.ledger))
 
-    def _load_operations(self, start: int) -> set[int]:
+    def _load_operations(self, start: int, is_start: bool) -> set[int]:
         """Read the operations; returns the halves from `start` on that they end."""
         queue = self._queue(names.TRANSACTION_OPERATION_TOPIC)
         ended: set[int] = set()
         if queue is None:
             return ended
         for offset in range(self._start(queue), queue.readable):
-            message = self._read_if_readable(queue, offset)
+            message = self._read_in_load(queue, offset, is_start)
             halves = [] if message is None else ended_offsets(message)
             self._operations.add(offset, halves)
             ended.update(half for half in halves if half >= start)
@@ -352,14 +358,18 @@ class Transactions:
         """The half with a queue offset, None if it cannot be read."""
         return self._read(names.TRANSACTION_HALF_TOPIC, offset)
 
-    def _read_if_readable(self, queue: ConsumeQueue, offset: int) -> StoredMessage | None:
-        """As `_read`, and None for a message on a block that the disk cannot read."""
+    def _read_in_load(
+        self, queue: ConsumeQueue, offset: int, is_start: bool
+    ) -> StoredMessage | None:
+        """As `_read`. At a start None for a message on a block that the disk cannot read."""
         try:
             return self._read(queue.topic, offset)
         except OSError as error:
-            if error.errno not in files.UNREADABLE:
+            if not is_start or error.errno not in files.UNREADABLE:
                 raise
             log.error("message %d of %s cannot be read: %s", offset, queue.topic, error)
+            if queue.topic == names.TRANSACTION_HALF_TOPIC:
+                self._unread.add(offset)
             return None
 
     def _read(self, topic: str, offset: int) -> StoredMessage | None:

@@ -1,4 +1,4 @@
-"""An unreadable half does not prevent a start, and the others are committed."""
+"""An unreadable half does not prevent a start, and is open again once it can be read."""
 
 import asyncio
 from pathlib import Path
@@ -24,5 +24,8 @@ def test_a_start_passes_over_an_unreadable_half(tmp_path: Path) -> None:
                 await peer.beat()
                 await peer.end(half, COMMIT)
                 assert await peer.consumed() == [b"good"]
+
+        async with broker_on(tmp_path) as broker:
+            assert broker.delivery.transactions.open_halves() == [0]
 
     asyncio.run(main())
