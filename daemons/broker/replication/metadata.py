@@ -196,20 +196,24 @@ class SlaveSynchronize:
         """Copy topics and groups from the master at an address before a record is stored.
 
         Returns the physical offset before which all records are covered by the copy. A master that
-        refuses is not asked again for this topic, which gets default settings here. Raises MQError
+        refuses, or takes too long to send its tables, is not asked again for this topic, which gets
+        default settings here: a slow link must not stop replication. Raises MQError
         if the master does not answer, or is another broker; OSError if the tables cannot be saved.
         """
         if self._knows_better():
             return self._derive(unknown)
         async with self._session(address) as session:
             ask = _asking(session, address)
+            log_end = 0
             try:
                 log_end = await self._log_end(ask)
                 if log_end <= unknown.physical:
                     raise BadAnswer(address, f"its log ends at {log_end}, before what it has sent")
                 await self._copy_topics(ask)
                 await self._copy_groups(ask)
-            except (BrokerError, ProtocolError) as error:
+            except (BrokerError, ProtocolError, RequestTimeout) as error:
+                if isinstance(error, RequestTimeout) and not log_end:
+                    raise
                 self._failed("topics and groups", error)
                 return self._derive(unknown)
             self._succeeded("topics and groups")

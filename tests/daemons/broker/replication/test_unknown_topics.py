@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.errors import MQError, NoPermission, RequestTimeout
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.replication.metadata import SlaveSynchronize
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.replication.pair import caught_up, master, send, slave_of
@@ -93,14 +95,22 @@ def test_messages_of_a_topic_that_the_master_has_deleted_are_stored(tmp_path: Pa
     asyncio.run(main())
 
 
-def test_a_slave_serves_unknown_topics_with_defaults_if_the_master_refuses_its_tables(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error",
+    [
+        NoPermission("not for slaves", "127.0.0.1:10911"),
+        RequestTimeout("127.0.0.1:10911", 3.0, RequestCode.GET_ALL_TOPIC_CONFIG),
+    ],
+    ids=["refused", "slow"],
+)
+def test_a_slave_serves_unknown_topics_with_defaults_if_it_cannot_get_the_tables(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: MQError,
 ) -> None:
-    from mq.client.errors import NoPermission
-    from mq.daemons.broker.replication.metadata import SlaveSynchronize
-
     async def refused(*_: object) -> None:
-        raise NoPermission("not for slaves", "127.0.0.1:10911")
+        raise error
 
     monkeypatch.setattr(SlaveSynchronize, "_copy_topics", refused)
 
