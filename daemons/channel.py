@@ -24,7 +24,7 @@ from mq.daemons.overload.backlog import LARGE, Backlog
 from mq.daemons.overload.busy_reply import BusyReply, opaque_in
 from mq.daemons.questions import Questions
 from mq.protocol.codes import Dialect
-from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command, command_from_header
+from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command, command_from_header, is_plain
 from mq.protocol.command_reader import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import HEADER_LENGTH, PREFIX, decode
@@ -427,10 +427,11 @@ class Channel(Outgoing, asyncio.Protocol):
                 try:
                     header = orjson.loads(data[start:body])
                     direct = direct_handlers.get(header["code"])
-                    if direct is not None and not header["flag"] & _RESPONSE and body <= stop:
-                        direct(header, data[body:stop], self)
-                        position = stop
-                        continue
+                    if direct is not None and body <= stop and is_plain(header):
+                        if not header["flag"] & _RESPONSE:
+                            direct(header, data[body:stop], self)
+                            position = stop
+                            continue
                     is_read = body <= stop
                 except Exception as error:
                     # Mostly not a header that the hot path understands: read it again with care,

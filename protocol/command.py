@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+import orjson
+
 from mq.protocol.codes import LanguageCode
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 from mq.protocol.versions import CURRENT_VERSION
@@ -144,31 +146,61 @@ def _read_otherwise(code: int, known: object, wanted: type) -> LocalProtocolErro
 def command_from_header(header: dict[str, object], body: bytes, serialization: int) -> Command:
     """Build a command from a parsed header.
 
-    Raises RemoteProtocolError where a field has the wrong type. Numbers and booleans among the
-    extFields become text, because some clients write them bare; anything nested is refused.
+    Values are converted as Java's JSON decoder converts them, because some clients write them in
+    other forms: a number may be text, and among the extFields any value may be bare.
+
+    Raises RemoteProtocolError where a value has a form that has no conversion.
     """
-    code = header.get("code")
-    opaque = header.get("opaque", 0)
-    flag = header.get("flag", 0)
-    version = header.get("version", 0)
-    remark = header.get("remark")
-    if not (
-        type(code) is int and type(opaque) is int and type(flag) is int and type(version) is int
-    ):
-        raise RemoteProtocolError("header: code, opaque, flag and version must be integers")
-    if remark is not None and type(remark) is not str:
-        raise RemoteProtocolError("header: remark must be text")
     return Command(
-        code,
+        _number(header, "code"),
         _text_fields(header.get("extFields")),
         body,
-        opaque=opaque,
-        flag=flag,
+        opaque=_number(header, "opaque"),
+        flag=_number(header, "flag"),
         language=_language(header.get("language")),
-        version=version,
-        remark=remark,
+        version=_number(header, "version"),
+        remark=_text(header.get("remark")),
         serialization=serialization,
     )
+
+
+def is_plain(header: Mapping[str, object]) -> bool:
+    """Whether the values of a parsed header that handlers read have the usual forms: they need no
+    conversion by `command_from_header`."""
+    fields = header.get("extFields")
+    if type(header.get("flag")) is not int or type(header.get("opaque")) is not int:
+        return False
+    if type(fields) is not dict:
+        return False
+    try:
+        "".join(fields.values())  # the cheapest check of the types of many values
+    except TypeError:
+        return False
+    return True
+
+
+def _number(header: Mapping[str, object], name: str) -> int:
+    value = header.get(name)
+    if type(value) is int:
+        return value
+    if value is None or value in ("", "null"):
+        return 0
+    try:
+        if isinstance(value, (str, float, bool)):
+            number = int(value)
+            if -0x8000_0000 <= number <= 0x7FFF_FFFF:
+                return number
+    except ValueError:
+        pass
+    raise RemoteProtocolError(f"header: {name} must be an integer of 32 bits")
+
+
+def _text(value: object) -> str | None:
+    if value is None or type(value) is str:
+        return value
+    if type(value) is bool:
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (int, float)) else orjson.dumps(value).decode()
 
 
 def _text_fields(fields: object) -> dict[str, str]:
@@ -178,15 +210,8 @@ def _text_fields(fields: object) -> dict[str, str]:
         raise RemoteProtocolError("header: extFields must be an object")
     if all(type(value) is str for value in fields.values()):
         return fields
-    texts = {}
-    for name, value in fields.items():
-        if type(value) is bool:
-            texts[name] = "true" if value else "false"
-        elif type(value) is str or type(value) is int or type(value) is float:
-            texts[name] = str(value)
-        elif value is not None:
-            raise RemoteProtocolError(f"header: extFields.{name} must be text")
-    return texts
+    texts = {name: _text(value) for name, value in fields.items()}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _language(value: object) -> int:

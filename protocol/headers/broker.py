@@ -10,7 +10,7 @@ class RegisterBrokerRequestHeader(Header, request=RequestCode.REGISTER_BROKER):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    ha_server_addr: str
+    ha_server_addr: str = ""
     broker_id: Long
     compressed: bool = False
     body_crc32: Int = 0
@@ -37,10 +37,10 @@ class UnRegisterBrokerRequestHeader(Header, request=RequestCode.UNREGISTER_BROKE
 class QueryDataVersionRequestHeader(Header, request=RequestCode.QUERY_DATA_VERSION):
     """Whether the name server knows the version of the topics in the body."""
 
-    broker_name: str
+    broker_name: str = ""
     broker_addr: str
-    cluster_name: str
-    broker_id: Long
+    cluster_name: str = ""
+    broker_id: Long = 0
 
 
 class QueryDataVersionResponseHeader(Header, answers=RequestCode.QUERY_DATA_VERSION):

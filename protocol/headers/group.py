@@ -163,7 +163,7 @@ class ConsumeMessageDirectlyResultRequestHeader(
 class UnregisterClientRequestHeader(RpcRequestHeader, request=RequestCode.UNREGISTER_CLIENT):
     """A client leaves its groups."""
 
-    client_id: str = field(wire="clientID")
+    client_id: str = field(default="", wire="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 

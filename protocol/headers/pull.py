@@ -24,7 +24,7 @@ class PullMessageRequestHeader(
     commit_offset: Long
     suspend_timeout_millis: Long
     subscription: str | None = None
-    sub_version: Long
+    sub_version: Long = 0
     expression_type: str | None = None
     lite_topic: str | None = field(default=None, release=SINCE_5)
     max_msg_bytes: Int | None = field(default=None, release=SINCE_5)

@@ -53,4 +53,4 @@ class QueryConsumeTimeSpanRequestHeader(
     """The times of the first, last and last consumed message of each queue."""
 
     topic: str
-    group: str
+    group: str = ""

@@ -10,10 +10,10 @@ class SendMessageRequestHeader(
 ):
     """Store the message in the body of the request."""
 
-    producer_group: str
+    producer_group: str = ""
     topic: str
-    default_topic: str
-    default_topic_queue_nums: Int
+    default_topic: str = ""
+    default_topic_queue_nums: Int = 4
     queue_id: Int
     sys_flag: Int
     born_timestamp: Long

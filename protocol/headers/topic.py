@@ -9,7 +9,7 @@ class CreateTopicRequestHeader(TopicRequestHeader, request=RequestCode.UPDATE_AN
     """Create a topic or change it."""
 
     topic: str
-    default_topic: str
+    default_topic: str = ""
     read_queue_nums: Int
     write_queue_nums: Int
     perm: Int

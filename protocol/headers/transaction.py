@@ -17,7 +17,7 @@ class EndTransactionRequestHeader(RpcRequestHeader, request=RequestCode.END_TRAN
     commit_log_offset: Long
     commit_or_rollback: Int
     from_transaction_check: bool = False
-    msg_id: str
+    msg_id: str = ""
     transaction_id: str | None = None
     topic: str | None = field(default=None, release=SINCE_5)
 

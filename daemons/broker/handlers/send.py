@@ -127,7 +127,8 @@ class SendHandlers:
             raise TypeError("opaque")
         if not isinstance(fields, dict):
             raise TypeError("extFields is not an object")
-        if fields.get(_BATCH) == "true":
+        batch = fields.get(_BATCH, "false")
+        if batch != "false" and batch.lower() == "true":
             return self.batch(header, body, channel)
         queue = self._remembered.get((fields[_TOPIC], fields[_QUEUE_ID])) or self._find(
             fields, channel
@@ -351,7 +352,10 @@ def read_send(command: Command) -> SendMessageRequestHeaderV2:
     """
     if command.code != RequestCode.SEND_MESSAGE:
         return command.read_header(SendMessageRequestHeaderV2)
-    return SendMessageRequestHeaderV2(**vars(command.read_header(SendMessageRequestHeader)))
+    header = command.read_header(SendMessageRequestHeader)
+    return SendMessageRequestHeaderV2(
+        **{declared.name: getattr(header, declared.name) for declared in header.FIELDS}
+    )
 
 
 def _field(properties: str) -> bytes:

@@ -64,12 +64,19 @@ class TransactionHandlers:
 
     @serves(RequestCode.END_TRANSACTION)
     def end(self, command: Command, channel: Channel) -> None:
-        """Commit a transaction or roll it back; one whose end is still unknown stays open.
+        """Commit a transaction or roll it back. One whose end is still unknown stays open, and the
+        request is not answered.
 
-        Source: EndTransactionProcessor, which does not answer either what is neither of both.
+        Source: EndTransactionProcessor, EndTransactionRequestHeader.checkFields.
         """
         check_ends_transactions(self._settings)
         header = command.read_header(EndTransactionRequestHeader)
+        if header.commit_or_rollback not in (0, *_ENDS):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"commitOrRollback {header.commit_or_rollback} is unknown: it is 8 to commit, "
+                "12 to roll back, or 0",
+            )
         if header.commit_or_rollback not in _ENDS:
             log.info(
                 "%s does not know yet how transaction %s ends: %s",

@@ -225,7 +225,7 @@ impl SendPath {
         {
             return None;
         }
-        let is_batch = header.is_batch();
+        let is_batch = header.is_batch()?;
         let shared = Shared {
             sys_flag: i32::try_from(sys_flag & !i64::from(IPV6_HOSTS) & 0x7FFF_FFFF).ok()?,
             born_timestamp: header.born_timestamp()?,

@@ -92,7 +92,7 @@ impl<'a> SendHeader<'a> {
             && [names.reconsume_times, names.most_reconsumed]
                 .into_iter()
                 .all(|name| !is_there(name) || is_int(name))
-            && matches!(self.header.field(names.batch), None | Some("true" | "false"))
+            && self.is_batch().is_some()
     }
 
     /// The flag and the opaque of the request.
@@ -142,7 +142,12 @@ impl<'a> SendHeader<'a> {
         }
     }
 
-    pub fn is_batch(&self) -> bool {
-        self.header.field(self.names.batch) == Some("true")
+    /// `None` for another spelling.
+    pub fn is_batch(&self) -> Option<bool> {
+        match self.header.field(self.names.batch) {
+            None | Some("false") => Some(false),
+            Some("true") => Some(true),
+            Some(_) => None,
+        }
     }
 }

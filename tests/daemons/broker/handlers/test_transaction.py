@@ -97,9 +97,22 @@ def test_an_end_that_is_not_known_yet_is_not_answered_and_changes_nothing(tmp_pa
     run(tmp_path, script)
 
 
+def test_an_end_without_a_message_id_commits(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: TransactionPeer) -> None:
+        half = await peer.prepare(b"x")
+        header = {"producerGroup": "P", "tranStateTableOffset": "0", "commitOrRollback": "8"}
+        header |= {"commitLogOffset": str(half.physical)}
+        command = Command(RequestCode.END_TRANSACTION, header)
+        assert (await peer.session.invoke(peer.address, command)).code == ResponseCode.SUCCESS
+        assert await peer.consumed() == [b"x"]
+
+    run(tmp_path, script)
+
+
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
+        ({"commitOrRollback": "5"}, "commitOrRollback 5 is unknown"),
         ({"commitLogOffset": "7"}, "Find prepared transaction message failed"),
         ({"commitLogOffset": "-1"}, "Find prepared transaction message failed"),
         ({"commitLogOffset": "99999999"}, "Find prepared transaction message failed"),
