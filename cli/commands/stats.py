@@ -122,7 +122,7 @@ async def _topic(
     rows: list[tuple[Row, bool]] = []
     for group in java_order.hash_order(groups):
         went = await _flow(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}", failures)
-        behind, retries = await _behind(admin, masters, group, topic, failures)
+        behind, retries = await _behind(admin, group, topic, failures)
         if not active or came.messages > 0 or went.messages > 0:
             row = (topic, group, behind, came.tps, went.tps, came.messages, went.messages)
             rows.append((row, retries))
@@ -158,41 +158,20 @@ def day_sum(figure: "BrokerStatsData") -> int:
 
 
 async def _behind(
-    admin: "Admin", masters: list[str], group: str, topic: str, failures: list[str]
+    admin: "Admin", group: str, topic: str, failures: list[str]
 ) -> tuple[int | None, bool]:
     """Messages that wait for the group, None where a broker does not say, which goes to
-    `failures`; and whether it has a retry topic.
-
-    mqadmin asks the brokers of the retry topic. A group whose consumers have not been there yet has
-    none; then those of the topic are asked.
-    """
-    from mq.client.errors import (
-        MQError,
-        RouteNotFound,
-        SubscriptionGroupNotExist,
-        TopicNotExist,
-    )
+    `failures`; and whether it has a retry topic."""
+    from mq.client.errors import MQError, RouteNotFound
     from mq.client.operations.consumption import consume_stats
 
     try:
-        return max(0, (await consume_stats(admin, group, topic)).lag), True
+        stats = await consume_stats(admin, group, topic)
     except RouteNotFound:
-        pass
+        return 0, False
     except NotFound:
         return 0, True
     except MQError as error:
         failures.append(f"group {group}: {error}")
         return None, True
-    behind: int | None = 0
-    for address in masters:
-        try:
-            offsets = (await admin.consume_stats(address, group, topic)).offset_table
-        except (SubscriptionGroupNotExist, TopicNotExist):
-            continue
-        except MQError as error:
-            failures.append(f"group {group}: {error}")
-            behind = None
-            continue
-        if behind is not None:
-            behind += sum(item.broker_offset - item.consumer_offset for item in offsets.values())
-    return None if behind is None else max(0, behind), False
+    return max(0, stats.lag), stats.has_retry_topic

@@ -19,6 +19,7 @@ class Stats:
     def __init__(self) -> None:
         self.offsets: dict[MessageQueue, Any] = {}
         self.consume_tps = 0.0
+        self.has_retry_topic = True
 
     @property
     def lag(self) -> int:
@@ -54,6 +55,7 @@ async def consume_stats(
     """
     stats = Stats()
     brokers, absent = await _brokers(admin, group)
+    stats.has_retry_topic = absent is None
     for broker in brokers:
         if cluster_name not in (None, broker.cluster):
             continue

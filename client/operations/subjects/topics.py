@@ -62,9 +62,9 @@ class RouteRow:
 def parse_attributes(text: str) -> dict[str, str]:
     """Read `+key=value,-key` (AttributeParser.parseToMap). Raises InvalidRequest."""
     try:
-        if not text:
-            raise ValueError("expected a change")
-        return parse_changes(",".join(part.strip() for part in text.split(",")))
+        if changes := parse_changes(",".join(part.strip() for part in text.split(","))):
+            return changes
+        raise ValueError("it names no attribute")
     except ValueError as error:
         raise InvalidRequest(
             Parameter("attributes"),
