@@ -74,6 +74,8 @@ _FIXED_PREFIXES = ("tls.", "etcd")
 _UNKNOWN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
 MAX_UNKNOWN_SETTINGS = 256
 MAX_UNKNOWN_VALUE = 4096  # characters
+# Notes of one request with a similar name, which takes about 1 ms to find.
+_MAX_SUGGESTIONS = 20
 
 
 class Update(NamedTuple):
@@ -210,7 +212,8 @@ class Settings:
         declared, blocked = self._declared(), self.blocked()
         now: dict[str, str] = {}
         later: dict[str, str] = {}
-        notes = []
+        notes: list[str] = []
+        self._check_unknown({n: text for n, text in properties.items() if n not in declared})
         for name, text in properties.items():
             known = declared.get(name)
             fixed = (
@@ -224,7 +227,8 @@ class Settings:
                     "restart"
                 )
             if known is None:
-                notes.append(self._note_unknown(name, text))
+                suggestion = self.suggestion(name) if len(notes) < _MAX_SUGGESTIONS else ""
+                notes.append(f"{name} is not a setting of this daemon{suggestion}")
                 continue
             known.parse(text)
             if not known.effect:
@@ -241,16 +245,17 @@ class Settings:
                 notes.append(f"{name} is saved and takes effect after a restart")
         return now, later, tuple(notes)
 
-    def _note_unknown(self, name: str, text: str) -> str:
-        """The note about an unknown setting. Raises ConfigError for one that cannot be saved."""
-        if not _UNKNOWN_NAME.fullmatch(name) or len(text) > MAX_UNKNOWN_VALUE:
-            raise ConfigError(f"{name[:128]!r} is not a setting of this daemon")
-        if name not in self.extra and len(self.extra) >= MAX_UNKNOWN_SETTINGS:
+    def _check_unknown(self, unknown: Mapping[str, str]) -> None:
+        """Raise ConfigError for unknown settings of a request that cannot be saved."""
+        for name, text in unknown.items():
+            if not _UNKNOWN_NAME.fullmatch(name) or len(text) > MAX_UNKNOWN_VALUE:
+                raise ConfigError(f"{name[:128]!r} is not a setting of this daemon")
+        new = [name for name in unknown if name not in self.extra]
+        if new and len(self.extra) + len(new) > MAX_UNKNOWN_SETTINGS:
             raise ConfigError(
-                f"{name} is not a setting of this daemon, and it keeps no more than "
+                f"{new[-1]} is not a setting of this daemon, and it keeps no more than "
                 f"{MAX_UNKNOWN_SETTINGS} unknown ones"
             )
-        return f"{name} is not a setting of this daemon{self.suggestion(name)}"
 
     def suggestion(self, name: str) -> str:
         """`; did you mean NAME?` for a name that is nearly that of a setting, or ""."""

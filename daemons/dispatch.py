@@ -143,6 +143,8 @@ async def _call_again(
 ) -> Reply:
     for _ in range(_MOST_CALLS):
         needed = await error.prepare(channel)
+        if channel.closed:  # a client that it registers now would never be removed
+            raise ConnectionError("closed before its turn")
         try:
             result = handler(command, channel)
             return await result if isinstance(result, Awaitable) else result

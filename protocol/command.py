@@ -200,7 +200,12 @@ def _text(value: object) -> str | None:
         return value
     if type(value) is bool:
         return "true" if value else "false"
-    return str(value) if isinstance(value, (int, float)) else orjson.dumps(value).decode()
+    if isinstance(value, (int, float)):
+        return str(value)
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # orjson writes fewer levels than it reads
+        raise RemoteProtocolError("header: a value is nested too deeply") from None
 
 
 def _text_fields(fields: object) -> dict[str, str]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from mq.daemons.acl.networks import parse_networks
+from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.config import ConfigError, Section, setting
 
 MIB = 1024 * 1024
@@ -409,6 +410,10 @@ class MessageStoreConfig(Section):
         if self.enable_dledger_commit_log:
             raise ConfigError("enableDLegerCommitLog=true: this broker has no DLedger")
         self._check_rocksdb()
+        try:
+            delay_levels(self.message_delay_level)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         parse_networks(self.ha_allowed_addresses, "haAllowedAddresses")
         for hour in filter(None, self.delete_when.split(";")):
             if not (hour.strip().isdecimal() and int(hour) <= 23):

@@ -79,6 +79,10 @@ def test_numbers_of_a_header_are_converted_as_java_converts_them() -> None:
         (framed(JSON, b'{"code":1,"flag":[]}')[4:], "flag must be an integer"),
         (framed(JSON, b'{"code":1,"opaque":-9223372036854777216}')[4:], "opaque must be an"),
         (framed(JSON, b'{"code":1,"extFields":[]}')[4:], "extFields must be an object"),
+        (
+            framed(JSON, b'{"code":1,"extFields":{"a":' + b"[" * 300 + b"]" * 300 + b"}}")[4:],
+            "nested too deeply",
+        ),
         (framed(2, b"{}")[4:], "unknown serialization 2"),
         (framed(ROCKETMQ, BINARY_HEADER[:-1])[4:], "do not fit"),
         (framed(ROCKETMQ, BINARY_HEADER[:10])[4:], "broken binary header"),

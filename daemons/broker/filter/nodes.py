@@ -20,6 +20,7 @@ from mq.daemons.broker.filter.numbers import INTEGER_LIMIT, LONG_LIMIT
 # Parentheses and operators within each other. Python calls a function per level, and its stack
 # has room for 1000; Java's own limit is its stack, some thousands.
 MOST_NESTED = 100
+_MOST_DIGITS = 19  # of a long; int() refuses some thousands
 
 _ORDERS: dict[str, Callable[[int, int], bool]] = {
     "<": operator.lt,
@@ -87,7 +88,8 @@ class Builder(Transformer[Token, Node]):
         return _literal(Kind.TEXT, _text(token), token)
 
     def integer(self, token: Token) -> Node:
-        number = int(token.rstrip("lL"))
+        digits = token.rstrip("lL")
+        number = int(digits) if len(digits) <= _MOST_DIGITS else LONG_LIMIT
         if number >= LONG_LIMIT:
             raise _error(token, f"{token} is over the greatest long, {LONG_LIMIT - 1}")
         return _literal(Kind.INTEGER if number < INTEGER_LIMIT else Kind.LONG, number, token)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # A parser reads ten thousand characters in 0.15 s. Java has no limit but that of a frame.
 MOST_CHARACTERS = 16 * 1024
+# At each -- the lexer looks for the end of a line comment, perhaps through the whole text.
+_MOST_DASHES = 500
 # Expressions remembered, invalid ones among them: a client that was refused asks again.
 _MOST_REMEMBERED = 1000
 # Of those with more characters only so many: what is read of one takes two hundred bytes for each.
@@ -135,6 +137,8 @@ def known_filter(text: str) -> Read | None:
     """What reading this text results in, if that is known without reading."""
     if len(text) > MOST_CHARACTERS:
         return Invalid(f"the filter has {len(text)} characters, and {MOST_CHARACTERS} are allowed")
+    if text.count("--") > _MOST_DASHES:
+        return Invalid(f"the filter has more than {_MOST_DASHES} times --")
     return _cache.get(text)
 
 

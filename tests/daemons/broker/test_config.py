@@ -179,6 +179,7 @@ def test_an_update_changes_tells_and_saves(tmp_path: Path) -> None:
         ("namesrvAddr", "x", ConfigError, "x is not host:port"),
         ("deleteWhen", "04", NotUpdatable, "deleteWhen cannot be changed by"),
         ("mappedFileSizeCommitLog", "0", ConfigError, "mappedFileSizeCommitLog=0"),
+        ("messageDelayLevel", "1s 2x", ConfigError, "messageDelayLevel: 2x is not a number"),
     ],
 )
 def test_a_refused_update_changes_nothing(
@@ -240,6 +241,8 @@ def test_an_update_that_cannot_be_saved_fails_if_only_the_next_start_would_see_i
 
 def test_requests_cannot_add_unknown_settings_without_end(tmp_path: Path) -> None:
     settings = load(tmp_path, "")
+    with pytest.raises(ConfigError, match="keeps no more than 256 unknown ones"):
+        settings.update({f"mine{number}": "1" for number in range(MAX_UNKNOWN_SETTINGS + 1)})
     settings.update({f"mine{number}": "1" for number in range(MAX_UNKNOWN_SETTINGS)})
     with pytest.raises(ConfigError, match="keeps no more than 256 unknown ones"):
         settings.update({"mine": "1"})

@@ -111,6 +111,8 @@ def test_two_quotes_in_a_string_are_one() -> None:
         ("a AND 5", "line 1, column 7: 5 is no condition"),
         ("a BETWEEN 3 AND 1", "line 1, column 17: no value is between 3 and 1"),
         ("a > 9223372036854775808", "line 1, column 5: 9223372036854775808 is over"),
+        ("a > " + "9" * 5000, "line 1, column 5: 999"),
+        ("a = " + "-" * 1002 + "1", "the filter has more than 500 times --"),
         ("a > 0.0", "line 1, column 5: 0.0 is not between"),
         ("a > 1e999", "line 1, column 5: 1e999 is not between"),
         ("a = AND", "line 1, column 5: 'AND' is not expected here"),
