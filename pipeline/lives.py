@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from mq.pipeline.cluster import Bounds
 from mq.pipeline.offsets import Offsets, Queue, from_nested
 
-KEY = "@lives"  # in a checkpoint, beside the topics; no topic can have this name
+KEY = "@lives"  # in a checkpoint, next to the topics; no topic can have this name
 
 Place = tuple[str, str]  # topic and broker
 FirstStored = Callable[[Queue, int], tuple[int, int] | None]
@@ -71,7 +71,7 @@ class LifeCheck:
         self._first_stored = first_stored
 
     def renewed(self, lives: Mapping[Place, Life], began: Offsets) -> Lives:
-        """The lives after a batch that goes on from `began`.
+        """The lives after a batch that continues from `began`.
 
         Where a topic has no new messages at a broker, its life stays as it is.
         """

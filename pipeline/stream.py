@@ -86,7 +86,7 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def _renewed(self, lives: Lives, bounds: Mapping[Queue, Bounds], began: Offsets) -> Lives:
-        """The lives after a batch that goes on from `began`."""
+        """The lives after a batch that continues from `began`."""
         return lives
 
     def _is_pinned(self) -> bool:
