@@ -172,6 +172,10 @@ class Checkpointer:
         self._checkpoint = checkpoint
         self._last = clock.monotonic()
 
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue from the checkpoint that is on the disk now."""
+        self._checkpoint = checkpoint
+
     async def lower(self, offset: int) -> None:
         """Vouch for nothing from an offset on; who calls has the `turn`. Raises OSError."""
         if self._checkpoint.safe_offset > offset:

@@ -3,10 +3,10 @@
 Who remembers more of a queue than it has may have seen what was lost then (`Checkpoint.found_end`).
 """
 
-import errno
 import logging
 from collections.abc import Callable
 
+from mq.client.machine import files
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.recovery import Report
 
@@ -33,6 +33,6 @@ def note_found_end(
     try:
         checkpoint.save()
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in files.FULL:
             raise
         log.error("the checkpoint cannot be written now: %s", error)

@@ -33,7 +33,11 @@ class StoreLock:
             raise StoreLocked(
                 f"{self._root} is in use by another broker: stop it, or set storePathRootDir"
             ) from None
-        files.pwrite(self._descriptor, b"lock", 0)
+        try:
+            files.pwrite(self._descriptor, b"lock", 0)
+        except OSError as error:  # the lock holds without its content
+            if error.errno not in files.FULL:
+                raise
 
     def release(self) -> None:
         files.close(self._descriptor)

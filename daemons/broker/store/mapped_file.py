@@ -233,7 +233,7 @@ class MappedFile:
                 self.write(bytes(length), position)
                 position += length
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in files.FULL:
                 raise
             self.clear_by_a_hole(begin)
 

@@ -23,7 +23,7 @@ from mq.daemons.broker.store.commit_log import CommitLog, record_store_host
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.delay_levels import delay_levels
 from mq.daemons.broker.store.deletions import Deletions
-from mq.daemons.broker.store.errors import QueuesLeft, StoreRefused
+from mq.daemons.broker.store.errors import QueuesLeft, StoreLoadError, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.found_end import note_found_end
 from mq.daemons.broker.store.index import Index
@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 # Why a slave takes no messages.
 SLAVE_CAUSE = "slave"
+
+FULL_DISK_SECONDS = 1.0  # between two tries to write what the start could not
 
 
 class MessageStore:
@@ -75,6 +77,21 @@ class MessageStore:
         self._is_verified = is_verified
         self.bound = bound
         self.root = Path(settings.store_path_root_dir)
+        self._read_only: StoreRefused | None = None  # the disk was full at the start
+        self._make_files()
+        self.report = Report()
+        self.put_times = PutTimes()
+        self.boot_timestamp = clock.milliseconds()
+        self.replica: Replica | None = None  # of a slave
+        #: Called with the queues, by topic and id, that are others than before: whoever remembers
+        #: one asks anew.
+        self.on_begun_anew: list[Callable[[Collection[tuple[str, int]]], None]] = []
+        self._lock = StoreLock(self.root)
+        self._parts = AsyncExitStack()
+
+    def _make_files(self) -> None:
+        """Make the parts that stand for files, none of which is open yet."""
+        settings = self._config()
         self.log = CommitLog(
             self._commit_log_folders(settings), settings.mapped_file_size_commit_log
         )
@@ -89,21 +106,12 @@ class MessageStore:
             self.key_index = Index(
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
-        self.report = Report()
         #: Admits records to reads through the mapping, waiting for the disk.
         self.present = Residency(self.log, waits=True)
-        self.put_times = PutTimes()
-        self.boot_timestamp = clock.milliseconds()
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
         self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
-        self.replica: Replica | None = None  # of a slave
         self._deletions = Deletions(self.root)
         self.entries = TrueEntries(self.log, self.queues, self._deletions, self._delays)
-        #: Called with the queues, by topic and id, that are others than before: whoever remembers
-        #: one asks anew.
-        self.on_begun_anew: list[Callable[[Collection[tuple[str, int]]], None]] = []
-        self._lock = StoreLock(self.root)
-        self._parts = AsyncExitStack()
 
     def _commit_log_folders(self, settings: MessageStoreConfig) -> list[Path]:
         if not settings.store_path_commit_log:
@@ -129,11 +137,44 @@ class MessageStore:
         """
         try:
             self._lock.take()
-            self._recover()
+            self._recover_or_read_only()
             await self._start_parts()
         except BaseException:
             await self.close()
             raise
+
+    def _recover_or_read_only(self) -> None:
+        """Recover, and if the disk has no space for that, do it again without writing."""
+        try:
+            self._recover()
+        except (OSError, StoreLoadError) as error:
+            if not self._begin_read_only(error):
+                raise
+            if self.key_index is not None:
+                self.key_index.close()
+            self.queues.close()
+            self.log.close()
+            self._make_files()
+            self._recover()
+
+    def _begin_read_only(self, error: OSError | StoreLoadError) -> bool:
+        """Whether an error at the start is one of a full disk, with which readers are served and
+        messages refused until `_leave_read_only`.
+
+        Not on a slave, nor in a set of brokers that controllers keep: another one can serve.
+        """
+        cause = error if isinstance(error, OSError) else error.__cause__
+        is_master = self._config().broker_role is not BrokerRole.SLAVE
+        if not isinstance(cause, OSError) or cause.errno not in files.FULL:
+            return False
+        if not is_master or self.bound is not None or not self.log.files:
+            return False
+        self._read_only = StoreRefused(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"store refused: it is read-only, because the disk was full at the start: {error}",
+        )
+        log.critical("%s; free some space, and it takes messages again", self._read_only)
+        return True
 
     def _recover(self) -> None:
         crashed = files.exists(self.root / layout.ABORT_FILE)
@@ -157,10 +198,13 @@ class MessageStore:
             self._deletions,
             is_verified=self._is_verified,
             has_all_topics=self._config().broker_role is not BrokerRole.SLAVE,
+            is_read_only=self._read_only is not None,
         )
+        self._recovery = recovery
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint
-        self._deletions.cut(self.log.position, self.log)
+        if self._read_only is None:
+            self._deletions.cut(self.log.position, self.log)
         log.info("%s", self.report.summary())
 
     async def _start_parts(self) -> None:
@@ -201,7 +245,7 @@ class MessageStore:
             settings.flush_interval_consume_queue / 1000,
         )
         self.checkpointer.last_timestamp = lambda: self.appender.publisher.last_timestamp
-        self.checkpointer.is_indexed = lambda: not self.indexing.is_behind
+        self.checkpointer.is_indexed = lambda: not (self._read_only or self.indexing.is_behind)
         self.checkpointer.dirty.update(dict.fromkeys(self.queues))
         self.queues.on_deleted = self._queue_deleted
         if self.bound is not None:
@@ -218,7 +262,7 @@ class MessageStore:
         )
         if settings.broker_role is BrokerRole.SLAVE:
             self._become_replica()
-        self._mark_running()
+        self._begin_to_take()
         # From here on a start that finds this file knows that the store was not closed.
         self._parts.callback(self.stop_taking)
 
@@ -256,6 +300,19 @@ class MessageStore:
             makes_index=self.key_index is not None,
         )
 
+    def _begin_to_take(self) -> None:
+        """Mark the store as running and take messages, unless the disk has no space for that."""
+        if self._read_only is None:
+            try:
+                self._mark_running()
+                return
+            except OSError as error:
+                if not self._begin_read_only(error):
+                    raise
+        assert self._read_only is not None
+        self.appender.refuse("start", self._read_only)
+        self.checkpointer.dirty.clear()
+
     def _mark_running(self) -> None:
         """Leave the file that a clean stop takes away.
 
@@ -279,11 +336,37 @@ class MessageStore:
             StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "store refused: it is being stopped"),
         )
 
+    async def _take_again(self) -> None:
+        """Leave the read-only state of a start on a full disk when there is space."""
+        last = ""
+        while self._read_only is not None:
+            await asyncio.sleep(FULL_DISK_SECONDS)
+            try:
+                self._leave_read_only()
+            except (OSError, StoreLoadError) as error:
+                if str(error) != last:
+                    log.error("the store is still read-only: %s", error)
+                last = str(error)
+
+    def _leave_read_only(self) -> None:
+        """Write what the start could not, and take messages. Raises OSError, StoreLoadError."""
+        self._recovery.finish()
+        self._deletions.cut(self.log.position, self.log)
+        self._mark_running()
+        self._lowered_checkpoint = self._recovery.checkpoint
+        self.checkpointer.resume(self._lowered_checkpoint)
+        self.checkpointer.dirty.update(dict.fromkeys(self.queues))
+        self._read_only = None
+        self.appender.accept("start")
+        log.warning("the store takes messages again: the disk has space")
+
     def works(self) -> Iterator[tuple[Work, str]]:
         """The store's own work, each until cancelled, and its name."""
         yield self._flush_log, "store: flush"
         yield self.checkpointer.run, "store: checkpoint"
         yield self.retention.run, "store: cleaning"
+        if self._read_only is not None:
+            yield self._take_again, "store: full disk"
 
     async def _flush_log(self) -> None:
         while True:
@@ -298,6 +381,7 @@ class MessageStore:
         await self._parts.aclose()
         clean = (
             started
+            and self._read_only is None
             and self.log.flushed == self.log.written == self.checkpointer.safe_offset
             and not self.indexing.is_behind
         )

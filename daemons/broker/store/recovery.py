@@ -81,6 +81,8 @@ class Recovery:
     ``checkpoint`` is the one on the disk; after `run` it may be a lower one. ``is_verified``: all
     records were read before, and are to stay; those that only look torn are not.
     ``has_all_topics``: the store's configuration has each topic that has messages in the log.
+    ``is_read_only``: the disk has no space. Nothing is written, and the cuts are made in memory
+    only: no message may be appended and no checkpoint saved before `finish`, or the next start.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Recovery:
         *,
         is_verified: bool = False,
         has_all_topics: bool = False,
+        is_read_only: bool = False,
     ) -> None:
         self._root = root
         self._log = commit_log
@@ -105,8 +108,10 @@ class Recovery:
         self._deletions = deletions
         self._is_verified = is_verified
         self._has_all_topics = has_all_topics
+        self._is_read_only = is_read_only
         self._vouched = checkpoint.safe_offset  # by the last broker; not lowered
         self._suspect_index_files = 0
+        self._why = ""  # what follows the end of the log is no record
         self._lives: Lives
         self.report = Report()
 
@@ -124,12 +129,15 @@ class Recovery:
             self._forget_everything()
         else:
             self._deletions.forget_foreign(self._log)
-            report.start = self._before_unreadable(self._choose_start())
+            report.start = self._choose_start()
+            if not self._is_read_only:
+                report.start = self._before_unreadable(report.start)
             known_end = max(
                 self.checkpoint.safe_offset,
                 max((queue.last_physical_end() for queue in self._queues), default=0),
             )
-            self._lower_checkpoint(report.start)
+            if not self._is_read_only:
+                self._lower_checkpoint(report.start)
             self._drop_deleted()
             self._cut_derived(report.start)
             self._replay(report.start)
@@ -166,7 +174,7 @@ class Recovery:
         last = self._log.files[-1]
         safe = self.checkpoint.safe_offset
         if 0 < safe and first <= safe <= last.end:
-            if not self.report.crashed:
+            if not self.report.crashed or self._is_read_only:
                 return safe
             file = self._log.file_at(safe) or last
             start = file.start if safe - file.start <= VERIFY_BACK else safe
@@ -211,6 +219,8 @@ class Recovery:
         """
         index = self._index
         if index is None or not self.report.machine_crashed or not index.files:
+            return start
+        if self._is_read_only:
             return start
         kept = sum(1 for file in index.files[:-1] if self._is_trusted(file))
         self._suspect_index_files = len(index.files) - kept
@@ -282,32 +292,25 @@ class Recovery:
         self._lives.find(self._queues, start)
         for queue in self._queues:
             queue.set_back(start)
-            if self.report.machine_crashed:
+            if self.report.machine_crashed and not self._is_read_only:
                 queue.clear_behind_end()
+        if not self._is_read_only:
+            self._cut_index(start)
+
+    def _cut_index(self, start: int) -> None:
         if self._index is not None:
             for _ in range(self._suspect_index_files):
                 self._index.remove_last()
             self._index.cut(start)
 
     def _replay(self, start: int) -> None:
-        replay = Replay(
-            self._log,
-            self._queues,
-            self._index,
-            self._delays,
-            self._lives,
-            self._check_torn,
-            self._left_out,
-            self._note,
-        )
+        replay = self._scan(self._queues, None if self._is_read_only else self._index)
         why = replay.run(start)
         self.report.records = replay.records
-        for damage in aside.put_aside(self._root, self._log.files, replay.end, why):
-            self._note(damage)
-        if not self.report.crashed and self._log.reaches(replay.end):
-            mark_running(self._root)  # before: amid it the store looks like no closed one
-        self._note_lives()  # before queue files with the evidence are removed
-        self._log.cut(replay.end)
+        if self._is_read_only:
+            self._end_in_memory(replay, why)
+            return
+        self._cut_log(replay.end, why)
         for queue in self._queues:
             queue.cut(replay.end)
         self._rebuild_suspects(replay.suspect)
@@ -315,9 +318,75 @@ class Recovery:
             queue.set_minimum(self._log.minimum)
         if self._index is not None:
             self._index.save_headers()
+        self._sync_log(start)
+
+    def _scan(self, queues: Queues, index: Index | None) -> Replay:
+        """What reads the log into these queues and this index."""
+        return Replay(
+            self._log,
+            queues,
+            index,
+            self._delays,
+            self._lives,
+            self._check_torn,
+            self._left_out,
+            self._note,
+        )
+
+    def _cut_log(self, end: int, why: str) -> None:
+        for damage in aside.put_aside(self._root, self._log.files, end, why):
+            self._note(damage)
+        if not self.report.crashed and self._log.reaches(end):
+            mark_running(self._root)  # before: amid it the store looks like no closed one
+        self._note_lives()  # before queue files with the evidence are removed
+        self._log.cut(end)
+
+    def _sync_log(self, start: int) -> None:
         for file in self._log.files:
             if file.end > start:
                 file.sync()
+
+    def finish(self) -> None:
+        """Do what a read-only recovery has left out; `checkpoint` may be a lower one then.
+
+        Raises OSError and StoreLoadError; it may be called again.
+        """
+        self._is_read_only = False
+        end = self._log.position
+        start = max(self._start_for_index(self.report.start), self._log.minimum)
+        self._lower_checkpoint(start)
+        self._cut_log(end, self._why)
+        for queue in self._queues:
+            queue.cut(end)
+            if self.report.machine_crashed:
+                queue.clear_behind_end()
+        if self._index is not None:
+            self._cut_index(start)
+            nowhere = self._root / "none"  # the queues are there already: these stay in memory
+            queues = Queues(nowhere, layout.ENTRY_SIZE, nowhere, 1)
+            self._scan(queues, self._index).run(start)
+            self._index.save_headers()
+        self._sync_log(start)
+        if self.report.crashed:
+            self._sync_names()
+
+    def _end_in_memory(self, replay: Replay, why: str) -> None:
+        """Let log and queues end behind the last record that was read, without cutting files."""
+        self._why = why
+        if replay.suspect:
+            names = ", ".join(sorted(f"{queue.topic}-{queue.queue_id}" for queue in replay.suspect))
+            raise StoreLoadError(
+                f"queue files disagree with the log, and the disk has no space to make them again: "
+                f"{names}; free some space and start the broker again"
+            )
+        self._log.set_end(replay.end)
+        for queue in self._queues:
+            try:
+                queue.cut(replay.end)
+            except OSError as error:
+                if error.errno not in files.FULL:
+                    raise
+            queue.set_minimum(self._log.minimum)
 
     def _check_torn(self, record: Record) -> None:
         """Raises BadRecord for one of which a power cut, or a full disk, has kept a part away."""

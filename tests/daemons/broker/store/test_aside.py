@@ -7,7 +7,7 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.errors import StoreLoadError
+from mq.daemons.broker.store.errors import StoreLoadError, StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from tests.daemons.broker.store.damaged_copies import (
     all_bodies,
@@ -90,10 +90,14 @@ def test_a_disk_that_fills_up_while_a_copy_is_made_leaves_no_half_of_it(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    async def refused(store: MessageStore) -> None:
+        assert store.max_physical_offset == starts[-1]
+        with pytest.raises(StoreRefused, match=r"No space left.* make room for \d+ bytes there"):
+            await put(store, "orders", 0, b"refused")
+
     with monkeypatch.context() as patch:
         patch.setattr(files, "sendfile", full)
-        with pytest.raises(StoreLoadError, match=r"No space left.* make room for \d+ bytes there"):
-            with_store(crashed, nothing)
+        with_store(crashed, refused)
     assert log_of(crashed) == before
     assert list((crashed / "damaged").iterdir()) == []
     with_store(crashed, nothing)

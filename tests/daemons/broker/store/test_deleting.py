@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
+from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from tests.daemons.broker.store.power import Machine
@@ -294,8 +295,9 @@ def test_a_log_that_was_cut_is_not_written_to_before_the_deletions_know(
         store.delete_topic("gone")
         crashed_copy(store, tmp_path / "crashed")
 
-    async def nothing(store: MessageStore) -> None:
-        raise AssertionError
+    async def refused(store: MessageStore) -> None:
+        with pytest.raises(StoreRefused, match="No space left"):
+            await put(store, "gone", 0, b"new")
 
     async def reopened(store: MessageStore) -> None:
         await put(store, "gone", 0, b"new")
@@ -312,8 +314,7 @@ def test_a_log_that_was_cut_is_not_written_to_before_the_deletions_know(
 
     with monkeypatch.context() as patch:
         patch.setattr("mq.daemons.broker.store.deletions.write_atomically", full)
-        with pytest.raises(OSError, match="No space left"):
-            with_store(tmp_path / "crashed", nothing)
+        with_store(tmp_path / "crashed", refused)
     with_store(tmp_path / "crashed", reopened)
     (tmp_path / "crashed" / "abort").touch()
     (tmp_path / "crashed" / "checkpoint").unlink()
