@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 # Values under such names may be secrets, also of other programs that share the file: a reply or a
 # log never shows them.
-_SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|access_?key", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"secret|password|passwd|pwd|token|credential|access_?key", re.IGNORECASE)
 
 MASK = "******"
 

@@ -71,6 +71,8 @@ class ConsumerGroup:
         """
         known, name = self.clients.get(client.channel), client.client_id
         self.clients[client.channel] = client
+        if known is not None and known.client_id != name:
+            self._forget(known)
         last = self.last_by_id.get(name)
         self.last_by_id[name] = client
         if (
@@ -96,11 +98,15 @@ class ConsumerGroup:
         """A member has left; returns it if it was one."""
         client = self.clients.pop(channel, None)
         if client is not None:
-            self.shared_ids.discard(client.client_id)
-            last = self.last_by_id.get(client.client_id)
-            if last is not None and last.channel is channel:
-                del self.last_by_id[client.client_id]
+            self._forget(client)
         return client
+
+    def _forget(self, client: Client) -> None:
+        """A client id is no longer that of this member."""
+        self.shared_ids.discard(client.client_id)
+        last = self.last_by_id.get(client.client_id)
+        if last is not None and last.channel is client.channel:
+            del self.last_by_id[client.client_id]
 
     def client_ids(self) -> list[str]:
         return [client.client_id for client in self.clients.values()]

@@ -214,3 +214,13 @@ def test_a_client_that_connects_again_beside_its_old_connection_is_no_second_mem
         assert not shared_id_warnings(caplog)
 
     serve(tmp_path, script)
+
+
+def test_former_client_ids_of_a_connection_are_not_kept(tmp_path: Path) -> None:
+    async def script(broker: Harness, peer: Peer) -> None:
+        for number in range(50):
+            await beat(peer, f"c{number}", "T")
+        group = broker.clients.consumers.groups["g"]
+        assert set(group.last_by_id) == {"c49"}
+
+    serve(tmp_path, script)
