@@ -186,7 +186,7 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: i
         written = pwrite(descriptor, data, position)
 
 
-#: Errors of writes that say that there is no space.
+#: Errors of writes to a full disk.
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 #: Errors of reads that say that the disk cannot give what it holds. A file system answers a wrong

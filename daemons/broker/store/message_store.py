@@ -83,14 +83,14 @@ class MessageStore:
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
         self.replica: Replica | None = None  # of a slave
-        #: Called with the queues, by topic and id, that are others than before: whoever remembers
-        #: one asks anew.
+        #: Called with the queues, by topic and id, that have begun again: callers that remember one
+        #: ask again.
         self.on_begun_anew: list[Callable[[Collection[tuple[str, int]]], None]] = []
         self._lock = StoreLock(self.root)
         self._parts = AsyncExitStack()
 
     def _make_files(self) -> None:
-        """Make the parts that stand for files, none of which is open yet."""
+        """Make the log, the queues, the index and the checkpoint, with no file open yet."""
         settings = self._config()
         self.log = CommitLog(
             self._commit_log_folders(settings), settings.mapped_file_size_commit_log

@@ -111,7 +111,7 @@ class Recovery:
         self._is_read_only = is_read_only
         self._vouched = checkpoint.safe_offset  # by the last broker; not lowered
         self._suspect_index_files = 0
-        self._why = ""  # what follows the end of the log is no record
+        self._why = ""  # why the bytes after the end of the log are not a record
         self._lives: Lives
         self.report = Report()
 
@@ -371,7 +371,7 @@ class Recovery:
             self._sync_names()
 
     def _end_in_memory(self, replay: Replay, why: str) -> None:
-        """Let log and queues end behind the last record that was read, without cutting files."""
+        """Let log and queues end after the last record that was read, without cutting files."""
         self._why = why
         if replay.suspect:
             names = ", ".join(sorted(f"{queue.topic}-{queue.queue_id}" for queue in replay.suspect))
