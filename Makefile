@@ -61,7 +61,7 @@ test-java: tools ## the real Java programs beside ours, stores and replicas that
 test-faults: tools ## rounds of crashes, power cuts and failing disks, and seeds of the simulator: for who changes stores, replication or retries
 	$(PYTEST) $(FAULTS)
 
-test-long: tools ## an hour of a quiet machine: hostile clients, 200 rounds of faults, 300 masters killed, 30 rounds of crashes, a soak, Spark on a cluster, crash points, many examples of properties [ARGS='-k faults']
+test-long: tools ## an hour of a quiet machine: hostile clients, the console's API under schemathesis, 200 rounds of faults, 300 masters killed, 30 rounds of crashes, a soak, Spark on a cluster, crash points, many examples of properties [ARGS='-k faults']
 	MQ_TEST_LONG=1 $(BIN)/python -m pytest --quiet -s --show-capture=no -m 'long or longer or hypothesis' $(ARGS)
 
 durations: tools ## run the suite and keep how long each part takes, by which the parts are ordered

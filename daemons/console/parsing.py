@@ -1,7 +1,7 @@
 """How texts that come from outside become values: query parameters, and fields of forms."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Any
@@ -22,6 +22,14 @@ class BadField(BadQuery):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
+
+
+class BadValues(BadQuery):
+    """Some fields are not as they must be: ``errors`` has a line for each, by the field's name."""
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {line}" for name, line in errors.items()))
+        self.errors = dict(errors)
 
 
 @dataclass(frozen=True, slots=True)

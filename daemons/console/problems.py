@@ -1,9 +1,17 @@
 """What goes wrong in a request, and how it is told: a status of HTTP and one line."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from mq.client.errors import BrokerError, ConnectError, MQError, RequestTimeout, RouteNotFound
+from mq.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectError,
+    MQError,
+    RequestTimeout,
+    RouteNotFound,
+)
 from mq.client.operations.errors import (
     BadData,
     Busy,
@@ -15,7 +23,7 @@ from mq.client.operations.errors import (
     Unavailable,
 )
 from mq.daemons.console.guarded_session import Forbidden
-from mq.daemons.console.parsing import BadQuery
+from mq.daemons.console.parsing import BadField, BadQuery, BadValues
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +43,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (RequestTimeout, 504),
     (ConnectError, 502),
     (BrokerError, 502),
+    (ClientError, 400),
     (MQError, 502),
     (TimeoutError, 504),
 )
@@ -54,12 +63,16 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is told of an error; ``id`` is what the log has it under."""
+    """The answer to a request that failed; the log has more under ``id``.
+
+    ``fields`` has the reason for each field of a change that is wrong, by its name.
+    """
 
     status: int
     line: str
     hint: str = ""
     id: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 def problem_of(error: Exception, id: str) -> Problem:
@@ -69,9 +82,15 @@ def problem_of(error: Exception, id: str) -> Problem:
     for kind, status in _STATUS:
         if isinstance(error, kind):
             line = str(error) or "no answer in time"
-            return Problem(status, _one_line(line), _hint(error), id)
+            return Problem(status, _one_line(line), _hint(error), id, _fields(error))
     log.error("request %s failed", id, exc_info=error)
     return Problem(500, "The console has failed here: its log has more under this id.", "", id)
+
+
+def _fields(error: Exception) -> dict[str, str]:
+    if isinstance(error, BadValues):
+        return {name: _one_line(line) for name, line in error.errors.items()}
+    return {error.field: _one_line(str(error))} if isinstance(error, BadField) else {}
 
 
 def _hint(error: Exception) -> str:

@@ -5,9 +5,9 @@ import io
 import re
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-import orjson
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from mq.daemons.console import templating
@@ -107,8 +107,13 @@ def json_response(data: Any, status: int = 200) -> Response:
 
 def json_problem(problem: Problem) -> Response:
     """An error for programs."""
-    content = {"error": problem.line, "hint": problem.hint, "id": problem.id}
-    return Response(orjson.dumps(content), problem.status, media_type="application/json")
+    content = {
+        "error": problem.line,
+        "hint": problem.hint,
+        "id": problem.id,
+        "fields": problem.fields,
+    }
+    return json_response(content, problem.status)
 
 
 def csv_response(sheet: Sheet, name: str) -> Response:
@@ -144,6 +149,21 @@ def defused(cell: Cell) -> str:
     if isinstance(cell, int | float):
         return str(cell)
     return _FORMULA.sub("'", cell)
+
+
+async def begun(given: Download) -> Download:
+    """A download whose first part is there: what raises before it can still become an answer."""
+    if isinstance(given.content, bytes):
+        return given
+    parts = given.content
+    first = await anext(parts, b"")
+
+    async def all_parts() -> AsyncIterator[bytes]:
+        yield first
+        async for part in parts:
+            yield part
+
+    return replace(given, content=all_parts())
 
 
 def download(given: Download) -> Response:

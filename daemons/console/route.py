@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mq.daemons.console.call import Call
 
 API = "/api/v1"
+FORMATS = ("json", "csv")  # in which programs get a page
 
 Values = Mapping[str, Any]  # what was given for the fields of a form, by their names
 Choices = Sequence[str | tuple[str, str]]
@@ -75,9 +76,13 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Another page instead: a path below the cluster, such as "/topics/Orders"."""
+    """Another page instead: a path below the cluster, such as "/topics/Orders".
+
+    Programs get ``data`` instead, if it is given: forms are for people only.
+    """
 
     path: str
+    data: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,8 @@ class Route:
     menu: str = ""
     seconds: float = 0.0
     data: type | None = None  # the class of its page's data, which the API describes
+    kinds: tuple[str, ...] = ()  # the content types of a `Download`
+    redirects: bool = False  # whether programs may get a `Redirect`
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,12 @@ from mq.daemons.console.changes.engine import Engine, entry_of
 from mq.daemons.console.changes.pages import ChangePages
 from mq.daemons.console.clusters import Cluster
 from mq.daemons.console.config import ConsoleSettings
+from mq.daemons.console.parsing import BadQuery
 from mq.daemons.console.problems import Refused, problem_of
 from mq.daemons.console.rendering import Pages
 from mq.daemons.console.route import (
     API,
+    FORMATS,
     AnyRoute,
     Change,
     Download,
@@ -244,7 +246,8 @@ class Frame:
         if asked.visitor.user is None:
             raise Refused(401, "log in first")
         prefix = self.settings.console.path_prefix
-        found = openapi.document(self.routes, __version__, prefix, asked.texts.gettext)
+        known = self._known(asked)
+        found = openapi.document(self.routes, __version__, prefix, asked.texts.gettext, known)
         return rendering.json_response(found)
 
     async def _clusters(self, asked: Asking) -> Response:
@@ -284,14 +287,19 @@ class Frame:
 
     async def _page(self, route: Route, asked: Asking, *, api: bool = False) -> Response:
         call = self.call(asked, route)
+        form = asked.request.query_params.get("format", "json" if api else "")
+        if api:
+            _check_parameters(route, asked.request, form)
         found = await self.while_wanted(asked.request, route.show(call), route.seconds)
         if isinstance(found, Download):
             self._check_export(asked)
-            return rendering.download(found)
+            download = await self.while_wanted(asked.request, rendering.begun(found), route.seconds)
+            return rendering.download(download)
         if isinstance(found, Redirect):
+            if api and found.data is not None:
+                return rendering.json_response(found.data)
             prefix = f"{API}/clusters" if api else "/c"
             return self.redirect(f"{prefix}/{quoted(call.cluster.name)}{found.path}")
-        form = asked.request.query_params.get("format", "json" if api else "")
         if form == "csv":
             if found.sheet is None:
                 raise Refused(400, "This page has no table to save.")
@@ -372,6 +380,15 @@ class Frame:
         if not self.access.forms.fits(asked.visitor.id, token):
             raise Refused(403, asked.texts.gettext("This form is too old: load its page again."))
         return found
+
+
+def _check_parameters(route: Route, request: Request, form: str) -> None:
+    """Raises BadQuery for parameters of a program that people's pages do not have."""
+    if form not in FORMATS:
+        raise BadQuery(f"format={form[:100]}: expected one of {', '.join(FORMATS)}")
+    for name in ("format", *(one.name for one in route.query)):
+        if len(request.query_params.getlist(name)) > 1:
+            raise BadQuery(f"{name}: given more than once")
 
 
 async def _gone(request: Request) -> None:

@@ -9,7 +9,18 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from mq.daemons.console.api.values import camel
 from mq.daemons.console.permissions import ROLES
-from mq.daemons.console.route import API, AnyRoute, Change, Field, Outcome, Plan, Query, Stream
+from mq.daemons.console.route import (
+    API,
+    FORMATS,
+    AnyRoute,
+    Change,
+    Field,
+    Outcome,
+    Plan,
+    Query,
+    Route,
+    Stream,
+)
 
 BASE = f"{API}/clusters/{{cluster}}"
 _PARAMETER = re.compile(r"\{([a-z_]+)(?::path)?\}")
@@ -22,25 +33,30 @@ _PLAIN: dict[type, dict[str, Any]] = {
     float: {"type": "number"},
     type(None): {"type": "null"},
 }
-_QUERY = {
+_QUERY: dict[str, dict[str, Any]] = {
     "text": {"type": "string"},
-    "integer": {"type": "integer", "format": "int64"},
-    "flag": {"type": "boolean"},
+    # An empty text is as no value.
+    "integer": {"anyOf": [{"type": "integer", "format": "int64"}, {"const": ""}]},
+    "flag": {"anyOf": [{"type": "boolean"}, {"const": ""}]},
     "moment": {"type": "string", "description": 'ms since 1970, ISO 8601, or such as "-15m"'},
 }
 
 
 def document(
-    routes: Iterable[AnyRoute], version: str, prefix: str = "", text: Callable[[str], str] = str
+    routes: Iterable[AnyRoute],
+    version: str,
+    prefix: str = "",
+    text: Callable[[str], str] = str,
+    clusters: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The description; ``text`` translates what people read."""
+    """The description; ``text`` translates what people read. ``clusters`` are those there are."""
     schemas = Schemas()
     paths: dict[str, Any] = {}
     for route in routes:
         path = BASE + _PARAMETER.sub(r"{\1}", route.path)
         paths.setdefault(path, {}).update(_operation(route, schemas, text))
-    error = {"error": str, "hint": str, "id": str}
-    schemas.made["Error"] = _object({name: _PLAIN[kind] for name, kind in error.items()})
+    schemas.made["Error"] = _error()
+    cluster = {"type": "string"} | ({"enum": list(clusters)} if clusters else {})
     return {
         "openapi": "3.1.0",
         "info": {
@@ -55,6 +71,8 @@ def document(
         "paths": paths,
         "components": {
             "schemas": dict(sorted(schemas.made.items())),
+            "parameters": {"cluster": _parameter("cluster", "path", cluster, required=True)},
+            "responses": _REFUSED,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -62,13 +80,19 @@ def document(
 
 def _operation(route: AnyRoute, schemas: "Schemas", text: Callable[[str], str]) -> dict[str, Any]:
     role = next(name for name, permission in ROLES.items() if permission >= route.needs)
-    parameters = [_in_path(name) for name in ("cluster", *_PARAMETER.findall(route.path))]
+    parameters: list[dict[str, Any]] = [{"$ref": "#/components/parameters/cluster"}]
+    parameters += [
+        _parameter(name, "path", {"type": "string"}, required=True)
+        for name in _PARAMETER.findall(route.path)
+    ]
     common: dict[str, Any] = {
         "summary": text(route.about),
         "description": f"For the role {role}.",
         "parameters": parameters,
     }
-    refused = {"default": _answer("What went wrong.", {"$ref": "#/components/schemas/Error"})}
+    refused = {
+        status: {"$ref": f"#/components/responses/{name}"} for status, name in _STATUSES.items()
+    }
     if isinstance(route, Change):
         body = {"anyOf": [_fields(route.fields, text), _CONFIRM]}
         content = {"application/json": {"schema": body}}
@@ -81,21 +105,37 @@ def _operation(route: AnyRoute, schemas: "Schemas", text: Callable[[str], str]) 
     common["parameters"] = parameters + [_in_query(one, text) for one in route.query]
     if isinstance(route, Stream):
         events: Any = {"text/event-stream": {"schema": {"type": "string"}}}
-        return {
-            "get": common | {"responses": {"200": {"description": "Events", "content": events}}}
-        }
+        answers = {"200": {"description": "Events", "content": events}, **refused}
+        return {"get": common | {"responses": answers}}
+    return {"get": common | {"responses": {**_found(route, schemas, common), **refused}}}
+
+
+def _found(route: Route, schemas: "Schemas", common: dict[str, Any]) -> dict[str, Any]:
+    """The answers of a page that is there. A page has a parameter for its format, besides."""
+    text: dict[str, Any] = {"schema": {"type": "string"}}
+    if route.kinds:
+        content = dict.fromkeys(route.kinds, text)
+        return {"200": {"description": "The file.", "content": content}}
     schema = {"type": "object"} if route.data is None else schemas.of(route.data)
-    return {"get": common | {"responses": {"200": _answer("The page.", schema), **refused}}}
+    answer = _answer("The page.", schema)
+    answer["content"]["text/csv"] = text
+    form = {"type": "string", "enum": list(FORMATS), "default": FORMATS[0]}
+    about = {"description": "CSV is the table of the page; some pages have none."}
+    common["parameters"] = [*common["parameters"], _parameter("format", "query", form) | about]
+    moved = {"303": {"$ref": "#/components/responses/Moved"}} if route.redirects else {}
+    return {"200": answer, **moved}
 
 
-def _in_path(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+def _parameter(
+    name: str, place: str, schema: Mapping[str, Any], *, required: bool = False
+) -> dict[str, Any]:
+    return {"name": name, "in": place, "schema": schema} | ({"required": True} if required else {})
 
 
 def _in_query(one: Query, text: Callable[[str], str]) -> dict[str, Any]:
     schema: dict[str, Any] = dict(_QUERY.get(one.parse.name, {"type": "string"}))
     if one.parse.choices:
-        schema["enum"] = list(one.parse.choices)
+        schema["enum"] = [*one.parse.choices, ""]  # an empty text is as none
     if isinstance(one.default, str | int | float) and one.default != "":
         schema["default"] = one.default
     return {"name": one.name, "in": "query", "schema": schema} | (
@@ -106,6 +146,35 @@ def _in_query(one: Query, text: Callable[[str], str]) -> dict[str, Any]:
 def _answer(description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
+
+def _refusal(description: str, kind: str = "application/json") -> dict[str, Any]:
+    is_json = kind == "application/json"
+    schema = {"$ref": "#/components/schemas/Error"} if is_json else {"type": "string"}
+    return {"description": description, "content": {kind: {"schema": schema}}}
+
+
+_STATUSES = {"405": "OtherMethod", "413": "TooLarge", "503": "TooBusy", "default": "Refused"}
+# The HTTP layer refuses in plain text: it knows nothing of the API.
+_REFUSED = {
+    "Refused": _refusal(
+        "400: a wrong value. 401: no token. 403: the role does not allow it. 404: not there. "
+        "409: in use, or a plan that is too old. 415: not JSON. 429: too many tries. "
+        "5xx: a broker, a name server or the console failed."
+    ),
+    "TooLarge": _refusal("The body is larger than 1 MB.", "text/plain"),
+    "TooBusy": {
+        "description": "Too many requests at once, or a file cannot be written.",
+        "content": {kind: {"schema": {}} for kind in ("text/plain", "application/json")},
+    },
+    "OtherMethod": {
+        **_refusal("The address has other methods.", "text/plain"),
+        "headers": {"Allow": {"schema": {"type": "string"}}},
+    },
+    "Moved": {
+        "description": "The answer has another address.",
+        "headers": {"Location": {"required": True, "schema": {"type": "string"}}},
+    },
+}
 
 _CONFIRM = {
     "type": "object",
@@ -119,26 +188,47 @@ _CONFIRM = {
 
 
 def _fields(fields: Sequence[Field], text: Callable[[str], str]) -> dict[str, Any]:
-    properties = {}
-    for one in fields:
-        schema: dict[str, Any] = {"type": "string", "maxLength": one.limit}
-        if one.kind == "integer":
-            schema = {"type": ["integer", "string"]}
-        elif one.kind == "flag":
-            schema = {"type": "boolean"}
-        elif one.kind == "lines":
-            schema = {"type": "array", "items": {"type": "string"}}
-        elif one.kind == "choice" and not callable(one.choices):
-            schema = {"enum": [c if isinstance(c, str) else c[0] for c in one.choices]}
-        elif one.kind == "secret":
-            schema["format"] = "password"
-        properties[one.name] = schema | {"description": text(one.help or one.label)}
     return {
         "type": "object",
-        "properties": properties,
+        "properties": {
+            one.name: _field(one) | {"description": text(one.help or one.label)} for one in fields
+        },
         "required": [one.name for one in fields if one.required],
         "additionalProperties": False,
     }
+
+
+def _field(field: Field) -> dict[str, Any]:
+    """The schema of a field; one that is not required may be null."""
+    null = [] if field.required else ["null"]
+    if field.kind == "flag":
+        return {"type": ["boolean", "null"]}
+    if field.kind == "choice" and not callable(field.choices):
+        choices: list[Any] = [c if isinstance(c, str) else c[0] for c in field.choices]
+        return {"enum": choices if field.required else [*choices, "", None]}
+    schema: dict[str, Any] = {"type": ["string", "number", *null], "maxLength": field.limit}
+    if field.required:
+        schema["minLength"] = 1
+    if field.kind == "integer":
+        schema["type"] = ["integer", "string", *null]
+    elif field.kind == "secret":
+        schema["format"] = "password"
+    elif field.kind == "lines":
+        schema["type"] += ["array"]
+        schema["items"] = {"type": "string"}
+        if field.required:
+            schema["minItems"] = 1
+    return schema
+
+
+def _error() -> dict[str, Any]:
+    """The schema of an answer to a request that failed."""
+    fields = {
+        "type": "object",
+        "additionalProperties": _PLAIN[str],
+        "description": "The reason for each field of a change that is wrong, by its name.",
+    }
+    return _object({**{name: _PLAIN[str] for name in ("error", "hint", "id")}, "fields": fields})
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from mq.daemons.console.asking import Asking
 from mq.daemons.console.call import Call
 from mq.daemons.console.changes.engine import Engine
 from mq.daemons.console.changes.pending import Preview
-from mq.daemons.console.changes.reading import BadValues, fields_for, read_form, read_json
+from mq.daemons.console.changes.reading import fields_for, read_form, read_json
 from mq.daemons.console.config import ConsoleSettings
-from mq.daemons.console.parsing import BadField
+from mq.daemons.console.parsing import BadField, BadQuery, BadValues
 from mq.daemons.console.problems import Refused
 from mq.daemons.console.rendering import Pages
 from mq.daemons.console.route import (
@@ -167,16 +167,20 @@ class ChangePages:
 
     async def by_program(self, change: Change, asked: Asking) -> Response:
         """A change by a program: its plan, or with {"confirm": HASH} the change itself."""
+        if asked.visitor.user is None:
+            raise Refused(401, "log in first")
         given = await self._frame.access.json_body(asked, MOST_BODY)
         call = self._frame.call(asked, change, {})
         # Of a program there is no session: its previews are its user's.
         path, visitor = self._bound(asked), f"api {call.user.token}"
         confirmed = given.pop("confirm", None)
-        typed = given.pop("typed", "")
         if confirmed is not None:
+            typed = given.pop("typed", "")
+            if given or not (isinstance(confirmed, str) and isinstance(typed, str)):
+                raise BadQuery("expected the texts confirm and typed, and nothing else")
             may_still = self._may_still(change, call)
             result = await self._engine.confirm(
-                change, call, visitor, path, str(confirmed), str(typed), may_still
+                change, call, visitor, path, confirmed, typed, may_still
             )
             done = all(one.ok for one in result.outcomes)
             content = {"done": done, "outcomes": result.outcomes}

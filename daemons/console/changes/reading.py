@@ -5,19 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from mq.daemons.console.call import Call
-from mq.daemons.console.parsing import BadField, Reading, flag, integer, moment
+from mq.daemons.console.parsing import BadValues, Reading, flag, integer, moment
 from mq.daemons.console.route import Change, Field
 
 #: Fields of the frame in a form; no change has one of these names.
 OWN = frozenset({"csrf", "confirm", "typed", "again", "step"})
-
-
-class BadValues(Exception):
-    """Some fields are not as they must be: ``errors`` has a line for each."""
-
-    def __init__(self, errors: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {line}" for name, line in errors.items()))
-        self.errors = dict(errors)
 
 
 def fields_for(change: Change, call: Call) -> tuple[Field, ...]:
@@ -89,17 +81,34 @@ def read_field(field: Field, texts: list[str], reading: Reading) -> Any:
 def read_json(
     fields: Sequence[Field], given: Mapping[str, Any], reading: Reading
 ) -> dict[str, Any]:
-    """The same of a JSON object: texts, numbers, booleans, and lists for "lines"."""
+    """The values of a JSON object: texts, numbers, booleans for flags, lists of texts for "lines".
+
+    Null is as no value. Raises BadValues.
+    """
+    kinds = {field.name: field.kind for field in fields}
+    errors = {name[:100]: "there is no such field" for name in given if name in OWN}
     texts: dict[str, list[str]] = {}
     for name, value in given.items():
-        if value is None:
-            continue
-        if isinstance(value, bool):
-            texts[name] = ["on" if value else "off"]
-        elif isinstance(value, list):
-            texts[name] = [str(one) for one in value]
-        elif isinstance(value, str | int | float):
-            texts[name] = [str(value)]
-        else:
-            raise BadField(name, f"{name}: expected a text, a number or a list of texts")
+        try:
+            if value is not None and name not in OWN:
+                texts[name] = _texts(kinds.get(name, "text"), value)
+        except ValueError as error:
+            errors[name[:100]] = str(error)
+    if errors:
+        raise BadValues(errors)
     return read_form(fields, texts, reading)
+
+
+def _texts(kind: str, value: Any) -> list[str]:
+    """A value of JSON as a form has it. Raises ValueError for one of another type."""
+    if kind == "flag":
+        if not isinstance(value, bool):
+            raise ValueError("expected true or false")
+        return ["on" if value else "off"]
+    if isinstance(value, bool):
+        raise ValueError("expected a text")
+    if isinstance(value, str | int | float):
+        return [str(value)]
+    if kind == "lines" and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return list(value)
+    raise ValueError("expected a list of texts" if kind == "lines" else "expected a text")

@@ -14,7 +14,7 @@ from mq.client.producer import Producer
 from mq.client.producer_options import ANY_BODY
 from mq.client.session import Session
 from mq.daemons.console.call import Call
-from mq.daemons.console.pages.message_export import export
+from mq.daemons.console.pages.message_export import KINDS, export
 from mq.daemons.console.pages.message_rows import (
     MessageRow,
     check_bodies,
@@ -385,6 +385,7 @@ ROUTES = (
             Query("as", choice("jsonl", "csv"), "jsonl", about=N_("The form of the file")),
             Query("limit", integer, 100_000, about=N_("Letters at most")),
         ),
+        kinds=tuple(KINDS.values()),
     ),
     Change(
         f"{_GROUP}/resend",

@@ -301,7 +301,14 @@ ROUTES = (
         seconds=SECONDS,
         data=Detail,
     ),
-    Route(f"{PATH}/body", download, Permission.BODIES, N_("The body of a message."), "topic"),
+    Route(
+        f"{PATH}/body",
+        download,
+        Permission.BODIES,
+        N_("The body of a message."),
+        "topic",
+        kinds=("application/octet-stream",),
+    ),
     Change(
         f"{PATH}/resend",
         Permission.OPERATE,

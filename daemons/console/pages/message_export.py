@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from mq.client.operations.errors import NotFound
+from mq.client.errors import MQError
+from mq.client.operations.errors import NotFound, OperationError, Unavailable
 from mq.client.operations.messages import lookup
 from mq.client.operations.messages.documents import body_text
 from mq.client.operations.messages.lines import BodyForm, encoder
@@ -31,6 +32,7 @@ _STEP = Budget(messages=20_000, bytes=32 * 1024 * 1024, seconds=5.0)
 # Bytes of a body that are held while a step is read: what is larger is read again, one by one.
 _KEPT = 64 * 1024
 
+KINDS = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 COLUMNS = (
     "storeTime", "topic", "brokerName", "queueId", "queueOffset", "messageId", "offsetId",
     "tags", "keys", "bornTime", "properties", "body", "bodyEncoding",
@@ -42,22 +44,34 @@ def export(call: Call, wanted: SearchQuery, form: str, limit: int) -> Download:
     """The messages that a search means, newest first, `limit` at most. `form` is jsonl or csv."""
     session = session_for(call, wanted.choice.topic)
     name = f"{wanted.choice.topic}.{form}"
-    kind = "text/csv; charset=utf-8" if form == "csv" else "application/x-ndjson"
-    return Download(name, _chunks(call, session, wanted, form, limit), kind)
+    return Download(name, _chunks(call, session, wanted, form, limit), KINDS[form])
 
 
 async def _chunks(
     call: Call, session: "Session", wanted: SearchQuery, form: str, limit: int
 ) -> AsyncIterator[bytes]:
+    """The parts of the file. The first one, which may be empty, comes after the first search.
+
+    Raises MQError and OperationError before the first part, and ConnectionError after it.
+    """
     encode: Callable[[Iterable[StoredMessage]], bytes] = (
         csv_lines if form == "csv" else encoder(BodyForm.TEXT)
     )
-    if form == "csv":
-        yield written([COLUMNS])
     position: Position | None = None
+    has_begun = False
     while limit > 0:
         step = replace(wanted, count=min(_AT_ONCE, limit))
-        found = await Search(session, step, _STEP, keep=_KEPT).run(position)
+        try:
+            found = await Search(session, step, _STEP, keep=_KEPT).run(position)
+        except (MQError, OperationError) as error:
+            if has_begun:
+                raise ConnectionError(str(error)) from None
+            raise
+        if not has_begun:
+            if found.failures:
+                raise Unavailable(found.failures[0])
+            has_begun = True
+            yield written([COLUMNS]) if form == "csv" else b""
         for hit in found.hits:
             message = hit.message
             if hit.size > len(message.body):

@@ -13,7 +13,7 @@ from mq.client.operations.messages.search import Budget, Position, Search, Searc
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.sql92 import read_filter
 from mq.daemons.console.call import Call
-from mq.daemons.console.pages.message_export import export
+from mq.daemons.console.pages.message_export import KINDS, export
 from mq.daemons.console.pages.message_rows import (
     MessageRow,
     check_bodies,
@@ -354,6 +354,7 @@ ROUTES = (
         menu=N_("Messages"),
         data=Chosen,
         seconds=SECONDS,
+        redirects=True,
     ),
     Route(
         "/messages/{topic}",
@@ -364,6 +365,7 @@ ROUTES = (
         QUERY,
         seconds=SECONDS,
         data=Results,
+        redirects=True,
     ),
     Route(
         "/messages/{topic}/export",
@@ -377,5 +379,6 @@ ROUTES = (
             Query("limit", integer, 10_000, about=N_("Messages at most")),
         ),
         seconds=SECONDS,
+        kinds=tuple(KINDS.values()),
     ),
 )

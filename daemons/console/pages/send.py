@@ -71,7 +71,7 @@ async def choose(call: Call) -> Page | Redirect:
     """The topic to send to."""
     topic = call.query["topic"]
     if topic:
-        return Redirect(f"/send/{quote(topic.strip(), safe='')}")
+        return Redirect(f"/send/{quote(topic.strip(), safe='')}", Topics((topic.strip(),)))
     names = tuple(name for name in topic_names(call) if may_be_sent_to(name))
     return Page(
         "messages/topic.html",

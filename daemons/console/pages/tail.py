@@ -161,6 +161,7 @@ ROUTES = (
         query=(Query("topic", about=N_("Topic")),),
         menu=N_("Live tail"),
         data=Topics,
+        redirects=True,
     ),
     Route(
         "/tail/{topic}",

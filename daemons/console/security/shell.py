@@ -82,9 +82,6 @@ class Shell:
         if self._needs_tls and scope["scheme"] != "https":
             await _answer(sending, 403, b"only through the proxy that speaks TLS\n")
             return
-        if scope["method"] not in ("GET", "HEAD", "POST"):
-            await _answer(sending, 405, b"GET, HEAD and POST\n")
-            return
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > MOST_BODY:
             await _drain(receive)
@@ -152,8 +149,11 @@ class Shell:
             await self._inner(scope, receive, sending)
         except ClientDisconnect:
             pass  # nobody reads an answer
-        except Exception:
-            log.error("request %s failed", scope["mq.id"], exc_info=True)
+        except Exception as error:
+            if begun and isinstance(error, ConnectionError):
+                log.warning("request %s: the answer is not complete: %s", scope["mq.id"], error)
+            else:
+                log.error("request %s failed", scope["mq.id"], exc_info=True)
             if begun:
                 raise ConnectionAbortedError from None  # of what was begun nobody knows the rest
             text = f"the console has failed here: its log has more under {scope['mq.id']}\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 from mq.daemons.console.api import openapi
 from mq.daemons.console.pages import all_routes
-from mq.daemons.console.route import Change, Route
+from mq.daemons.console.route import AnyRoute, Change, Route
 from tests.daemons.console.sample_pages import ROUTES
 from tests.daemons.console.site import Consoles
 
@@ -91,18 +91,28 @@ def test_what_is_answered_is_as_described(console: Consoles) -> None:
     asyncio.run(main())
 
 
+def has_format(route: AnyRoute) -> list[str]:
+    """The parameter of each page that is not a file."""
+    return ["format"] if isinstance(route, Route) and not route.kinds else []
+
+
 def test_every_route_is_described_with_its_parameters() -> None:
     routes = (*all_routes(), *ROUTES)
-    paths = openapi.document(routes, "1")["paths"]
+    whole = openapi.document(routes, "1")
+    paths = whole["paths"]
     for route in routes:
         path = openapi.BASE + re.sub(r":path\}", "}", route.path)
         operation = paths[path]["post" if isinstance(route, Change) else "get"]
-        names = [one["name"] for one in operation["parameters"] if one["in"] == "path"]
+        parameters = [
+            whole["components"]["parameters"]["cluster"] if "$ref" in one else one
+            for one in operation["parameters"]
+        ]
+        names = [one["name"] for one in parameters if one["in"] == "path"]
         assert names == re.findall(r"\{([a-z_]+)\}", path)
         assert operation["summary"] or route in ROUTES
         if not isinstance(route, Change):
-            queries = [one["name"] for one in operation["parameters"] if one["in"] == "query"]
-            assert queries == [one.name for one in route.query]
+            queries = [one["name"] for one in parameters if one["in"] == "query"]
+            assert queries == [one.name for one in route.query] + has_format(route)
 
 
 def test_the_clusters_are_those_that_one_may_see(console: Consoles) -> None:
