@@ -19,11 +19,12 @@ class Indexing:
         self._index = index
         self._appender = appender
         self._waiting: list[tuple[bytes, int]] = []  # items, with their store timestamps
+        self._headers_failed = False  # of items that are in the index, the last time
 
     @property
     def is_behind(self) -> bool:
         """Whether something published is not in the index."""
-        return bool(self._waiting)
+        return bool(self._waiting) or self._headers_failed
 
     def put(self, batch: Batch) -> None:
         """Index a batch that has been published."""
@@ -33,7 +34,7 @@ class Indexing:
 
     def put_rest(self) -> None:
         """Index what has come. Without space for it no more messages are taken until there is."""
-        if not self._waiting or self._index is None:
+        if not self.is_behind or self._index is None:
             return
         put = self._index.put
         done = 0
@@ -41,7 +42,9 @@ class Indexing:
             for items, timestamp in self._waiting:
                 put(items, timestamp)
                 done += 1
+            self._headers_failed = True
             self._index.save_headers()
+            self._headers_failed = False
         except OSError as error:
             refusal = StoreRefused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,

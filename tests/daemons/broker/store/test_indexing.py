@@ -1,0 +1,56 @@
+"""Indexing goes on after a failure of the disk that is over."""
+
+from typing import cast
+
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.batch import Batch
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.indexing import Indexing
+
+
+class FailingIndex:
+    """An index whose next headers cannot be written."""
+
+    fails = True
+
+    def put(self, items: bytes, timestamp: int) -> None:
+        pass
+
+    def save_headers(self) -> None:
+        if self.fails:
+            raise OSError(5, "Input/output error")
+
+
+class Causes:
+    """What refuses messages, of an appender."""
+
+    def __init__(self) -> None:
+        self.causes: set[str] = set()
+
+    def refuse(self, cause: str, refusal: StoreRefused) -> None:
+        self.causes.add(cause)
+
+    def accept(self, cause: str) -> None:
+        self.causes.discard(cause)
+
+
+class Keyed:
+    """A batch with one key."""
+
+    keyed = b"x" * 12
+    timestamp = 1
+
+
+def test_messages_are_taken_again_after_headers_could_not_be_written_for_a_while() -> None:
+    index, appender = FailingIndex(), Causes()
+    indexing = Indexing(cast(Index, index), cast(Appender, appender))
+    indexing.put(cast(Batch, Keyed()))
+    assert appender.causes == {"index"}
+    assert indexing.is_behind
+    indexing.put_rest()
+    assert appender.causes == {"index"}
+    index.fails = False
+    indexing.put_rest()
+    assert not appender.causes
+    assert not indexing.is_behind
