@@ -17,7 +17,7 @@ from mq.client.operations import cluster, java_order
 from mq.client.operations.consumption import Stats, consume_stats, group_broker
 from mq.client.operations.errors import NotFound
 from mq.client.operations.subjects import groups, members
-from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.names import BUILT_IN_GROUPS, RETRY_PREFIX, is_system_group
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -380,14 +380,13 @@ async def _committed(admin: "Admin") -> set[str]:
 
     Only an administrator may ask for all offsets. For other accounts the list is that of mqadmin.
     """
-    from mq.client.errors import MQError
-    from mq.client.operations.offsets.groups import gather
-    from mq.client.operations.offsets.records import Selection
-
-    try:
-        return {one.key.group for one in (await gather(admin, Selection(), None)).records}
-    except (MQError, NotFound):
-        return set()
+    info = await cluster.clusters(admin.session)
+    addresses = [cluster.any_address(one) for one in info.broker_addr_table.values()]
+    tables, _ = await cluster.outcomes(
+        admin, addresses, lambda each, address: each.all_consumer_offsets(address)
+    )
+    found = {key.rpartition("@")[2] for table in tables.values() for key in table}
+    return {group for group in found - {*BUILT_IN_GROUPS} if not is_system_group(group)}
 
 
 def _told(value: object) -> object:

@@ -86,7 +86,7 @@ async def print_msg(
                                    keys and bodies, a line each
     """
     from mq.cli.messages import reading
-    from mq.client.operations.messages.reading import readable_queues
+    from mq.client.operations.messages.readable import readable_queues
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
 

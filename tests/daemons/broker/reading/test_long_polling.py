@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker.filter.sql92 import read_filter
 from mq.daemons.broker.handlers import pull as pull_handlers
 from mq.daemons.broker.reading import long_polling
 from mq.daemons.broker.reading.long_polling import held_pulls
@@ -199,6 +200,8 @@ def test_pulls_that_wait_for_a_topic_that_is_deleted_are_told_at_once(
     tmp_path: Path, filtered: dict[str, str]
 ) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
+        if "subscription" in filtered:  # else the first pulls wait for a thread that reads it
+            read_filter(filtered["subscription"])
         await broker.put(*[b"other"] * 7, tag="other")
         for opaque, offset in ((1, 7), (2, 7)):
             start_pull(peer, request(offset, opaque=opaque, hold=LONG, **filtered))  # type: ignore[arg-type]
@@ -314,6 +317,7 @@ def test_filters_of_held_pulls_are_counted_by_what_they_take(tmp_path: Path) -> 
         (channel,) = broker.listener.channels
 
         def waiting(opaque: int, expression: str) -> Command:
+            read_filter(expression)
             return request(0, opaque=opaque, tags=expression, hold=LONG, expressionType="SQL92")
 
         start_pull(peer, waiting(0, text(-1)))  # lark is imported
