@@ -361,10 +361,13 @@ async def _all_groups(admin: "Admin") -> Result:
     failures: list[str] = []
     topics = java_order.hash_order(await listing.topic_names(admin.session))
     names = [name.removeprefix(RETRY_PREFIX) for name in topics if name.startswith(RETRY_PREFIX)]
-    names += sorted(await _committed(admin) - {*names})
+    of_mqadmin = {*names}  # plain is its text, which lacks the others
+    names += sorted(await _committed(admin) - of_mqadmin)
     for name in names:
         row = await _group_row(admin, name, failures)
         rows.append(row)
+        if name not in of_mqadmin:
+            continue
         group, count, version, kind, model, tps, lag = row
         shown = "OFFLINE" if count == 0 else version
         numbers = (None if tps is None else int(tps)), lag

@@ -144,6 +144,8 @@ def test_what_5_added_reaches_a_5_broker(cluster: Cluster) -> None:
     # The tool of 4.9.7 drops what it does not know: others compare all groups of this cluster.
     delete = ("deleteSubGroup", "-c", "DefaultCluster", "-g", "Patient", "--yes")
     assert cluster.ours(*delete).status == 0
+    delete = ("deleteTopic", "-c", "DefaultCluster", "-t", "Attributed", "--yes")
+    assert cluster.ours(*delete).status == 0
 
 
 def test_sending_prints_what_java_prints_but_for_the_id(cluster: Cluster) -> None:
