@@ -180,22 +180,15 @@ def _without_command(arguments: list[str], given: list[Given], environment: Envi
     if not word.startswith("-") and catalog.subcommands(word):
         return _group(word, arguments[1:], environment)
     from mq.cli import meant as near
+    from mq.cli.runtime.words import check_dashes
 
-    _check_dashes(arguments)
+    check_dashes(arguments)
     if hint := near.absent(word):
         raise UsageError(f"no command {word!r}", hint=hint)
     if word.startswith("-"):
         hint = _did_you_mean(near.option(arguments))
         raise UsageError(f"no option {word} before a command", hint=hint)
     raise UsageError(f"no command {word!r}", hint=_did_you_mean(near.commands(arguments)))
-
-
-def _check_dashes(arguments: list[str]) -> None:
-    """Raise UsageError for an argument that would be an option if its dash were "-"."""
-    from mq.cli.runtime.words import check_dash
-
-    for word in arguments:
-        check_dash(word)
 
 
 def _did_you_mean(names: list[str], see: str = "--help") -> str:
@@ -206,7 +199,9 @@ def _did_you_mean(names: list[str], see: str = "--help") -> str:
 def _group(word: str, rest: list[str], environment: Environment) -> int:
     import shlex
 
-    _check_dashes(rest)
+    from mq.cli.runtime.words import check_dashes
+
+    check_dashes(rest)
     if rest and not rest[0].startswith("-"):
         from mq.cli.meant import halves
 

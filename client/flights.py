@@ -92,7 +92,7 @@ class Flights:
                 flight.answer.remove_done_callback(wake)
 
     def cancel(self) -> None:
-        """Nobody waits for the requests that are still in flight."""
+        """Cancel the requests that are still in flight."""
         for flight in self._open:
             flight.answer.cancel()
         self._open.clear()

@@ -20,7 +20,7 @@ class ProducerOptions:
 
     Attributes:
         timeout: seconds for a `send` with all its tries. A try that has no answer after its share
-            of them goes on, and the next try begins at another broker.
+            of them continues, and the next try begins at another broker.
         retries: how many tries there are besides the first.
         retry_not_stored: whether a status other than SEND_OK has a message tried at another broker
             (retryAnotherBrokerWhenNotStoreOK), after which both may have it.

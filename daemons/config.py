@@ -53,7 +53,7 @@ _SECRET_NAME = re.compile(r"secret|password|passwd|pwd|token|credential|access_?
 MASK = "******"
 
 # What looks like a remark after a value. In .properties files, as in Java's, it is part of the
-# value. `;` separates addresses, so it is only taken for a remark in a value that is refused.
+# value. `;` separates addresses, so it counts as a remark only in a value that is refused.
 _REMARK = re.compile(r"\s(?:#|//)")
 _REMARK_IN_REFUSED = re.compile(r"\s(?:[#!;]|//)")
 _REMARK_HINT = "a remark needs a line of its own, which begins with #"
@@ -351,7 +351,7 @@ def _without_secrets(properties: Iterable[tuple[str, str]]) -> Iterator[tuple[st
 
 
 def _check_new_path(name: str, value: str) -> None:
-    """Refuse a path that does not exist and that nobody would want created under that name.
+    """Refuse a path that does not exist and whose name must be a mistake.
 
     Java creates such folders. A path that exists is accepted: a store may be there.
     """

@@ -18,7 +18,7 @@ from mq.protocol.printable import escaped
 # them.
 LOG_NAME = "MQ_LOG_NAME"
 
-# A peer that misbehaves may fill the disk with log lines: one a second tells as much.
+# A peer that misbehaves may fill the disk with log lines. One line a second says enough.
 PEER_LOG_INTERVAL = 1.0
 
 # Lines that wait to be written. A daemon at level DEBUG writes some MB/s.
@@ -62,7 +62,7 @@ def flush_log() -> None:
 class LogWriter(logging.Handler):
     """Writes records to a file descriptor in a thread of its own.
 
-    A pipe that nobody reads blocks the thread, and no one else: records that do not fit into
+    A pipe without a reader blocks this thread only: records that do not fit into
     MAX_PENDING_BYTES are dropped, and counted in the line after them.
     """
 
@@ -113,7 +113,7 @@ class LogWriter(logging.Handler):
 
     def _write(self, data: bytes) -> None:
         """Write all of the data. A descriptor that cannot be written loses it, as with a reader
-        that has ended: there is no other place to say so."""
+        that has ended: it cannot be reported anywhere else."""
         rest = memoryview(data)
         while rest:
             try:

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.commands.daemon import ConfigFile, ConfigItem, configuring, overrides_of
+from mq.cli.commands.daemon import (
+    ConfigFile,
+    ConfigItem,
+    configuring,
+    overrides_of,
+    path_of,
+)
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.option_groups import option_group
@@ -130,9 +136,9 @@ def standalone(
                 "--cluster goes with none of -c, --set, --store and --console: settings are in DIR"
             )
         return _cluster(Path(cluster))
-    path = Path(config_file) if config_file else None
+    path = path_of(config_file)
     with configuring(printing=False, path=path):
-        properties = read_file(Path(config_file)) if config_file else {}
+        properties = read_file(path) if path else {}
         properties |= overrides_of(config_item)
     return run(
         lambda: Standalone(

@@ -304,8 +304,7 @@ class Declared:
         if rest:
             self._check_values(given)
             if not {"value", "body"} & {word.name for word in self.words}:
-                for text in rest:
-                    words.check_dash(text)
+                words.check_dashes(rest)
         left = words.take(self.words, given, rest)
         for word in self.words:
             if given.get(word.name) == "" and word.name not in {item.name for item in by_flag}:
@@ -329,7 +328,7 @@ class Declared:
         """Whether surplus words are ignored, as Java's commands ignore all of them; notes say so.
 
         A surplus word may be half of a value that lacks quotes. So a command that changes something
-        ignores only its own name, and any other command only words beside options.
+        ignores only its own name, and any other command only words next to options.
         """
         is_daemon = "config_item" in self._parameters
         changes = effect_of(self.function).writes

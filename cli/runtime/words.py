@@ -53,14 +53,15 @@ _NOUNS = {
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
 
 
-def check_dash(word: str) -> None:
+def check_dashes(words: Iterable[str]) -> None:
     """Raise UsageError for a word that would be an option if its dash were "-"."""
-    bare = word.lstrip(_DASHES + "-")
-    if word[:1] in _DASHES and bare[:1].isalpha() and " " not in word:
-        dashes = "-" if len(bare.partition("=")[0]) == 1 else "--"
-        raise UsageError(
-            f"{word!r} begins with a dash that is not '-'", hint=f"write: {dashes}{bare}"
-        )
+    for word in words:
+        bare = word.lstrip(_DASHES + "-")
+        if word[:1] in _DASHES and bare[:1].isalpha() and " " not in word:
+            dashes = "-" if len(bare.partition("=")[0]) == 1 else "--"
+            raise UsageError(
+                f"{word!r} begins with a dash that is not '-'", hint=f"write: {dashes}{bare}"
+            )
 
 
 def take(words: Sequence[Word], given: dict[str, Any], rest: Sequence[str]) -> list[str]:

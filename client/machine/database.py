@@ -19,7 +19,7 @@ DatabaseError = sqlite3.DatabaseError
 def connect(path: Path) -> Connection:
     """Open a database for this process alone; a new file is readable by its owner only.
 
-    Raises Error: another process has it, or it is no database.
+    Raises Error: another process has it, or it is not a database.
     """
     _make_private(path)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)

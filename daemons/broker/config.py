@@ -153,7 +153,7 @@ class BrokerSettings(Settings):
         self._resolve_addresses()
 
     def _warn_of_names(self) -> None:
-        """Log names that Java's broker accepts and that are no legal names of topics.
+        """Log names that Java's broker accepts and that are not legal names of topics.
 
         A broker has topics named after itself and its cluster. Clients refuse to use such topics
         (org.apache.rocketmq.client.Validators), so replies of request-reply messaging fail.

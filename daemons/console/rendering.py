@@ -19,8 +19,8 @@ from mq.daemons.console.problems import Problem
 from mq.daemons.console.route import Cell, Download, Permission, Sheet
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-# Where a formula may begin: at the start of a cell, and after a character at which a spreadsheet
-# may split the cell again (in many countries CSV is separated by semicolons).
+# The places where a formula may begin: at the start of a cell, and after a character at which a
+# spreadsheet may split the cell again (in many countries CSV is separated by semicolons).
 # The last four signs are the wide forms of the first four.
 _SIGNS = r"=+\-@\uff1d\uff0b\uff0d\uff20"
 _FORMULA = re.compile(rf"\A(?=[{_SIGNS}\t\r])|(?<=[;\t|\r\n])(?=[{_SIGNS}])")
@@ -141,7 +141,7 @@ def csv_chunks(sheet: Sheet, rows_at_once: int = 500) -> Iterator[bytes]:
 
 
 def defused(cell: Cell) -> str:
-    """A cell as text, with a ' before each place that a spreadsheet would take for a formula."""
+    """A cell as text, with a ' before each place that a spreadsheet would treat as a formula."""
     if cell is None:
         return ""
     if isinstance(cell, bool):

@@ -102,7 +102,7 @@ def _tokens(values: Any) -> tuple[int, ...]:
     if not isinstance(values, list) or not 0 < len(values) <= _MOST_TOKENS:
         raise ValueError("a list of tokens is missing")
     if not all(type(one) is int and 0 < one < 1 << _TOKEN_BITS for one in values):
-        raise ValueError("a token is no number of 63 bits")
+        raise ValueError("a token is not a number of 63 bits")
     return tuple(values)
 
 
@@ -119,5 +119,5 @@ def _right(value: Any) -> TopicRight:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value

@@ -264,7 +264,7 @@ PROBES: dict[str, Probe] = {
     "batch whose message has `TIMER_DELIVER_MS` in the future": timed_batch,
     "transactional message with a delay level": delayed_half,
     "checks of a transaction without an end (defaults)": transaction_checks,
-    "settings of a group that nobody has used (352)": unknown_group,
+    "settings of a group that was never used (352)": unknown_group,
     "topic with an unknown attribute": unknown_attribute,
     "topic with `cleanup.policy=COMPACTION`": compacted_topic,
     "topic with 70,000 queues": too_many_queues,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # A parser reads ten thousand characters in 0.15 s. Java has no limit but that of a frame.
 MOST_CHARACTERS = 16 * 1024
-# At each -- the lexer looks for the end of a line comment, perhaps through the whole text.
+# At each -- the lexer searches for the end of a line comment, perhaps through the whole text.
 _MOST_DASHES = 500
 # Expressions remembered, invalid ones among them: a client that was refused asks again.
 _MOST_REMEMBERED = 1000
@@ -134,7 +134,7 @@ def read_filter(text: str) -> Sql92Filter:
 
 
 def known_filter(text: str) -> Read | None:
-    """What reading this text results in, if that is known without reading."""
+    """The result of reading this text, if it was read before."""
     if len(text) > MOST_CHARACTERS:
         return Invalid(f"the filter has {len(text)} characters, and {MOST_CHARACTERS} are allowed")
     if text.count("--") > _MOST_DASHES:

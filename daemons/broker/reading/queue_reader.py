@@ -47,7 +47,7 @@ class QueueReader:
     def records(self, ranges: list[tuple[int, int]]) -> list[bytes | memoryview] | None:
         """The records, copied; None if one is not there any more. Raises OSError.
 
-        They are no slices of the mapped log: a peer that reads slowly would have us touch them
+        They are not slices of the mapped log: a peer that reads slowly would have us touch them
         long after they have left memory.
         """
         records: list[bytes | memoryview] = []

@@ -228,7 +228,7 @@ class CommitLog:
         return None if size is None else self.read(offset, size)
 
     def _record_size(self, start: bytes | None) -> int | None:
-        """The size that the start of a record names, None if it is no record's."""
+        """The size in the first bytes of a record, None if they do not begin a record."""
         if start is None:
             return None
         size, magic, _ = RECORD_START.unpack_from(start)

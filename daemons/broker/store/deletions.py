@@ -93,7 +93,7 @@ class Deletions:
         content = read_with_backup(self._path, _decode)
         first, second = (_content(path) for path in (self._path, _backup(self._path)))
         self._is_doubled = first == second
-        self.is_damaged = content is None and not first is second is None
+        self.is_damaged = content is None and (first, second) != (None, None)
         self._take(content or _Content({}, {}))
         if self.is_damaged:
             log.error(

@@ -210,7 +210,7 @@ class IndexFile:
 
     def find(self, hashed: int, begin: int, end: int) -> Iterator[int]:
         """Yield physical offsets of items with a hash and a time (ms, to the second), newest
-        first. Raises OSError: not as memory, for the disk may fail to give an old page."""
+        first. Read with pread, so that an unreadable page raises OSError."""
         slot = self._slot_at(hashed)
         (number,) = _SLOT.unpack(files.read_all(self._descriptor, _SLOT.size, slot))
         while 0 < number < self.count:

@@ -57,7 +57,7 @@ def rebuild_queues(
 
     Records for which ``is_left_out`` is true are in no queue. For each other record that gets no
     place ``on_damage`` is called with its physical offset and the reason. Returns, by topic and
-    queue id, the physical begin of each queue that has an earlier life in the log. Raises OSError.
+    queue id, the physical start of each queue that has an earlier life in the log. Raises OSError.
     """
     wanted = set()
     for queue in suspects:

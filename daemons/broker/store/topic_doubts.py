@@ -24,7 +24,7 @@ class UnknownTopic(NamedTuple):
 
 
 class TopicDoubts:
-    """Finds records of unknown topics. ``knows`` tells whether a queue is configured."""
+    """Finds records of unknown topics. ``knows`` returns whether a queue is configured."""
 
     def __init__(self) -> None:
         self.knows: Callable[[str, int], bool] = lambda topic, queue_id: True

@@ -68,5 +68,5 @@ def cut_wheel(wheel: TimerWheel, log: TimerLog) -> None:
             slots[unit.due] = Slot(first, position, slot.units + 1)
     for time, slot in slots.items():
         wheel.put(time, slot)
-    # Before the log grows: behind another power cut the old ones would point to new units.
+    # Before the log grows: after another power cut the old slots would point to new units.
     wheel.sync()

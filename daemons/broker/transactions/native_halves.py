@@ -119,7 +119,7 @@ class NativeHalves:
         readable = min(file.end, store.readable_end) - file.start
         if readable <= 0 or not entries[0]:  # a producer may name any offset
             return None
-        if not store.present.holds(entries[0]):  # some cannot be read: Python tells of which
+        if not store.present.holds(entries[0]):  # some cannot be read: Python reports which
             return None
         part = file.view, readable, file.start
         notes = store.queue(names.TRANSACTION_OPERATION_TOPIC, HALF_QUEUE)

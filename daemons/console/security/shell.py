@@ -148,7 +148,7 @@ class Shell:
         try:
             await self._inner(scope, receive, sending)
         except ClientDisconnect:
-            pass  # nobody reads an answer
+            pass  # no client reads an answer
         except Exception as error:
             if begun and isinstance(error, ConnectionError):
                 log.warning("request %s: the answer is not complete: %s", scope["mq.id"], error)

@@ -235,8 +235,8 @@ class MasterSettings(Settings):
             or master.start_consume_authenticate
         ):
             log.warning(
-                "brokers do not authenticate (needBrokerVisitAuth): whoever registers as one of "
-                "them gets the visit tokens that clients are checked by"
+                "brokers do not authenticate (needBrokerVisitAuth): a process that registers "
+                "as one of them gets the visit tokens that clients are checked by"
             )
         if is_loopback(host):
             return

@@ -32,7 +32,7 @@ class BadDisk:
         self._donor = donor
 
     def spoil(self, *places: tuple[Path, int]) -> None:
-        """Make the blocks at positions of files unreadable, once. Nobody may have them mapped."""
+        """Make the blocks at positions of files unreadable, once. They must not be mapped."""
         donor = os.open(self._donor, os.O_RDWR)
         try:
             blocks = range(os.fstat(donor).st_size // BLOCK)
@@ -76,7 +76,7 @@ def _keep_last(donor: Path) -> None:
 
 
 def drop_caches() -> None:
-    """Have the kernel forget clean pages that nobody has mapped."""
+    """Have the kernel forget clean pages that no process has mapped."""
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("1\n")
 

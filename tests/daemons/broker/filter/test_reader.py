@@ -13,7 +13,7 @@ from tests.daemons.peer import Peer
 
 
 def long_expression(number: int) -> str:
-    """An expression of 16 KB that nobody has sent before."""
+    """A new expression of 16 KB."""
     return f"b = {number} OR " + " OR ".join(f"a = {n}" for n in range(100_000, 101_100))
 
 

@@ -247,7 +247,7 @@ def test_a_slave_gives_out_the_new_life_after_a_kill_without_a_list(tmp_path: Pa
 
 
 def test_a_list_of_another_log_takes_no_message_away(tmp_path: Path) -> None:
-    """A backup of log and queues was put back beside the list of a later time."""
+    """A backup of log and queues was restored next to a newer list."""
     root, backup = tmp_path / "store", tmp_path / "backup"
 
     async def first(store: MessageStore) -> None:

@@ -20,7 +20,7 @@ from mq.daemons.console.web import Frame
 from mq.protocol.message import Message
 from tests.daemons.console.site import Consoles, Site, account
 
-# A body over 1 MB is refused by its length: nothing looks at its values.
+# A body over 1 MB is refused by its length: its values are not checked.
 CONFIG = """
 [checks.negative_data_rejection]
 expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, "5xx"]
