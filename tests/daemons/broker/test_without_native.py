@@ -11,7 +11,10 @@ from mq.protocol.native import native
 
 HERE = Path(__file__).parent
 # Seconds of a core each, for what is the same Python with the native path.
-SAME = ("filters_of_held_pulls_are_counted", "most_messages_of_a_request", "the_hash_of_a_key")
+SAME = (
+    *("filters_of_held_pulls_are_counted", "most_messages_of_a_request", "the_hash_of_a_key"),
+    "fewer_messages_the_more_each_of_them_costs",
+)
 TAKEN_OVER = (
     *("handlers/test_send.py", "handlers/test_batches.py"),
     *("handlers/test_pull.py", "handlers/test_cold_pulls.py"),
@@ -24,9 +27,10 @@ TAKEN_OVER = (
 )
 
 
+@pytest.mark.timeout(600)  # 300 tests; a test of them that hangs ends after 60 s and is named
 @pytest.mark.skipif(native is None, reason="the native path is not built: the others ran so")
 def test_sends_pulls_and_the_store_are_the_same_without_it() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=60"]
     command += ["-k", f"not ({' or '.join(SAME)})", *(str(HERE / name) for name in TAKEN_OVER)]
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
